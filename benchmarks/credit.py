@@ -53,8 +53,11 @@ CYCLE = "((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))"
 
 EXAMPLES = {
     "alignment_weight": "alignment_weight('reward')",
+    "backup": "backup('reward', 'episode', 'turn')",
     "discount": "discount('cost', where=is_first(over='episode'))",
     "dominance": "dominance('reward', 'cost')",
+    "exp_weight": "exp_weight('reward')",
+    "improvement": "improvement('cost')",
     "minmax": "minmax('cost')",
     "mix": "mix('weight', 'reward', 'cost')",
     "modulate": "modulate('reward', 'cost', renorm=True)",
@@ -68,6 +71,7 @@ EXAMPLES = {
     "rank_reward": "rank_reward('reward')",
     "redistribute": "redistribute('value', 'cost')",
     "redistributed": "redistributed(episode_return(), 'value', 'cost')",
+    "signed": "signed('success')",
     "smaller_in_both": "smaller_in_both('value', 'cost', over='group', where=is_first(over='episode'))",
     "spread": "spread('logprobs', segments())",
     "upper_half": "upper_half('cost')",

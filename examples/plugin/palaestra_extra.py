@@ -311,6 +311,12 @@ def longest(column: str = "action") -> extend.Analysis:
     return answer
 
 
+@extend.solver()
+def first_choice() -> Any:
+    """A solver of games: everybody plays the first strategy."""
+    return lambda game: tuple(np.eye(size)[0] for size in game.shape)
+
+
 @extend.chart()
 def heads_of_state(run: extend.Run) -> extend.Chart | None:
     """A chart on the page of a run: its reward, drawn again."""

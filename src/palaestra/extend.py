@@ -65,6 +65,7 @@ KINDS = {
     "script": "palaestra.runs.scripts:SCRIPTS",
     "search": "palaestra.judges.planning:SEARCHES",
     "signal": "palaestra.algebra.tree:REGISTRY",
+    "solver": "palaestra.evaluation.games.solvers:SOLVERS",
     "stage": "palaestra.learning.stages.stage:STAGES",
     "stop": "palaestra.teams.rules:STOPS",
     "term": "palaestra.learning.terms.term:TERMS",
@@ -128,7 +129,7 @@ __all__ = [
     "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tracked", "Tracker", "Turns",
     "aggregate", "analysis", "as_signal", "audit", "chart", "col", "command", "env", "executor", "format", "gate",
     "kernel", "learner", "measure", "pairing", "panel", "policy", "reader", "reward_model", "route", "scorer",
-    "script", "search", "signal", "stage", "stop", "term", "tracker", "verifier", "workflow",
+    "script", "search", "signal", "solver", "stage", "stop", "term", "tracker", "verifier", "workflow",
 ]  # fmt: skip
 
 
@@ -150,8 +151,8 @@ if TYPE_CHECKING:
     def _register(*names: str) -> Callable[[Any], Any]: ...
 
     aggregate = analysis = audit = chart = env = executor = format = gate = learner = measure = pairing = _register
-    policy = reader = reward_model = route = scorer = script = search = signal = stage = stop = term = _register
-    tracker = verifier = workflow = _register
+    policy = reader = reward_model = route = scorer = script = search = signal = solver = stage = stop = _register
+    term = tracker = verifier = workflow = _register
 else:
 
     def __getattr__(name: str) -> Any:

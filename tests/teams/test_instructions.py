@@ -78,7 +78,7 @@ class Obedient(ChatEndpoint):
         values = {
             "answer": "ok" if "your answer is then the word ok" in asked else right, "bid": "7", "marks": "3, 4",
             "listeners": "alice", "confidence": "0.9", "step": right, "choice": "talk", "team": "2-1",
-            "summary": "I said it.", "instruction": "Because. Add them.",
+            "summary": "I said it.", "task": "2 + 4 =", "instruction": "Because. Add them.",
             "next": "FINISH" if asked.count("<message") and len(body["messages"]) > 4 else "bob",
         }  # fmt: skip
         if "response_format" in body:

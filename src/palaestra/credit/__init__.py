@@ -18,6 +18,7 @@ from palaestra.algebra.keys import (
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.returns import agent_return, episode_return, episode_score, return_to_go, whiten
 from palaestra.algebra.schedules import cosine_restarts, phase
+from palaestra.algebra.selection import keep
 from palaestra.algebra.signals import (
     absolute,
     centre,
@@ -47,6 +48,17 @@ from palaestra.algebra.signals import (
     where,
 )
 from palaestra.credit.anchors import similar
+from palaestra.credit.attempts import (
+    agent_rlvr,
+    backup,
+    exp_weight,
+    improvement,
+    retroformer,
+    signed,
+    waltz_reward,
+    waltzrl,
+)
+from palaestra.credit.attribution import agent_evolver
 from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
 from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
 from palaestra.credit.decomposition import (
@@ -130,13 +142,16 @@ __all__ = [
     "adora",
     "advantage_alignment",
     "advevo_marl",
+    "agent_evolver",
     "agent_return",
+    "agent_rlvr",
     "alignment_weight",
     "allocate_budget",
     "answer_potential",
     "archer",
     "arena_rl",
     "average_mixture",
+    "backup",
     "batch_score",
     "by_group",
     "calls",
@@ -163,6 +178,7 @@ __all__ = [
     "episode_return",
     "episode_score",
     "exp",
+    "exp_weight",
     "fill_missing",
     "gae",
     "gigpo",
@@ -173,6 +189,7 @@ __all__ = [
     "hint_ratio",
     "igpo",
     "implicit_reward",
+    "improvement",
     "inject",
     "interactions_of",
     "is_first",
@@ -180,6 +197,7 @@ __all__ = [
     "is_last",
     "is_missing",
     "joined",
+    "keep",
     "leave_one_out",
     "log",
     "lowest",
@@ -221,6 +239,7 @@ __all__ = [
     "reinforce",
     "reinforce_plus_plus",
     "remember",
+    "retroformer",
     "return_to_go",
     "reverse_product",
     "rloo",
@@ -237,6 +256,7 @@ __all__ = [
     "shared_reward",
     "shift",
     "sign",
+    "signed",
     "similar",
     "spa",
     "spa_reward",
@@ -258,6 +278,8 @@ __all__ = [
     "unsure",
     "upper_half",
     "value_target",
+    "waltz_reward",
+    "waltzrl",
     "where",
     "whiten",
     "win_rate",

@@ -1,13 +1,14 @@
 """Environments: the protocol, the adapters, and the registry by which recipes name them.
 
-`openspiel`, `textarena`, `pettingzoo`, `gymnasium`, `momaland` and `reasoning_gym` are functions here (each shadows the
-submodule that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each checks its
-arguments at once and returns a picklable factory. No library is imported before its function is called. `native/...`
-are the small worlds of this package.
+`openspiel`, `textarena`, `pettingzoo`, `gymnasium`, `momaland`, `reasoning_gym` and `dataset` are functions here (each
+shadows the submodule that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each
+checks its arguments at once and returns a picklable factory. No library is imported before its function is called.
+`native/...` are the small worlds of this package.
 """
 
 from __future__ import annotations
 
+from palaestra.envs.dataset import dataset
 from palaestra.envs.faults import faulty, with_faults, with_parameters, with_prompts
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.making import find, make, register, telling
@@ -29,6 +30,7 @@ __all__ = [
     "StepResult",
     "Task",
     "TaskEnv",
+    "dataset",
     "find",
     "gymnasium",
     "make",

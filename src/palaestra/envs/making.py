@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from palaestra.envs.dataset import dataset
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
@@ -18,6 +19,7 @@ from palaestra.envs.textarena import textarena
 from palaestra.errors import InputError, nearest
 
 _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
+    "dataset": dataset,
     "gymnasium": gymnasium,
     "momaland": momaland,
     "openspiel": openspiel,
@@ -47,7 +49,7 @@ def telling(column: str) -> list[str]:
 def make(spec: str, **options: Any) -> EnvFactory:
     """The factory of a registered env, or of `library/name`: the first argument and the options of its function.
 
-    `reasoning_gym` may be named alone, with `datasets` among the options.
+    `reasoning_gym` and `dataset` may be named alone, with `datasets` or `path` among the options.
 
     Raises:
         InputError: the name or an option is unknown (the message gives the nearest), or the library is not installed.

@@ -38,6 +38,7 @@ from palaestra.evaluation import (
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.factors import effects as factor_effects
 from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.logs.detect import is_trace
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
 from palaestra.evaluation.pivot import matrix_table
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
@@ -79,11 +80,20 @@ def analyze(text: str, *files: str | Path) -> pl.DataFrame:
 
 
 def table(path: Path, *needed: str) -> pl.DataFrame:
-    """A table as text or Parquet, or an object per row in JSON.
+    """A table as text or Parquet, an object per row in JSON, or a trace of a team (`logs.traces`) as its turns.
+
+    What a turn of a trace says is its `answer`.
 
     Raises:
         InputError, StorageError: no such file, an unknown kind, or a damaged one. MissingColumnError: names the column.
     """
+    if path.is_file() and is_trace(path):
+        turns = read_logs(path).turns.frame
+        if "action" not in turns.columns and not {"action", "answer"}.isdisjoint(needed):
+            raise InputError(f"{path}: it keeps no words; record the trace with message content switched on")
+        turns = turns.with_columns(answer="action") if "action" in turns.columns else turns
+        need_columns(path, turns.columns, needed)
+        return turns
     if path.suffix not in KINDS or not path.is_file():
         raise InputError(f"{path}: no such file" if path.suffix in KINDS else f"{path}: read are {', '.join(KINDS)}")
     try:

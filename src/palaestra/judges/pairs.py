@@ -26,7 +26,9 @@ from palaestra.rewards.judged.pairs import within
 
 Pairing = Callable[[Turns], pl.DataFrame]
 PAIRINGS: Registry[Pairing] = Registry(
-    "pairing", home=("palaestra.judges.pairs", "palaestra.judges.matched"), example='best_vs_worst("reward")'
+    "pairing",
+    home=("palaestra.judges.pairs", "palaestra.judges.matched", "palaestra.judges.value_pairs"),
+    example='best_vs_worst("reward")',
 )
 """Pair builders by the names that recipes take."""
 

@@ -22,11 +22,12 @@ EFFECTIVE = 0.5
 INCOMPLETE = 0.2
 VERSIONS = 4
 BROKEN_PREFIXES = 0.1
+TASKS_SHARE, MANY_TASKS = 0.25, 8
 
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
     """Alarms about `line`, given the lines before it."""
-    found = [*_of_the_rollout(line), *_of_the_rewards(line)]
+    found = [*_of_the_rollout(line), *_of_the_rewards(line), *_of_the_tasks(line, history)]
     for name, now in line["policies"].items():
         start = next((before["policies"][name] for before in history if name in before["policies"]), now)
         found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start)]
@@ -49,6 +50,24 @@ def _of_the_rollout(line: Line) -> Iterator[str]:
 def _of_the_rewards(line: Line) -> Iterator[str]:
     if line["reward"] is None and line["policies"]:
         yield "no turn of those who learn was scored: every reward is null; nothing can be learned from it"
+
+
+def _of_the_tasks(line: Line, history: Sequence[Line]) -> Iterator[str]:
+    """Of stages that keep a table of proposed tasks."""
+    for name, now in line.get("stages", {}).items():
+        if not (said := now.get("proposed")):
+            continue
+        if now["refused"] == said:
+            yield f"{name}: all {said} proposals were refused; tasks/ says why"
+        before = (each["stages"].get(name, {}) for each in history if each.get("stages"))
+        start = next((each for each in before if each.get("effective")), now)
+        share = now["effective"] / start["effective"] * start["proposed"] / said
+        if share < TASKS_SHARE or (said >= MANY_TASKS and now["effective"] < TASKS_SHARE * MANY_TASKS):
+            yield (
+                f"{name}: {said} proposals are {now['effective']:.1f} tasks in effect, {start['effective']:.1f} of "
+                f"{start['proposed']} at the start: who proposes repeats itself; pay repeated ones less "
+                "(proposer_reward(repeated=0)), or give entropy a weight"
+            )
 
 
 def _of_a_policy(now: Line, start: Line) -> Iterator[str]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
@@ -95,10 +97,15 @@ class RunFolder:
             if path.name != name:
                 path.unlink()
 
+    def write_tasks(self, iteration: int, tasks: pl.DataFrame) -> None:
+        """Keep the tasks that an iteration added or changed."""
+        with whole(self.path / "tasks" / f"iteration-{iteration:06d}.parquet") as temporary:
+            tasks.write_parquet(temporary)
+
     def forget_after(self, iteration: int) -> None:
         """Remove what a killed run wrote after its last checkpoint."""
         self.journal.rewind(iteration)
-        for path in self._tables():
+        for path in (*self._tables(), *(self.path / "tasks").glob("iteration-*.parquet")):
             if checkpoints.iteration_of(path.with_suffix("")) > iteration:
                 path.unlink()
 

@@ -53,6 +53,7 @@ class PolicyGradient:
         team: its policies that have trainable parameters are trained; agents that share a policy share an update.
         terms: what is minimised, texts or `Term` objects: `["surrogate(clip=[.2, .28])", "kl(.05)"]`, or one text.
         lr: learning rate, or one per policy name; None: 1e-5 for pretrained language models, 1e-3 for other policies.
+        freeze: names of policies that do not learn; they keep what they are, and their rows take no part.
         betas, weight_decay: of AdamW.
         epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows).
         max_grad_norm: the gradient of a policy is scaled down to this norm, parameters of terms included; None: never.
@@ -87,6 +88,7 @@ class PolicyGradient:
         terms: str | Iterable[str | Term] = ("surrogate()",),
         *,
         lr: float | Mapping[str, float] | None = None,
+        freeze: Iterable[str] = (),
         epochs: int = 1,
         minibatch: int | None = None,
         max_grad_norm: float | None = 1.0,
@@ -131,6 +133,11 @@ class PolicyGradient:
         if not self.policies:
             raise InputError("PolicyGradient: no policy of the team has trainable parameters; nothing can be learned")
         self.lr = rates(lr, self.policies)
+        self.freeze = frozenset(freeze)
+        for name in sorted(self.freeze - self.policies.keys()):
+            raise InputError(f"PolicyGradient: freeze={name!r} is no policy that learns{nearest(name, self.policies)}")
+        if self.freeze == self.policies.keys():
+            raise InputError("PolicyGradient: every policy is in freeze; nothing can be learned")
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
         self.betas, self.weight_decay, self.warmup = (betas[0], betas[1]), weight_decay, warmup
@@ -453,7 +460,8 @@ class PolicyGradient:
 
     def _batches(self, turns: Turns, advantage: str) -> dict[str, Batch]:
         read = any(term.credit for term in self.terms.values())
-        batches = {name: make_batch(turns, name, advantage if read else None) for name in self.policies}
+        learning = [name for name in self.policies if name not in self.freeze]
+        batches = {name: make_batch(turns, name, advantage if read else None) for name in learning}
         for name, batch in batches.items():  # before rows are shared out: every process numbers all states alike
             if meet := getattr(self.policies[name], "meet", None):
                 meet(batch.rows)

@@ -71,7 +71,7 @@ class Trainer:
         after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
         should_stop: asked with every line so far after each update; if it says so, that iteration was the last.
-        directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
+        directory: metrics.jsonl, checkpoints/, turns/, tasks/ and contributions.json are written there; None: nothing.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
         files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
             and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
@@ -150,6 +150,8 @@ class Trainer:
             )
         self.overlap = Overlap(env, team, self.executor) if lag else None
         self.start: dict[str, Any] | None = None
+        self.audited = 1
+        """The iteration whose reward is audited."""
         self.mismatch: dict[str, dict[str, float]] = {}
 
     def run(self, *, resume: bool = False) -> list[Line]:
@@ -192,6 +194,7 @@ class Trainer:
                 if iteration > self.iterations:  # fewer than were planned
                     break
                 with self._clock():
+                    self._enter(iteration)
                     plan, turns, waited = self._play(iteration)
                     trained, rest, turns, warnings = self._rewarded(turns, plan)
                     good = len(trained)
@@ -208,17 +211,30 @@ class Trainer:
                 for name, found in self.mismatch.items():
                     line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
-                line |= {"version_lag": behind, "waiting_seconds": waited}
+                line |= {"version_lag": behind, "waiting_seconds": waited} | self._of_now()
                 if self.should_stop is not None and self.should_stop([*self.journal.lines, line]):
                     self.iterations = iteration
                 line |= self._look(iteration, line["policies"], trained)
-                line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
+                line["alarms"] = [*warnings, *alarms(line, self.journal.lines), *self._not_reached(line)]
                 self.journal.append(line)
                 trackers.log(self.journal.lines[-1])
                 with self._clock():
                     self._keep(iteration, trained, rest)
                 warned = [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]]
                 report("training", iteration, self.iterations, _note(line), warned)
+
+    # -- for trainers whose parts change between iterations; see `phases` ---------------------------------------------
+
+    def _enter(self, iteration: int) -> None:
+        """Get ready for an iteration."""
+
+    def _of_now(self) -> Line:
+        """Further fields of the metrics of an iteration."""
+        return {}
+
+    def _not_reached(self, line: Line) -> list[str]:
+        """Further alarms about an iteration."""
+        return []
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
@@ -295,7 +311,7 @@ class Trainer:
         if self.reward is None or not len(turns):
             return turns, []
         whole = self.reward if isinstance(self.reward, Signal) else reduce(Signal.__add__, self.reward.values())
-        found = cheap(turns, whole) if iteration == 1 else []
+        found = cheap(turns, whole) if iteration == self.audited else []
         warnings = [f"the reward can be farmed: {each.sentence} (palaestra audit shows the rows)" for each in found]
         if isinstance(self.reward, Signal):
             return turns.with_column(reward=self.reward), warnings
@@ -331,6 +347,8 @@ class Trainer:
         if self.folder is None:
             return
         due = iteration % self.checkpoint_every == 0 or iteration == self.iterations
+        if (tasks := self.stages.tasks(iteration)) is not None:
+            self.folder.write_tasks(iteration, tasks)
         if self.save_turns == "all" or (self.save_turns == "last" and due):
             self.folder.write_turns(iteration, Turns.concat([trained, rest]), alone=self.save_turns == "last")
         if due:
@@ -378,16 +396,20 @@ class Trainer:
             self.folder.write_checkpoint(0, state)
             return 1
         state = self.folder.load(found, self._settings())
-        for name, policy in self.learner.policies.items():
-            policy.load_state_dict(state["policies"][name])
-        self.learner.restore(state["learner"])
-        self.stages.load_state_dict(state["stages"])
+        self._restore(state)
         self.wall, self.cpu = state["wall"], state["cpu"]
         if self.overlap is not None:
             for each in Overlap.again(state["ahead"], state["policies"]):
                 self.overlap.add(each, play=each.plan.iteration <= self.iterations)
         self.folder.forget_after(state["iteration"])
         return int(state["iteration"]) + 1
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `_state`, as far as policies, learner and stages go."""
+        for name, policy in self.learner.policies.items():
+            policy.load_state_dict(state["policies"][name])
+        self.learner.restore(state["learner"])
+        self.stages.load_state_dict(state["stages"])
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
@@ -413,4 +435,5 @@ def _refuse_nothing(turns: Turns) -> None:
 
 
 def _note(line: Line) -> str:
-    return "  ".join(f"{name} {line[name]:.2f}" for name in ("reward", "success") if line[name] is not None)
+    numbers = [f"{name} {line[name]:.2f}" for name in ("reward", "success") if line[name] is not None]
+    return "  ".join([line["phase"], *numbers] if "phase" in line else numbers)

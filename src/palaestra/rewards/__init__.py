@@ -17,6 +17,7 @@ from palaestra.rewards.combine.mix import (
     team_mix,
     weighted,
 )
+from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
@@ -84,6 +85,14 @@ from palaestra.rewards.novelty import (
     oni_reward,
     scaled,
 )
+from palaestra.rewards.proposals import (
+    challenge,
+    learnability,
+    proposer_credit,
+    proposer_reward,
+    regret,
+    solve_rate,
+)
 from palaestra.rewards.shaping.bilevel import BilevelReward
 from palaestra.rewards.shaping.demonstrations import HopModel, StepRewards, hop_model, hop_pairs, segment, step_rewards
 from palaestra.rewards.shaping.design import Design, ExploRS, design_reward, explicable
@@ -120,16 +129,19 @@ __all__ = [
     "best_of_n",
     "block_share",
     "bradley_terry",
+    "by_role",
     "call_match",
     "call_price",
     "call_similarity",
     "cap",
     "cascade",
+    "challenge",
     "clip_above",
     "clip_and_delta",
     "closeness",
     "cm2",
     "co_reward",
+    "complement",
     "components",
     "conductor",
     "content_reward",
@@ -178,6 +190,7 @@ __all__ = [
     "krc",
     "lagrangian",
     "lanser_reward",
+    "learnability",
     "length_aware",
     "length_reward",
     "lexicographic",
@@ -191,6 +204,7 @@ __all__ = [
     "milestones",
     "ml_engineering_reward",
     "multiset_jaccard",
+    "neutral",
     "no_calls",
     "novelty_difference",
     "once",
@@ -203,8 +217,11 @@ __all__ = [
     "pressure",
     "product",
     "projected_similarity",
+    "proposer_credit",
+    "proposer_reward",
     "r1_reward",
     "recurrence",
+    "regret",
     "reseek_reward",
     "reward_of",
     "rlver_reward",
@@ -220,6 +237,7 @@ __all__ = [
     "sign_scale",
     "single_utterance",
     "smart_snap_reward",
+    "solve_rate",
     "sotopia_reward",
     "step_advantage",
     "step_rewards",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaestra.agents import Team
@@ -17,17 +17,20 @@ from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import telling
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import EnvFactory
-from palaestra.errors import RecipeError, nearest
+from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
 from palaestra.foundation.registry import read_call
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.stage import REWARD, Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor, Plan
+from palaestra.play.rollout import rollout
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions, searching
 from palaestra.runs.config import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
+from palaestra.runs.phases import Order, Phase, order, phases_of
+from palaestra.runs.phases import read as read_phases
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk, reads_conversations
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.scoring import asked
@@ -68,14 +71,70 @@ class Setup:
     parts: tuple[tuple[str, PolicyPart], ...] = ()
     track: tuple[str, ...] = ()
     recipe: dict[str, Any] = field(default_factory=dict)
+    phases: tuple[tuple[Phase, Setup], ...] = ()
+    order: Order | None = None
 
 
 def resolve(recipe: Recipe) -> Setup:
     """Everything that a recipe names, looked up; nothing is made yet but the envs.
 
+    Of a recipe with phases each phase is a setup of its own; stages, reward, credit and learner are the first one's.
+
     Raises:
-        RecipeError: something is not there, or does not take these options.
+        RecipeError: something is not there, or does not take these options; in a phase, names that.
     """
+    if not recipe.phases:
+        return _resolved(recipe)
+    cycles = read_phases(recipe.phases)
+    made: list[tuple[Phase, Setup]] = []
+    for phase in phases_of(cycles):
+        with prefixed(phase.place):
+            merged = recipe.in_phase(phase)
+            made.append((phase, _resolved(merged)))
+        # phases that learn alike share a learner
+        alike = next(other.learner for (one, other) in made if recipe.in_phase(one).learn == merged.learn)
+        made[-1] = (phase, replace(made[-1][1], learner=alike))
+    whole, first = _resolved(recipe.model_copy(update={"phases": ()})), made[0][1]
+    for phase, setup in made:
+        if setup.agents != whole.agents:
+            raise RecipeError(f"{phase.place}.env: its agents are {', '.join(setup.agents)}, those of the recipe's env "
+                              f"{', '.join(whole.agents)}; the seats stay the same")  # fmt: skip
+    return replace(
+        whole,
+        learner=first.learner,
+        stages=first.stages,
+        reward=first.reward,
+        credit=first.credit,
+        training=first.training,
+        advisers=functools.partial(_all_advisers, [setup.advisers for _, setup in made]),
+        phases=tuple(made),
+        order=order(cycles, recipe.train.iterations),
+        recipe=recipe.model_dump(mode="json"),
+    )
+
+
+def _all_advisers(
+    makers: Sequence[Callable[[int, Iterable[str]], dict[str, Policy]]], seed: int, corpus: Iterable[str]
+) -> dict[str, Policy]:
+    """The policies without a seat that any phase asks, each once."""
+    found: dict[str, Policy] = {}
+    for make in makers:
+        found = {**make(seed, corpus), **found}
+    return found
+
+
+@contextlib.contextmanager
+def prefixed(place: str) -> Iterator[None]:
+    """What is wrong inside is said to stand in that part of the recipe."""
+    try:
+        yield
+    except InputError as error:
+        if isinstance(error, MissingExtraError) or str(error).startswith(place):
+            raise
+        raise RecipeError(f"{place}.{error}") from error
+
+
+def _resolved(recipe: Recipe) -> Setup:
     train, test = env(recipe.env, "train"), env(recipe.env, "test")
     try_env(train, recipe.env.make)
     agents = agents_of(train)
@@ -346,8 +405,34 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
         with naming("evaluation.metrics"):
             check_measures(setup.evaluation.metrics, setup.test, team)
     check_columns(setup, learner)
+    check_phases(setup, None if from_disk else team)
     for rival in setup.rivals.values():
         check(rival, from_disk=from_disk)
+
+
+def check_phases(setup: Setup, team: Team | None) -> None:
+    """Check of every phase what `check_columns` checks, with its learner, and that its env can be played.
+
+    Raises:
+        RecipeError: names the phase, and what in it cannot work.
+    """
+    for phase, each in setup.phases:
+        with prefixed(phase.place):
+            check_columns(each, None if team is None else each.learner(team))
+            if "env" in phase.changes:
+                _try_to_play(each, team)
+
+
+def _try_to_play(setup: Setup, team: Team | None) -> None:
+    """One episode in an env that is not the one which the policies were made for."""
+    try:
+        check_episode(setup.train)
+    except AssertionError as error:
+        raise RecipeError(f"env: {error}") from error
+    if team is not None:
+        failed = rollout(setup.train, team, groups=1, seed=0).frame["error"].drop_nulls()
+        if len(failed):
+            raise RecipeError(f"env: the policies cannot play it: {failed[0]}")
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:

@@ -146,6 +146,7 @@ class LearnPart(Section):
         description="learning rate (AdamW), or one for each policy by name; null: 1e-5 for kinds lm and served, whose "
         "models are pretrained (adapters often take ten times as much), 1e-3 for others",
     )
+    freeze: Texts = Field((), description="policies that do not learn, by name; their rows take no part")
     betas: tuple[float, float] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     weight_decay: float = Field(0.0, ge=0, description="decay of the weights by AdamW, times lr")
     warmup: int = Field(0, ge=0, description="iterations at the start in which the learning rate rises linearly")
@@ -177,6 +178,11 @@ class LearnPart(Section):
     @classmethod
     def _one_text_or_several(cls, value: Any) -> Any:
         return calls(value)
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _one_name_or_several(cls, value: Any) -> Any:
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else () if value is None else value
 
     @field_validator("terms")
     @classmethod

@@ -11,7 +11,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.learning import demonstrations, supervised_warm_start
 from palaestra.play.executors import Executor, Plan
-from palaestra.runs.build import Setup, check_columns, resolve, scripted_play
+from palaestra.runs.build import Setup, check_columns, check_phases, resolve, scripted_play
 from palaestra.runs.recipe import Recipe, load, override, validate
 from palaestra.runs.trainers import trainer_of
 
@@ -73,6 +73,7 @@ def learn(
         )
     learner = setup.learner(team)
     check_columns(setup, learner)
+    check_phases(setup, team)
     trainer = trainer_of(
         setup, team, learner, executor, seed=seed, corpus=corpus, after_iteration=after_iteration, on_turns=on_turns
     )

@@ -49,6 +49,9 @@ from palaestra.runs.config import (
     looked_up,
     to_be_made,
 )
+from palaestra.runs.phases import Phase, phases_of
+from palaestra.runs.phases import read as read_phases
+from palaestra.runs.scripts import naming
 from palaestra.runs.trust import code_in, refuse
 
 
@@ -73,6 +76,11 @@ class Recipe(Section):
     credit: str = Field("grpo()", description="the advantage of every turn: a signal, see docs/credit.md")
     learn: LearnPart = Field(LearnPart(), description="how an advantage moves a policy")
     train: TrainPart = Field(TrainPart(), description="how much is played, and how often the team is evaluated")
+    phases: tuple[dict[str, Any], ...] = Field(
+        (),
+        description="fields that change between iterations: a list of {name, until, and env, reward, stages, credit, "
+        "learn or train as far as they differ}, and of {alternate: [phases], repeat: n}; see docs/phases.md",
+    )
     play: PlayPart = Field(PlayPart(), description="how play is spread")
     evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
     tune: TunePart | None = Field(
@@ -155,6 +163,38 @@ class Recipe(Section):
             raise ValueError(f"evaluation.measure: unknown measure {measure!r}{nearest(measure, measures)}")
         return self
 
+    @model_validator(mode="after")
+    def _has_phases_that_work(self, info: ValidationInfo) -> Recipe:
+        phases = phases_of(checked(read_phases, self.phases))
+        for phase in phases:
+            checked(lambda each: self._check_phase(each, info.context), phase)
+        if phases and self.train.lag:
+            raise ValueError("phases: what is played ahead may be of another phase: write train.lag: 0")
+        if phases and self.learn.devices != "one":
+            raise ValueError("phases: each has a learner of its own, in one process: write learn.devices: one")
+        return self
+
+    def _check_phase(self, phase: Phase, context: Any) -> None:
+        if phase.ends is not None:
+            with naming(f"{phase.place}.until"):
+                phase.ends.check(self.policies)
+        self.in_phase(phase, context)
+
+    def in_phase(self, phase: Phase, context: Any = None) -> Recipe:
+        """The recipe as it is in a phase: validated as a whole, without controls, search and phases.
+
+        Raises:
+            RecipeError: names the phase and the field.
+        """
+        data = alone(self).model_copy(update={"phases": (), "tune": None}).model_dump(mode="json")
+        data = _merge(data, dict(phase.changes))
+        if "reward" in phase.changes:  # not merged: components that it does not name are no part of it
+            data["reward"] = phase.changes["reward"]
+        try:
+            return type(self).model_validate(data, context=context)
+        except ValidationError as error:
+            raise RecipeError(f"{phase.place}.{_fault_of(error)}") from error
+
     @classmethod
     def load(cls, source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
         """A shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
@@ -216,9 +256,12 @@ def _validated(data: dict[str, Any], where: str, *, only_read: bool) -> Recipe:
     try:
         return Recipe.model_validate(data, context={"only_read": only_read})
     except ValidationError as error:
-        # A field that is missing often is one that is misspelt: the wrong name says more.
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise RecipeError(f"{where}: {_sentence(first)}") from error
+        raise RecipeError(f"{where}: {_fault_of(error)}") from error
+
+
+def _fault_of(error: ValidationError) -> str:
+    """The first fault: a field that is missing often is one that is misspelt, and the wrong name says more."""
+    return _sentence(min(error.errors(), key=lambda each: each["type"] != "extra_forbidden"))
 
 
 def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any], str, bool]:

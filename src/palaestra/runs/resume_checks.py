@@ -15,6 +15,8 @@ from typing import Any
 from palaestra.errors import InputError, RecipeError, StorageError
 from palaestra.foundation.files import read_text
 from palaestra.learning import checkpoints
+from palaestra.runs.phases import Phase, phases_of
+from palaestra.runs.phases import read as read_phases
 from palaestra.runs.recipe import Recipe, look
 
 GROWING = ("train.iterations", "seeds", "evaluation.tasks", "evaluation.trials", "evaluation.controls")
@@ -85,11 +87,21 @@ def _changes(old: Recipe, new: Recipe) -> Iterator[str | None]:
         was, now = before.get(field), after.get(field)
         if was != now:
             yield None if _grows(field, was, now) else f"{field}={was!r}, not {now!r}"
-    if new.train.iterations > old.train.iterations and new.learn.schedule != "constant":
-        yield (
-            f"learn.schedule={new.learn.schedule!r} was planned for {old.train.iterations} iterations, "
-            f"not {new.train.iterations}"
-        )
+    learns = {"learn": new.learn} | {f"{phase.place}.learn": new.in_phase(phase, READ).learn for phase in _phases(new)}
+    for field, learn in learns.items():
+        if new.train.iterations > old.train.iterations and learn.schedule != "constant":
+            yield (
+                f"{field}.schedule={learn.schedule!r} was planned for {old.train.iterations} iterations, "
+                f"not {new.train.iterations}"
+            )
+
+
+READ = {"only_read": True}
+"""Nothing of the recipe's own is imported."""
+
+
+def _phases(recipe: Recipe) -> list[Phase]:
+    return phases_of(read_phases(recipe.phases))
 
 
 def _grows(field: str, was: Any, now: Any) -> bool:
@@ -109,4 +121,11 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         field = f"{prefix}{name}"
         whole = field.startswith("evaluation.controls.") or not isinstance(item, dict) or not item
         found |= {field: item} if whole else _flat(item, f"{field}.")
+    order = []
+    for item in found.pop("phases", ()) if not prefix else ():
+        listed = item.get("alternate", [item])
+        order.append({"alternate": [phase["name"] for phase in listed], "repeat": item.get("repeat", 1)})
+        for phase in listed:
+            found |= _flat({key: each for key, each in phase.items() if key != "name"}, f"phases.{phase['name']}.")
+    found |= {"phases": order} if order else {}
     return {name: item for name, item in found.items() if name != "evaluation.controls"}

@@ -157,6 +157,14 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
     return scripted_role(solve, accuracy=accuracy)
 
 
+@script("proposals")
+def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Play:
+    """Proposes sums of two numbers up to `largest`, and answers them rightly with this probability."""
+    from palaestra.teams.proposer import scripted_proposals
+
+    return scripted_proposals(largest, accuracy, noise)
+
+
 @script("varied")
 def varied(concentration: float = 2.0, seed: int = 0) -> Play:
     """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.

@@ -18,6 +18,7 @@ EXAMPLES: dict[str, str] = {
     "ballots": "ballots('answer', over=group)",
     "best_of": "best_of(reward)",
     "best_of_n": "best_of_n(reward)",
+    "by_role": "by_role(('a', reward), ('b', cost), otherwise=0)",
     "call_match": "call_match('calls', 'gold_calls')",
     "call_price": "call_price(reward, 'cost')",
     "calls": "calls(pattern='did 1')",
@@ -30,6 +31,7 @@ EXAMPLES: dict[str, str] = {
     "cm2": "cm2(reward, least=1)",
     "co_reward": "co_reward('answer')",
     "col": "col('reward')",
+    "complement": "complement(reward)",
     "content_reward": "content_reward('answer', 'truth')",
     "cosine": "cosine(2, 1, steps=10)",
     "count": "count(reward, over=group)",
@@ -51,6 +53,7 @@ EXAMPLES: dict[str, str] = {
     "episodic_global_bonus": "episodic_global_bonus(state)",
     "escalate": "escalate(reward, cost)",
     "exp": "exp(cost)",
+    "exp_weight": "exp_weight(reward, temperature=0.5, most=4)",
     "fill_missing": "fill_missing(reward, 0)",
     "first_satisfied": "first_satisfied(valid, reward > 0)",
     "fuse": "fuse('progress', cost, duration, how='consistency')",
@@ -62,11 +65,13 @@ EXAMPLES: dict[str, str] = {
     "highest": "highest(reward, over=group)",
     "hop": "hop(cost, 'progress')",
     "hybrid_reward": "hybrid_reward(reward, 'judge', valid)",
+    "improvement": "improvement(cost)",
     "is_in": "is_in('agent', 'a')",
     "is_missing": "is_missing(reward)",
     "is_scored": "is_scored(logprobs)",
     "jaccard": "jaccard('selected', 'gold')",
     "judge_votes": "judge_votes('success_votes')",
+    "keep": "keep(reward, by='group', top=2, between=(0, None), quantile=0.25)",
     "krc": "krc('r_one', 'r_two')",
     "lagrangian": "lagrangian(reward, (cost, 0.5))",
     "leave_one_out": "leave_one_out(reward, over=group)",
@@ -120,6 +125,7 @@ EXAMPLES: dict[str, str] = {
     "shift": "shift(reward, n=-1, fill=0)",
     "sign": "sign(reward)",
     "sign_scale": "sign_scale(reward, size=0.1)",
+    "signed": "signed(success)",
     "smaller_in_both": "smaller_in_both('value', cost, over=group, where=is_first(over=episode))",
     "smart_snap_reward": "smart_snap_reward('evidence')",
     "sotopia_reward": "sotopia_reward(('goal_score', 'weight'), (reward, 'other_weight'))",
@@ -157,8 +163,8 @@ ELSEWHERE = {
 """Names that cannot be called here, and why."""
 
 MISSING = {
-    "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "opponent", "preferred", "shift",
-    "smaller_in_both",
+    "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent", "preferred", "shift",
+    "retroformer", "signed", "smaller_in_both", "waltz_reward", "waltzrl",
 }  # fmt: skip
 """These are missing where the table is not: they say so in their docstrings."""
 

@@ -50,11 +50,15 @@ from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
+from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
+from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.slips import Slips
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -124,11 +128,15 @@ __all__ = [
     "PlanDetails",
     "Pointing",
     "Proactive",
+    "Pulls",
     "Queue",
+    "Refusals",
     "Repair",
+    "Retries",
     "Routing",
     "Sieve",
     "Sites",
+    "Slips",
     "Stakeholder",
     "Steps",
     "Stories",

@@ -25,8 +25,12 @@ from palaestra.evaluation.logs import (  # every one registers its format
     claw_eval,
     hal,
     inspect_ai,
+    langsmith,
     lm_eval,
     marketplace,
+    openai_agents,
+    otlp,
+    otlp_protobuf,
     rllm,
     tables,
     verifiers,
@@ -40,7 +44,10 @@ from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
 
 __all__ = ["READERS", "LogReader", "Logs", "Names", "Part", "Problem", "Source", "read_logs", "table_of"]
-_ = agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, rllm, tables, verifiers, verl
+_ = (
+    agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, langsmith, lm_eval, marketplace, openai_agents,
+    otlp, otlp_protobuf, rllm, tables, verifiers, verl,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
 import polars as pl
 
-from palaestra.evaluation.logs.files import documents
+from palaestra.evaluation.logs.files import documents, no_collection
 from palaestra.evaluation.logs.readers import READERS, in_order
 from palaestra.evaluation.logs.rows import Rows
 
-SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".sqlite", ".sqlite3", ".db")
+SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".sqlite", ".sqlite3", ".db", ".binpb",
+            ".pb")  # fmt: skip
 """What is looked at in a folder; a file that is named is always looked at."""
 _LOOKED_AT = 50
 _HEAD = 4096
+_LONGEST = 1 << 26
 
 
 def read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
@@ -22,6 +25,11 @@ def read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
 
     What is recognised as no log of episodes at all is a problem too, with `rows.foreign` set.
     """
+    with no_collection():
+        return _read_file(path, form, rows)
+
+
+def _read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
     if form is not None:
         reader = READERS[form]()
         return reader.read(path if reader.sees else documents(path, rows), rows)
@@ -70,3 +78,24 @@ def _closed(path: Path, head: bytes) -> str:
     if head[:2] == b"\x80\x04" or path.suffix in (".pkl", ".pickle", ".gz"):
         return "pickles are never opened: export it to JSON or Parquet where it was written"
     return ""
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a trace of a team, told by its first object of JSON, or its first bytes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        file.seek(0)
+        line = file.readline(_LONGEST) if head.lstrip()[:1] in (b"{", b"[") else b""
+    readers = [reader for _, reader in in_order() if reader.trace]
+    if any(reader.sees and reader.sees(path, head) for reader in readers):
+        return True
+    try:
+        first = json.loads(line) if line else None
+    except (ValueError, RecursionError):  # an object over several lines
+        first = next((record for _, record in documents(path, Rows(str(path)))[:1]), None)
+    first = first[0] if isinstance(first, list) and first else first
+    return isinstance(first, dict) and any(reader.fits and reader.fits(first) for reader in readers)

@@ -5,8 +5,11 @@ A file is read up to a limit: what is larger, or never ends, is refused by name 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,18 @@ def content(path: Path, rows: Rows) -> bytes | None:
         rows.problem("", f"more than {size(MOST_BYTES)}, the most that is read of one file; split it")
         return None
     return data
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """A log is a million small objects, none of them garbage: looking for some takes longer than reading."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def size(count: float) -> str:

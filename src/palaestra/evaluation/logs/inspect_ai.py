@@ -12,7 +12,6 @@ counts.
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
 import zipfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from palaestra.errors import missing_extra
-from palaestra.evaluation.logs.files import content, too_much
+from palaestra.evaluation.logs.files import content, no_collection, too_much
 from palaestra.evaluation.logs.messages import content_text, turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text
@@ -68,7 +67,7 @@ def read(path: Path, rows: Rows) -> None:
     form = _form(path, rows)
     if form is None:
         return
-    with _no_collection():
+    with no_collection():
         try:
             log = read_eval_log(str(path), header_only=form == "eval", format=form)
         except Exception as error:  # whatever a damaged log does to pydantic, zipfile or json
@@ -139,18 +138,6 @@ def _used(sample: dict[str, Any]) -> dict[str, Any]:
         elif event["event"] in ("span_begin", "step", "error") or (event["event"] == "tool" and event.get("error")):
             kept.append(event)
     return sample | {"events": kept, "messages": [], "store": {}}
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A log is a million small objects, none of them garbage: looking for some takes longer than reading."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _reason(error: Exception) -> str:

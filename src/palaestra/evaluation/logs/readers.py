@@ -35,6 +35,7 @@ class LogReader:
         order: who is asked first where several could say yes; a format that asks for little has a large one. Equals are
             asked in the order of their names, so that no plugin's installation changes what a file is taken for.
         companion: whether an object belongs to such a log and holds no episode: it is passed over without a word.
+        trace: whether its files say who heard whom, and are no tables before they are read.
 
     Raises:
         InputError: neither `fits` nor `sees`, or both.
@@ -45,6 +46,7 @@ class LogReader:
     sees: Callable[[Path, bytes], bool] | None = None
     order: int = 0
     companion: Callable[[dict[str, Any]], bool] | None = None
+    trace: bool = False
 
     def __post_init__(self) -> None:
         if (self.fits is None) == (self.sees is None):

@@ -19,9 +19,14 @@ from palaestra.algebra.turns import SCHEMA, clean
 EXTRA: dict[str, Any] = {
     "system": pl.String, "variation": pl.Int32, "limit": pl.String, "tool": pl.String, "arguments": pl.String,
     "status": pl.Int32, "tool_error": pl.String, "recipient": pl.List(pl.String), "confidence": pl.Float64,
-    "tokens_cached": pl.Int32, "tokens_cache_write": pl.Int32,
+    "tokens_cached": pl.Int32, "tokens_cache_write": pl.Int32, "tool_duration": pl.Float64,
+    "heard": pl.List(pl.String), "heard_turn": pl.List(pl.Int64), "heard_source": pl.String,
 }  # fmt: skip
-"""Columns of logs beyond those of `Turns`. tool, arguments: what the turn called; status: HTTP-like, of that call."""
+"""Columns of logs beyond those of `Turns`. tool, arguments: what the turn called; status: HTTP-like, of that call.
+
+tool_duration: seconds of that call. heard, heard_turn: agents whose turns this one heard, and which turns, as
+`algebra.messages` takes them; heard_source: how that is known, see `logs.heard`.
+"""
 
 EPISODE = (
     "system", "run", "iteration", "task", "seed", "variation", "success", "error", "terminated", "truncated", "limit",
@@ -32,7 +37,7 @@ COPIES = {"_trial": pl.String, "_when": pl.String}
 TURN = (
     "turn", "agent", "policy", "observation", "action", "valid", "reward", "tokens_in", "tokens_cached",
     "tokens_cache_write", "tokens_out", "cost", "duration", "tool", "arguments", "status", "tool_error", "recipient",
-    "confidence", "metadata",
+    "confidence", "metadata", "tool_duration", "heard", "heard_turn", "heard_source",
 )  # fmt: skip
 _TURN = frozenset(TURN)
 _KNOWN = {name: column.dtype for name, column in SCHEMA.items()} | EXTRA | COPIES
@@ -264,6 +269,12 @@ def _texts(value: Any) -> list[str]:
     return [text(each) for each in value]
 
 
+def _numbers(value: Any) -> list[int]:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, int) for each in value):
+        raise ValueError(f"{str(value)[:40]!r} is not a list of whole numbers")
+    return list(value)
+
+
 _CHECKS: dict[Any, Callable[[Any], Any]] = {
     pl.String: text,
     pl.Categorical: text,
@@ -272,5 +283,6 @@ _CHECKS: dict[Any, Callable[[Any], Any]] = {
     pl.UInt64: _whole(0, 2**64),
     pl.Boolean: _truth,
     pl.List(pl.String): _texts,
+    pl.List(pl.Int64): _numbers,
 }
 _CHECK_OF = {name: _CHECKS[dtype] for name, dtype in COLUMNS.items()}

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents.allocation import Allocation
-from palaestra.algebra.messages import messages
+from palaestra.algebra.messages import EPISODE, messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation import teamwork
@@ -55,7 +55,9 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
     """Who mattered for the final answer (DyLAN), and who are the `keep` best? TURNS with heard, heard_turn, answers."""
 
     def found(turns: Path) -> pl.DataFrame:
-        frame = Turns(table(turns, "heard", "heard_turn", answer))
+        read = table(turns, "heard", "heard_turn", answer)
+        keys = [key for key in EPISODE if key in read.columns]  # a turn with several calls of tools has a row for each
+        frame = Turns(read.unique([*keys, "agent", "turn"], keep="first", maintain_order=True))
         flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
         episodes = frame.codes("episode").size
         by_agent = flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes)

@@ -14,6 +14,7 @@ from palaestra.interface.cli import (
     judge,
     names,
     rank,
+    solve,
     train,
     triage,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "main",
     "names",
     "rank",
+    "solve",
     "train",
     "triage",
 ]

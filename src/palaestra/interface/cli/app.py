@@ -42,6 +42,7 @@ class _InOrder(typer.core.TyperGroup):
             "recipes",
             "evaluate",
             "rank",
+            "solve",
             "analyze",
             "triage",
             "judge",

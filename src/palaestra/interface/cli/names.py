@@ -28,6 +28,7 @@ HOMES = (
     "palaestra.play.executors",
     "palaestra.evaluation.logs",
     "palaestra.evaluation.analyses",
+    "palaestra.evaluation.games.solvers",
     "palaestra.learning.trackers",
     "palaestra.interface.report.panels",
 )

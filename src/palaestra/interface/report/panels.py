@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from palaestra.foundation.registry import Registry
 from palaestra.interface.report.load import Run, SeedRun, load_metrics
+from palaestra.interface.report.phases import phase_marks
 from palaestra.interface.report.plots import Series, curves, legend, over_seeds
 
 Row = dict[str, Any]
@@ -77,7 +78,8 @@ def panel(
         for i, (label, seeds, read) in enumerate(sources)
     ]
     drawn = [line for line in lines if line is not None]
-    return Chart(title, note, curves(drawn, what=title, percent=percent, marks=marks)) if drawn else None
+    phases = phase_marks(seed.metrics for _, seeds, _ in sources for seed in seeds)
+    return Chart(title, note, curves(drawn, what=title, percent=percent, marks=marks, phases=phases)) if drawn else None
 
 
 def progress(teams: Teams) -> list[Chart]:
@@ -193,4 +195,5 @@ def model_and_truth(run: Run) -> Chart | None:
     if not lines:
         return None
     title = "Model reward beside the truth"
-    return Chart(title, "mean over training turns", legend(labels) + curves(lines, what=title))
+    drawn = curves(lines, what=title, phases=phase_marks(seed.metrics for seed in run.seeds))
+    return Chart(title, "mean over training turns", legend(labels) + drawn)

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from palaestra.errors import missing_extra
 from palaestra.interface.report.formatting import PERCENT, number, points
 from palaestra.interface.report.load import Interval
+from palaestra.interface.report.phases import PhaseMark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,9 +81,18 @@ def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]
 
 
 def curves(
-    series: Sequence[Series], *, what: str, percent: bool = False, marks: bool = False, over: str = "iteration"
+    series: Sequence[Series],
+    *,
+    what: str,
+    percent: bool = False,
+    marks: bool = False,
+    over: str = "iteration",
+    phases: Sequence[PhaseMark] = (),
 ) -> Markup:
-    """Lines over iterations, or what `over` names. `marks` shows the measured places (of what few looks measured)."""
+    """Lines over iterations, or what `over` names. `marks` shows the measured places (of what few looks measured).
+
+    phases: a vertical line where each begins, a band where seeds differ; its name where it begins for the first time.
+    """
     with _figure(195) as (figure, axes):
         alpha = 0.16 if len(series) < 4 else 0.08
         for line in series:
@@ -97,6 +107,7 @@ def curves(
             axes.annotate(last, end, (6, 0), textcoords="offset points", va="center", color=tone, annotation_clip=False)
         axes.margins(x=0.02)
         axes.grid(axis="y", color=RULE, linewidth=0.8)
+        _phase_lines(axes, phases)
         axes.set_xlabel(over)
         _ticks(axes.yaxis, percent)
         _ticks(axes.xaxis, False, whole=True)
@@ -109,7 +120,24 @@ def curves(
             f"{number(float(line.mean[-1]), percent=percent)} at {over} {line.x[-1]}"
             for line in series
         )
+        if phases:
+            summary += ". Phases: " + ", ".join(f"{each.name} from {each.at:g}" for each in phases)
         return _svg(figure, f"Line plot of {what} by {over}. {summary}.")
+
+
+def _phase_lines(axes: Axes, phases: Sequence[PhaseMark]) -> None:
+    named: set[str] = set()
+    for each in phases:
+        begin = each.at - 0.5  # between the last iteration of one and the first of the next
+        if each.high > each.low:
+            axes.axvspan(each.low - 0.5, each.high - 0.5, color=RULE, alpha=0.5, linewidth=0, zorder=0)
+        axes.axvline(begin, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        if each.name not in named:
+            place = axes.get_xaxis_transform()
+            axes.text(
+                begin, 1.0, f" {_short(each.name, 12, 1)}", transform=place, va="bottom", fontsize=9.5, color=MUTED
+            )
+            named.add(each.name)
 
 
 def intervals(

@@ -21,6 +21,7 @@ from palaestra.interface.report.charts import Cell, Heat, heat_of, histogram
 from palaestra.interface.report.formatting import number
 from palaestra.interface.report.load import SeedRun
 from palaestra.interface.report.panels import Chart
+from palaestra.interface.report.phases import phase_marks
 from palaestra.interface.report.plots import curves, over_seeds
 
 WORST = ("fail", "warn", "pass", "cannot tell")
@@ -149,7 +150,8 @@ def _shares(seeds: Sequence[SeedRun], names: Sequence[str]) -> Chart | None:
     drawn = [line for line in lines if line is not None and len(line.x) > 1]
     if not drawn:
         return None
-    return Chart("Share of the return", "absolute values", curves(drawn, what="share", percent=True))
+    phases = phase_marks(seed.metrics for seed in seeds)
+    return Chart("Share of the return", "absolute values", curves(drawn, what="share", percent=True, phases=phases))
 
 
 def _correlations(sums: Mapping[str, np.ndarray], names: Sequence[str]) -> Heat:

@@ -244,6 +244,12 @@ class Stages(Sequence[Stage]):
         spent |= made.metrics
         return result
 
+    def tasks(self, iteration: int) -> pl.DataFrame | None:
+        """Tasks that stages added to their tables, or changed there, in an iteration; None: no stage keeps any."""
+        told = [getattr(each, "told", None) for each in self.made]
+        rows = [frame.filter(pl.col("updated_at") == iteration) for frame in told if isinstance(frame, pl.DataFrame)]
+        return pl.concat(rows) if rows and any(map(len, rows)) else None
+
     def state_dict(self) -> list[dict[str, Any] | None]:
         """State of each stage."""
         return [each.state_dict() if isinstance(each, Remembering) else None for each in self.made]

@@ -1,6 +1,6 @@
 """[10] Cooper (arXiv 2508.05613): a reward model is hacked by the policy that it pays, unless it is refitted beside it.
 
-A language model of 20 thousand parameters answers nine sums; the recipe `cooper` as it ships. The model of the start is
+A language model of 20 thousand parameters answers nine sums, by the recipe `cooper`. The model of the start is
 fitted to worked solutions against bare wrong answers and so overpays whoever recites all digits. Left out: a verifier
 that is a language model, and negatives written by one; copies are corrupted, and the env finds that they are wrong.
 """
@@ -24,10 +24,12 @@ START = 'online_linear("palaestra.judges.answer_features:overlap", weights=[2.0,
 KINDS = ["truncate", "splice", "extend", "mutate"]
 PAIRS = 'verified_vs_corrupted("rule")'
 REFITTED = f"alternate({PAIRS!r}, reference='reference', model={START!r}, corrupted={KINDS}, after=True)"
+SAMPLES: dict[str, Any] = {"learn": {"lr": 0.002}, "train": {"groups": 8, "group_size": 16}}
+"""As many samples of a prompt as in the paper: with half of them whole groups settle on one wrong answer."""
 ARMS: dict[str, Any] = {
-    "cooper": {"stages": [REFITTED]},
-    "frozen": {"stages": [f"alternate(every=0, reference='reference', model={START!r})"]},
-    "rule": {"reward": 'col("rule")'},
+    "cooper": {"stages": [REFITTED]} | SAMPLES,
+    "frozen": {"stages": [f"alternate(every=0, reference='reference', model={START!r})"]} | SAMPLES,
+    "rule": {"reward": 'col("rule")'} | SAMPLES,
 }
 
 

@@ -29,7 +29,8 @@ NEAR = 0.012
 QUESTION = "judged(question='Did the clerk do what it was time for?', policy='judge')"
 _SAME = {
     "policies": {"judge": {"kind": "script", "options": {"script": "palaestra.judges.scripted:said", "errs": 0.2}}},
-    "reward": 'col("score.fits")', "credit": "cm2('reward')", "train": {"iterations": 40},
+    "reward": 'col("score.fits")', "credit": "cm2('reward')",
+    "train": {"iterations": 40, "groups": 4},
 }  # fmt: skip
 ARMS = {
     name: {**_SAME, "stages": [f'score("fits", "{panel}", level="turn")']}
@@ -139,8 +140,7 @@ def reward(learned: TrainingResult) -> dict[str, float]:
     baseline="one answer of the same judge, also as the reward of a run",
     criterion="accuracy, recall and false alarms of all four protocols within .012 of the card's in every seed; with "
     "80 % shared draws the vote of 10 is within .012 of one answer; a policy paid by a vote of nine succeeds more "
-    "often than one paid by one answer in every seed (held on the one fresh block tried; with a judge that "
-    "errs on three of ten it did not in every seed)",
+    "often than one paid by one answer in every seed",
     seeds=(20, 21, 22),
     slow=True,
 )

@@ -24,7 +24,7 @@ from palaestra_atlas.catalog.reward_models.made import rows, stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.verification.measures import Left, Measure
 
-PRINCIPLES = 4
+PRINCIPLES, PAIRS = 4, 4000
 
 
 ALL: dict[str, Any] = {"stop": 1e-9, "flip": 0.0, "passes": 1}
@@ -95,7 +95,7 @@ def judged(pairs: int, rng: np.random.Generator) -> tuple[Turns, np.ndarray]:
 
 def file(seed: int, folder: Path) -> None:
     """The judged answers of a seed."""
-    judged(1500, np.random.default_rng([188, seed]))[0].frame.write_parquet(folder / "judged.parquet")
+    judged(PAIRS, np.random.default_rng([188, seed]))[0].frame.write_parquet(folder / "judged.parquet")
 
 
 def follows() -> Measure:
@@ -126,7 +126,7 @@ def sentences(condition: np.ndarray) -> np.ndarray:
 def right(seed: int, *, negate: float) -> float:
     """Accuracy when one principle, or its negation, is asked for on unseen pairs."""
     rng = np.random.default_rng([188, seed])
-    turns, _ = judged(1500, rng)
+    turns, _ = judged(PAIRS, rng)
     found = PAIRINGS.build(f"principle_pairs(negate={negate}, seed={seed})")(turns)
     model = LinearReward("x", standardise=False)
     chosen, rejected = (turns.frame[found[name]] for name in ("chosen", "rejected"))

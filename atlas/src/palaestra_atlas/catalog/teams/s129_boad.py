@@ -118,15 +118,14 @@ def final_pair() -> None:
 
 
 def good_pair() -> Measure:
-    """Share of those that help in the two members that the seat's own arms put first, per seed."""
+    """Share of those that help in the two members that the trained seat puts first, per seed."""
 
     def measured(left: Left) -> list[float]:
         found = []
         for seed in left.seeds():
-            frame = Turns.load(seed / "turns").frame
-            value = pl.col("reward") if frame["reward"].is_not_null().all() else pl.col("helped")
-            top = frame.group_by("member").agg(value.mean().alias("rate")).sort("rate", "member", descending=True)
-            found.append(len(GOOD & set(top["member"][:2])) / 2)
+            bandit = Team.load(seed / "policies").policies["staff"]
+            assert isinstance(bandit, BanditPolicy)
+            found.append(len(GOOD & set(bandit.best(2))) / 2)
         return found
 
     return measured

@@ -149,13 +149,15 @@ def importance(seed: int) -> dict[str, float]:
 
 
 def played(seed: int, directory: Path) -> None:
-    """Many questions, answered by a layered team of seven whose names are in no order."""
-    order = np.random.default_rng([seed, 7]).permutation(len(ACCURACY))
-    skills = np.array(list(ACCURACY.values()))[order]
+    """Many questions, answered by a layered team of seven.
+
+    Accuracies are moved on by two names with each seed, so that the names that a lot draws are not always the best.
+    """
+    skills = np.roll(list(ACCURACY.values()), -2 * seed)
     names = [f"agent-{at}" for at in range(1, len(skills) + 1)]
     policy = ScriptedPolicy(functools.partial(say, dict(zip(names, skills.tolist()))), name="talker")
     env = workflows.layered(Choice, len(names))
-    turns = rollout(env, Team(dict.fromkeys(names, policy)), groups=150, seed=seed, timeout=None)
+    turns = rollout(env, Team(dict.fromkeys(names, policy)), groups=400, seed=seed, timeout=None)
     turns.frame.write_parquet(directory / "team.parquet")
     (directory / "seed.json").write_text(json.dumps([seed, dict(zip(names, skills.tolist()))]))
 
@@ -166,18 +168,18 @@ def chosen_team() -> Measure:
     def measured(left: Left) -> list[float]:
         seed, skills = json.loads((left.directory / "seed.json").read_text())
         members = [row["agent"] for row in json.loads(left.stdout)]
-        return [success([skills[name] for name in members], seed + 50_000)]
+        return [success([skills[name] for name in members], seed + 50_000, questions=3 * QUESTIONS)]
 
     return measured
 
 
-def success(members: Sequence[float], seed: int) -> float:
+def success(members: Sequence[float], seed: int, *, questions: int = QUESTIONS) -> float:
     """Of a team with these accuracies in a debate of two rounds."""
     names = [f"debater-{k}" for k in range(1, len(members) + 1)]
     skill = dict(zip(names, members))
     policy = ScriptedPolicy(functools.partial(say, skill), name="talker")
     env = workflows.debate(Choice, len(members), 2)
-    turns = rollout(env, Team(dict.fromkeys(names, policy)), groups=QUESTIONS, seed=seed + 1000, timeout=None)
+    turns = rollout(env, Team(dict.fromkeys(names, policy)), groups=questions, seed=seed + 1000, timeout=None)
     return float(turns.frame.unique(["group"])["success"].mean())  # type: ignore[arg-type]
 
 

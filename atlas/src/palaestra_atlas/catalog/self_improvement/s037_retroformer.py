@@ -1,0 +1,132 @@
+"""[37] Retroformer (arXiv 2308.02151): what is learned is to say why a try failed, paid by how much better the next is.
+
+The actor is a script that does what it is told, else anything: a black box. Tasks differ in how often luck solves
+them, so the next trial's return says more about the task than about the advice; the difference does not. Left out:
+language models, HotPotQA, AlfWorld, WebShop; a model of rewards between pairs of reflections and PPO.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
+from palaestra.credit import improvement, retroformer
+from palaestra.envs.worlds import Retries
+from palaestra.judges.value_pairs import mine
+from palaestra.learning import PolicyGradient
+from palaestra.learning.stages.selection import keep
+from palaestra.play.rollout import rollout
+from palaestra_atlas.catalog.reward_models.made import stage_context
+from palaestra_atlas.reproductions import exact
+
+
+def obedient() -> Any:
+    """A script for the actor: the fix that it was advised, else any; nobody can train it."""
+
+    def play(request: Request) -> str:
+        choices = request.observation.legal
+        told = request.observation.text.partition("advice: ")[2]
+        return str(told if told in choices else request.rng.choice(choices))
+
+    return play
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of an actor that is a script and a reflector that learns, `retries.yaml`."""
+    made = {
+        "name": "retries",
+        "env": {"make": "native/retries", "options": {"tries": 2}},
+        "policies": {
+            "actor": {"kind": "script", "options": {"script": f"{__name__}:obedient"}},
+            "reflector": {"kind": "tabular", "options": {"actions": 6}},
+        },
+        "team": {"actor": "actor", "reflector": "reflector"},
+        "credit": "retroformer()",
+        "learn": {"lr": 0.1},
+        "train": {"iterations": 40, "groups": 48, "group_size": 1, "evaluate_every": 40, "checkpoint_every": 40},
+        "evaluation": {"tasks": 600, "trials": 1, "look_tasks": 20, "look_trials": 1},
+    }
+    (folder / "retries.yaml").write_text(json.dumps(made))
+
+
+def values(signal: Signal, turns: Turns) -> np.ndarray:
+    """One number per turn."""
+    return np.asarray(signal.evaluate(turns), float)
+
+
+def trials() -> Turns:
+    """Four tries of one task with three reflections between them, and returns of [.2, .5, .5, .4]."""
+    return Turns(
+        {
+            "episode": [0] * 7, "turn": list(range(7)), "agent": ["actor", "reflector"] * 3 + ["actor"],
+            "score": [0.2, None, 0.5, None, 0.5, None, 0.4],
+        }
+    )  # fmt: skip
+
+
+@exact
+def worked_differences() -> None:
+    """[.2, .5, .5, .4] pay the three reflections .3, 0 and -.1, less their mean; the actor's turns are paid nothing."""
+    found = values(retroformer(), trials())
+    assert np.isnan(found[::2]).all()
+    np.testing.assert_allclose(found[1::2], np.array([0.3, 0.0, -0.1]) - 0.2 / 3, atol=1e-12)
+    np.testing.assert_allclose(values(improvement("score"), trials())[::2], [0.3, 0, -0.1, np.nan], atol=1e-12)
+
+
+def played(policy: Any, groups: int = 60) -> Turns:
+    """Tasks of two tries, by the obedient actor and a reflector."""
+    team = Team(actor=ScriptedPolicy(obedient(), name="actor"), reflector=policy)
+    return rollout(lambda: Retries(tries=2, luck=(0.0, 0.0), skill=1.0), team, groups=groups, group_size=1, seed=3)
+
+
+@exact
+def advice_is_read() -> None:
+    """The second try does what the first reflection said, and succeeds where that was right."""
+    frame = played(TabularPolicy(6, name="reflector")).frame
+    second = frame.filter(pl.col("agent") == "actor", pl.col("try") == 1).sort("group")
+    advice = frame.filter(pl.col("agent") == "reflector").sort("group")
+    assert len(second) > 20
+    assert second["action"].to_list() == advice["action"].to_list()
+    assert second["score"].to_list() == advice["advised"].to_list()
+    assert 0 < float(second["score"].mean()) < 1  # type: ignore[arg-type]
+
+
+@exact
+def only_the_reflector_learns() -> None:
+    """An actor with a table of its own is as it was after an update, bit for bit; the reflector is not."""
+    actor, reflector = TabularPolicy(6, name="actor"), TabularPolicy(6, name="reflector")
+    team = Team(actor=actor, reflector=reflector)
+    turns = rollout(lambda: Retries(tries=2), team, groups=30, group_size=1, seed=0)
+    PolicyGradient(team, lr=0.1).update(turns.with_column(advantage=retroformer()))
+    assert not any(each.detach().numpy().any() for each in actor.parameters())
+    assert any(each.detach().numpy().any() for each in reflector.parameters())
+
+
+@exact
+def fitted_on_what_helped() -> None:
+    """Before rewards are trusted, the reflections that made the next try better are cloned, and no others."""
+    told = stage_context()
+    stage = keep(
+        "improvement(\"score\", at=is_in('agent', 'reflector'))", between=(0, None), closed="right", unit="row"
+    )
+    found = stage(trials(), told)
+    assert np.flatnonzero(found["kept"].to_numpy()).tolist() == [1]
+    assert told.metrics["kept"] == 1
+    assert told.metrics["dropped_between"] == 2
+
+
+@exact
+def pairs_of_one_prompt() -> None:
+    """Better against worse reflections on the same failure, and on no other."""
+    rows = {"group": [0] * 4, "episode": [0, 1, 2, 3], "state": [7, 7, 9, 9], "paid": [0.3, -0.1, 0.5, 0.5]}
+    found, counts = mine(Turns(rows), "paid", "state", unit="row")
+    assert found.select("chosen", "rejected").rows() == [(0, 1)]
+    assert counts["dropped_gap"] == 1

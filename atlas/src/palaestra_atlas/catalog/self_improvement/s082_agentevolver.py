@@ -1,0 +1,109 @@
+"""[82] AgentEvolver (arXiv 2511.10395): tasks of its own beside the given ones, and step flags beside the outcome.
+
+Sums instead of apps: a script proposes them, noise and repetitions among them, and code answers them. Left out:
+exploration that is summarised by a model, and experience in a part of the rollouts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
+from palaestra.credit import agent_evolver
+from palaestra.envs.questions import solve
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.learning import Trainer
+from palaestra.learning.play import PlayOnly
+from palaestra.learning.stages.task_table import task_table
+from palaestra.teams import proposer
+from palaestra_atlas.reproductions import exact
+
+PROPOSALS = ("12 - 5 =", "what?", "12 + 5 =", "8 + 8 =", "8 + 8 =", "gcd", "7 + 1 + 2 =", "7 + 2 + 1 =")
+
+
+class Given(TaskEnv):
+    """Sums with one, for numbers below five."""
+
+    def draw(self, seed: int) -> Task:
+        """The sum of this seed."""
+        number = seed % 5
+        return Task(f"given:{number}", f"{number} + 1 =", lambda said: float(int(said) == number + 1), str(number + 1))
+
+
+def played(given: float = 0.5, groups: int = 40) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The table of tasks and the turns of one iteration of play."""
+    turn, turns = iter(PROPOSALS * groups), []
+
+    def play(request: Request) -> str:
+        if request.agent == "proposer":
+            return next(turn)
+        answer = solve(request.observation.text)
+        return "none" if answer is None else answer
+
+    env, stage = proposer(Given, 2, given=given), task_table(alike=0.8)
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(play)))
+    Trainer(
+        env, team, credit=parse("reward"), learner=PlayOnly(team), stages=[stage], iterations=1, groups=groups,
+        group_size=2, reward=parse("proposer_reward('learnability', repeated=-2.0)"),
+        on_turns=lambda iteration, made: turns.append(made.frame),
+    ).run()  # fmt: skip
+    return stage.table, turns[0]
+
+
+@exact
+def own_tasks_are_mixed_with_the_given() -> None:
+    """About half of the episodes answer given tasks, the others proposals, each of which has a given task as parent."""
+    tasks, turns = played(given=0.5)
+    episodes = turns.group_by("group", "episode").agg(pl.col("agent").cast(pl.String).is_in(["proposer"]).any())
+    share = float(episodes["agent"].cast(pl.Float64).mean())  # type: ignore[arg-type]
+    assert 0.25 < share < 0.75, share
+    accepted = tasks.filter(source="proposer", status="accepted")
+    assert len(accepted) >= 3
+    assert set(accepted["parent"]) <= set(tasks.filter(source="env")["id"])
+    assert tasks.filter(source="env")["n"].sum() > 0
+
+
+@exact
+def infeasible_proposals_are_refused() -> None:
+    """What cannot be answered is refused with the reason, and everything accepted is solvable."""
+    tasks, turns = played(given=0.0)
+    status = dict(tasks.filter(source="proposer").select("text", "status").rows())
+    assert {status.get("what?"), status.get("gcd")} == {"refused"}
+    assert tasks.filter(status="refused")["why"].null_count() == 0
+    accepted = tasks.filter(source="proposer", status="accepted")
+    assert float((accepted["difficulty"] == 1.0).mean() or 0.0) == 0.0  # type: ignore[arg-type]
+    assert turns.filter(pl.col("proposal") == "what?")["reward"].unique().to_list() == [-1.0]
+
+
+@exact
+def repeated_proposals_are_not_paid() -> None:
+    """A proposal with at least .8 of its words in common with an earlier one counts as repeated."""
+    _, turns = played(given=0.0, groups=4)
+    said = turns.filter(pl.col("proposal").is_not_null()).select("proposal", "repeats", "reward")
+    first = {"12 - 5 =": 0.0, "12 + 5 =": 0.0, "7 + 1 + 2 =": 0.0, "7 + 2 + 1 =": 1.0}
+    assert {text: count for text, count in said.select("proposal", "repeats").rows() if text in first} == first
+    assert sorted(said.filter(proposal="8 + 8 =")["repeats"]) == [0.0, 1.0]
+    assert sorted(said.filter(proposal="8 + 8 =")["reward"]) == [-2.0, 0.0]
+
+
+@exact
+def worked_advantages() -> None:
+    """The numbers of both forms, worked out by hand: flags [[1, 1, 0], [0, 1]], outcomes [1, 0], α = .1."""
+    turns = Turns(
+        {
+            "group": [0] * 5,
+            "episode": [0, 0, 0, 1, 1],
+            "turn": [0, 1, 2, 0, 1],
+            "agent": ["a"] * 5,
+            "flag": [True, True, False, False, True],
+            "reward": [0.0, 0.0, 1.0, 0.0, 0.0],
+        }
+    )
+    decoupled = agent_evolver(alpha=0.1).evaluate(turns)
+    assert np.allclose(decoupled, [1.0507, 0.9662, 0.8817, -1.0338, -0.9155], atol=6e-5), decoupled
+    allocated = agent_evolver(how="allocation").evaluate(turns)
+    assert np.allclose(allocated, [2.5313, 1.4421, 0.3528, -1.6875, -0.1688], atol=6e-5), allocated

@@ -1,0 +1,130 @@
+"""[146] A³T (arXiv 2403.14589): where an attempt failed another action is put in; successes are cloned, with contrast.
+
+A table that was taught one wrong step of each lock, and is sure of it, never tries another: more attempts do not
+help. One random action put in at a random step does. Successes are cloned, failures of the same task pushed away from,
+with no more weight than its successes. Left out: the reason that a language model writes for the action; each round
+goes on from the policy of the last one instead of refitting the base.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from palaestra.agents import TabularPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
+from palaestra.credit import signed
+from palaestra.envs.worlds import Lock
+from palaestra.learning import PolicyGradient
+from palaestra.learning.stages import Context
+from palaestra.learning.stages.guidance import injection
+from palaestra.learning.stages.selection import accumulate, weights
+from palaestra.play.executors import Local, Plan
+from palaestra_atlas.reproductions import exact
+
+LOCKS, STEPS, NUMBERS = 6, 4, 4
+
+
+def mistaken(sure: float = 0.98) -> Any:
+    """A script that opens each lock but for one step, at which it is sure of a wrong number."""
+    right = Lock(locks=LOCKS, steps=STEPS, numbers=NUMBERS).right
+
+    def play(request: Request) -> str:
+        lock, step = (int(word.strip(",")) for word in request.observation.text.split()[1:4:2])
+        number = int(right[lock, step])
+        number = (number + 1) % NUMBERS if step == lock % STEPS else number
+        return f"turn to {number if request.rng.random() < sure else int(request.rng.integers(NUMBERS))}"
+
+    return play
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of a table that was taught by `mistaken`, `a3t.yaml`."""
+    made = {
+        "name": "a3t",
+        "env": {"make": "native/lock", "options": {"locks": LOCKS, "steps": STEPS, "numbers": NUMBERS}},
+        "policies": {"table": {"kind": "tabular", "options": {"actions": NUMBERS}}},
+        "team": {"opener": "table"},
+        "warm_start": {"script": f"{__name__}:mistaken", "groups": 300, "steps": 300, "lr": 0.1},
+        "stages": ["injection()", "accumulate(2)", 'weights(\'signed("success", over="task")\')'],
+        "credit": "return_to_go()",
+        "learn": {"lr": 0.4, "terms": ['clone(column="weight")']},
+        "train": {"iterations": 25, "groups": 6, "group_size": 16, "evaluate_every": 25, "checkpoint_every": 25,
+                  "save_turns": "all"},
+        "evaluation": {"tasks": 60, "trials": 2, "look_tasks": 20, "look_trials": 1},
+    }  # fmt: skip
+    (folder / "a3t.yaml").write_text(json.dumps(made))
+
+
+def outcomes() -> Turns:
+    """A task with two successes and three failures, one with failures alone, one that always succeeds."""
+    won = [True, True, False, False, False, False, True]
+    rows = {"task": ["a"] * 5 + ["b", "c"], "group": [0] * 5 + [1, 2], "episode": list(range(7)), "success": won}
+    return Turns(rows | {"iteration": [1] * 7, "turn": [0] * 7, "agent": ["opener"] * 7})
+
+
+@exact
+def failures_weigh_as_much_as_successes() -> None:
+    """The weights of a task add up to 0; a task that never succeeded has none."""
+    told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    found = weights('signed("success", over="task")')(outcomes(), told)["weight"].to_list()
+    np.testing.assert_allclose(found[:5], [1, 1, -2 / 3, -2 / 3, -2 / 3])
+    assert abs(sum(found[:5])) < 1e-12
+    assert found[5] is None
+    assert found[6] == 1
+    np.testing.assert_array_equal(np.asarray(signed("success", balanced=False).evaluate(outcomes()))[2:5], [-1] * 3)
+
+
+@exact
+def failures_are_pushed_away_from() -> None:
+    """The action of a failure has a gradient away from it: its log-probability falls in a step of cloning."""
+    policy = TabularPolicy(4, name="table")
+    rows = outcomes().frame.with_columns(
+        policy=pl.lit("table"), state=pl.lit(7, pl.UInt64), action_ids=pl.Series([[0], [0], [1], [1], [2], [3], [0]])
+    )
+    told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    whole = weights('signed("success", over="task")')(Turns(rows), told)
+    PolicyGradient(Team(opener=policy), 'clone(column="weight")').forward_backward(whole)
+    slope = policy.module.get_parameter("logits").grad[0] * 6
+    torch.testing.assert_close(slope, torch.tensor([-3 + 1 / 4, 4 / 3 + 1 / 4, 2 / 3 + 1 / 4, 1 / 4]))
+
+
+@exact
+def an_action_is_put_in_where_an_attempt_failed() -> None:
+    """Each further attempt of a group with a failure has one random turn's action put in; a solved group has none."""
+    policy = TabularPolicy(NUMBERS, name="table")
+    team = Team(opener=policy)
+
+    def env() -> Lock:
+        return Lock(locks=LOCKS, steps=STEPS)
+
+    told = Context(np.random.default_rng(0), 1, env, team, Local())
+    stage = injection()
+    first = Local().play(env, team, stage.plan(Plan(groups=4, group_size=8, seed=1), told))
+    put = stage(first, told).frame.filter(pl.col("source") == "injected")
+    assert put.group_by("group", "episode").len()["len"].to_list() == [1] * 16
+    assert put["turn"].n_unique() > 1
+    assert put["action"].n_unique() > 1
+    np.testing.assert_allclose(put["logprobs"].list.first().to_numpy(), np.log(1 / NUMBERS), atol=1e-6)
+    solved = Turns(first.frame.with_columns(success=pl.lit(True)))
+    stage.plan(Plan(groups=4, group_size=8, seed=1), told)
+    assert (stage(solved, told)["source"] == "policy").all()
+
+
+@exact
+def rounds_accumulate() -> None:
+    """The table that is fitted holds the rounds before, so that what was once solved stays in it."""
+    stage, told = accumulate(2), Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    stage(outcomes(), told)
+    second = Turns(outcomes().frame.with_columns(iteration=pl.lit(2), success=pl.lit(False)))
+    whole = stage(second, told)
+    found = weights('signed("success", over="task")')(whole, told).frame
+    assert len(found) == 14
+    assert found.filter((pl.col("weight") > 0) & ~pl.col("fresh"))["task"].to_list() == ["a", "a", "c"]
+    assert found.filter(pl.col("fresh") & (pl.col("task") == "c"))["weight"].to_list() == [-1.0]

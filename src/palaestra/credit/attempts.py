@@ -1,0 +1,300 @@
+"""Improvement: what an attempt, a hint or a reflection changed, credited to the row that caused it and to no other.
+
+Paid as a reward and summed over an episode, an improvement rewards whoever makes the first attempt worse: with
+α > 1 in (1 - α)·r₁ + (1 + α)·r₂ it is best to fail on purpose first. So it is a value per row here, to be standardised
+with unit="row", not a part of anybody's return. Beside it: values that are backed up a tree of attempts, and the
+signed and the exponential weights by which attempts are cloned.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.codes import Codes
+from palaestra.algebra.kernels import Evaluation, kernel
+from palaestra.algebra.keys import joined, turn_values
+from palaestra.algebra.returns import episode_score
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    centre,
+    clip,
+    col,
+    count,
+    exp,
+    fill_missing,
+    is_in,
+    is_missing,
+    register,
+    shift,
+    standardise,
+    where,
+)
+from palaestra.errors import ExpressionError, InputError
+
+
+@register()
+def improvement(
+    x: SignalLike,
+    order: SignalLike | None = None,
+    *,
+    over: Keys = "episode",
+    of: Literal["cause", "result"] = "cause",
+    at: SignalLike | None = None,
+    gate: SignalLike | None = None,
+) -> Signal:
+    """How much x, known on some rows of the key only, rises from one of them to the next; missing where neither is.
+
+    Retroformer's reward of a reflection (arXiv 2308.02151), WaltzRL's of feedback (arXiv 2510.08240), SCoRe's bonus of
+    a second attempt (arXiv 2409.12917, of="result").
+
+    Args:
+        x: the score of an attempt; missing on rows that are none, such as the feedback between two.
+        order: the column by which attempts follow each other; default: the order of play. over: whose attempts.
+        of: the row that is credited. "cause": each row, by the next score after it minus the last one up to it; the
+            last attempt causes nothing, missing. "result": the attempt, by its own score minus the one before; the
+            first has none.
+        at: rows that are credited, others are missing. gate: multiplies it: 0 where the row may earn nothing by it.
+
+    Raises:
+        ExpressionError: `of` is unknown.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 4, "turn": [0, 1, 2, 3], "score": [0.2, 0.5, 0.5, 0.4]})
+    >>> improvement("score").evaluate(turns).round(6)
+    array([ 0.3,  0. , -0.1,  nan])
+    """
+    if of not in ("cause", "result"):
+        raise ExpressionError(f"improvement: of={of!r} is 'cause' or 'result'")
+    children = [as_signal(each) for each in (x, order) if each is not None]
+    rise = Signal("improvement", *children, over=joined(over), of=of)
+    rise = rise if gate is None else rise * gate
+    return rise if at is None else where(at, rise)
+
+
+@kernel("improvement")
+def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    x, *given = turn_values(evaluation, node, node.inputs)
+    ids = evaluation.codes(node.options["over"]).ids
+    if not given:
+        segments = evaluation.segments(node.options["over"])
+        order = np.arange(len(x)) if segments.order is None else segments.order
+    else:
+        order = np.lexsort((given[0], ids))
+    value, key, place = x[order], ids[order], np.arange(len(x))
+    known = ~np.isnan(value)
+    before = np.maximum.accumulate(np.where(known, place, -1))
+    after = np.minimum.accumulate(np.where(known, place, len(x))[::-1])[::-1]
+    if node.options["of"] == "cause":
+        first, second = before, np.append(after[1:], len(x))
+    else:
+        first, second = np.append(-1, before[:-1]), np.where(known, place, len(x))
+    fine = (first >= 0) & (second < len(x))
+    fine[fine] = (key[first[fine]] == key[fine]) & (key[second[fine]] == key[fine])
+    result = np.full(len(x), np.nan)
+    result[order[fine]] = value[second[fine]] - value[first[fine]]
+    return result
+
+
+@register()
+def backup(
+    value: SignalLike = "reward",
+    node: str | Signal = "node",
+    parent: str | Signal = "parent",
+    *,
+    over: Keys = "group",
+    how: Literal["mean", "max"] = "mean",
+) -> Signal:
+    """Value of each row's node in a tree of attempts: a leaf's own, else the mean (or the best) of its children's.
+
+    A child counts once, however many leaves are below it: means of means, as MALT's (arXiv 2412.01928) and Agent-R's
+    (arXiv 2501.11425). Binarise with `backup(...) > 0.5`.
+
+    Args:
+        value: of leaves; the mean over the rows of a node. A node whose value nobody knows leaves its parent's.
+        node, parent: columns that name a row's node and the one it went on from; null at a root. Several rows may be
+            one node. over: names are unique within it.
+
+    Raises:
+        ExpressionError: `how` is unknown, or a name is that of no column.
+        InputError: the parents of a tree go round in a circle.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> rows = {"node": ["A", "a", "b", "c", "d"], "parent": [None, "A", "A", "b", "b"], "group": [0] * 5}
+    >>> backup("reward").evaluate(Turns(rows | {"reward": [None, 1.0, None, 0.0, 1.0]}))
+    array([0.75, 1.  , 0.5 , 0.  , 1.  ])
+    """
+    if how not in ("mean", "max"):
+        raise ExpressionError(f"backup: how={how!r} is 'mean' or 'max'")
+    names = [as_signal(each) for each in (node, parent)]
+    if any(name.op != "col" for name in names):
+        raise ExpressionError(f"backup: node={node} and parent={parent} must be names of columns")
+    return Signal("backup", as_signal(value), *names, over=joined(over), how=how)
+
+
+@kernel("backup")
+def _backup(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    (x,) = turn_values(evaluation, node, node.inputs[:1])
+    codes = evaluation.codes(node.options["over"])
+    own, above, size = _nodes(evaluation, node, codes)
+    known = ~np.isnan(x)
+    number = np.bincount(own[known], minlength=size)
+    with np.errstate(invalid="ignore"):
+        value = np.where(number > 0, np.bincount(own[known], x[known], size) / np.maximum(number, 1), np.nan)
+    for nodes in reversed(_levels(above)):
+        nodes = nodes[~np.isnan(value[nodes]) & (above[nodes] >= 0)]
+        parents, at = np.unique(above[nodes], return_inverse=True)
+        if node.options["how"] == "mean":
+            value[parents] = np.bincount(at, value[nodes]) / np.bincount(at)
+        else:
+            value[parents] = -np.inf
+            np.maximum.at(value, above[nodes], value[nodes])
+    return np.asarray(value[own])
+
+
+def _nodes(evaluation: Evaluation, node: Signal, codes: Codes) -> tuple[np.ndarray, np.ndarray, int]:
+    """Number of each row's node, of each node's parent (-1: none in the table), and how many nodes there are."""
+    one, other = (evaluation.turns[name.options["name"]] for name in node.inputs[1:])
+    if not (one.dtype.is_integer() and other.dtype.is_integer()):
+        one, other = (each.cast(pl.String).cast(pl.Categorical) for each in (one, other))
+    named = pl.concat([one, other]).to_physical()
+    number = named.fill_null(-1).to_numpy().astype(np.int64)
+    kinds, name = np.unique(number, return_inverse=True)
+    full = codes.ids * len(kinds)
+    nodes, first, own = np.unique(full + name[: len(full)], return_index=True, return_inverse=True)
+    up = (full + name[len(full) :])[first]
+    at = np.minimum(np.searchsorted(nodes, up), max(len(nodes) - 1, 0))
+    known = (nodes[at] == up) & other.is_not_null().to_numpy()[first]
+    return own, np.where(known, at, -1), len(nodes)
+
+
+def _levels(above: np.ndarray) -> list[np.ndarray]:
+    """Nodes by depth, roots first."""
+    depth = np.full(len(above), -1)
+    level = np.flatnonzero(above < 0)
+    order = np.argsort(above, kind="stable")
+    start, end = (np.searchsorted(above[order], np.arange(len(above)), side) for side in ("left", "right"))
+    found: list[np.ndarray] = []
+    while len(level):
+        depth[level] = len(found)
+        found.append(level)
+        number = end[level] - start[level]
+        first = np.repeat(start[level] - np.cumsum(number) + number, number)
+        level = order[first + np.arange(number.sum())]
+    if (depth < 0).any():
+        raise InputError(f"backup: {int((depth < 0).sum())} nodes are their own ancestors; look at `parent`")
+    return found
+
+
+@register()
+def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> Signal:
+    """Weights of contrastive cloning: 1 on successes, below 0 on failures, which weigh no more than a key's successes.
+
+    A³T (arXiv 2403.14589): in a key with both, failures weigh -(successes / failures) each, so that the weights of its
+    episodes add up to 0 (a reconstruction; balanced=False: -1 each). In a key without a success they are missing:
+    failures alone are nobody's negatives. In one without a failure, 1. For `clone(column="weight")`.
+
+    Args:
+        good: 1 where the episode succeeded, 0 where it failed.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"task": ["a"] * 3 + ["b"], "episode": [0, 1, 2, 3], "success": [True, False, False, False]})
+    >>> signed("success").evaluate(turns)
+    array([ 1. , -0.5, -0.5,  nan])
+    """
+    won = 1.0 * as_signal(good)
+    wins = count(won, over=over, unit="episode", where=won > 0.0)
+    losses = count(won, over=over, unit="episode", where=won <= 0.0)
+    one = wins / where(losses > 0.0, losses, 1.0) if balanced else as_signal(1.0)
+    return where(is_missing(won), won, where(won > 0.0, 1.0, where(wins > 0.0, -1.0 * one)))
+
+
+@register()
+def exp_weight(advantage: SignalLike, *, temperature: float = 1.0, most: float = 20.0) -> Signal:
+    """Weights of advantage-weighted cloning (AWR, arXiv 1910.00177): min(exp(advantage / temperature), most).
+
+    Raises:
+        ExpressionError: the temperature or `most` is not above 0.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> exp_weight("reward", most=3.0).evaluate(Turns({"reward": [0.0, 1.0, 2.0]})).round(4)
+    array([1.    , 2.7183, 3.    ])
+    """
+    if not temperature > 0 or not most > 0:
+        raise ExpressionError(f"exp_weight: temperature={temperature} and most={most} must be above 0")
+    return exp(clip(as_signal(advantage) / temperature, high=float(np.log(most))))
+
+
+# -- rewards made of it -----------------------------------------------------------------------------------------------
+
+
+@register()
+def waltz_reward(
+    right: SignalLike = "right",
+    label: SignalLike = "label",
+    formatted: SignalLike = "formatted",
+    *,
+    speaker: str = "speaker",
+    feedback: str = "feedback",
+    alpha: float = 1.0,
+    weight: SignalLike = 0.5,
+    gamma: float = 0.1,
+) -> Signal:
+    """[167] WaltzRL (arXiv 2510.08240): feedback is paid α · improvement · label + λ · label + γ · format.
+
+    The improvement is that of the answer after it over the one before it, and counts only where both of its labels are
+    right: a false alarm earns nothing and loses nothing by what came of it. Without an answer after it there is none.
+    The speaker is paid 1 for each answer of its that is neither unsafe nor over-refusing. From a note on the full text.
+
+    Args:
+        right: 1 or 0 on the speaker's turns. label, formatted: 1 or 0 on feedback's. weight: λ; 0 from the second
+            phase on. alpha, gamma: the paper's values are not known.
+    """
+    rise = fill_missing(improvement(right, gate=label), 0.0)
+    paid = alpha * rise + as_signal(weight) * as_signal(label) + gamma * as_signal(formatted)
+    return where(is_in("agent", speaker), right, where(is_in("agent", feedback), paid))
+
+
+@register()
+def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
+    """[167] WaltzRL: REINFORCE++ of each agent's own rows, and until iteration `until` the speaker does not learn.
+
+    reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
+    that what feedback is paid is nobody else's return.
+    """
+    own = standardise(reward, over="agent")
+    return where(is_in("agent", speaker) & (col("iteration") < float(until)), where(as_signal(0.0), 0.0), own)
+
+
+@register()
+def retroformer(
+    score: SignalLike = "score", *, reflector: str = "reflector", over: Keys = "episode", difference: bool = True
+) -> Signal:
+    """[37] Retroformer (arXiv 2308.02151): a reflection is paid by how much better the next trial is, less the mean.
+
+    G_{i+1} - G_i on the reflector's turn between the trials, missing on everybody else's: the actor is not trained. The
+    baseline is the mean over the batch. difference=False: the next trial's return itself.
+
+    Args:
+        score: of a trial, on the actor's last row of it; missing on other rows.
+    """
+    at = is_in("agent", reflector)
+    paid = improvement(score, over=over, at=at) if difference else where(at, shift(score, n=-1, over=over))
+    return centre(paid, over=())
+
+
+@register()
+def agent_rlvr(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
+    """[178] Agent-RLVR (arXiv 2506.11425): GRPO over first and guided attempts together, each by its own verdict.
+
+    A group that failed has no spread; its guided attempts give it one. Use after the stage `guidance()`.
+
+    Args:
+        score: what the verifier says of an episode; default: its return.
+    """
+    return standardise(episode_score(score), over=over, unit="episode")

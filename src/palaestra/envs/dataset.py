@@ -1,0 +1,159 @@
+"""Questions of a file or a hub: a table of tasks that somebody else made, one question an episode.
+
+    env: {make: dataset, options: {path: gsm8k.jsonl, prompt: question, answer: answer, score: number}}
+
+A question is for training or held out by the key of its normalised text (`palaestra.envs.task_keys`); one that was
+proposed from another is on the side of its earliest ancestor. Left out: several turns, tools and files of a question.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import numpy as np
+
+from palaestra.envs.protocol import EnvFactory
+from palaestra.envs.task_files import Columns, Duplicates, TaskFile, open_tasks, state_of
+from palaestra.envs.task_keys import is_held_out, task_id, task_key
+from palaestra.envs.task_scores import score_of
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import InputError, nearest
+
+Split = Literal["train", "test", "all"]
+SPLITS = ("train", "test", "all")
+
+
+class DatasetEnv(TaskEnv):
+    """One question of a table. The reset seed modulo `len(places)` says which. task: `name:key`, of file and text."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        prompt: str = "prompt",
+        answer: str = "answer",
+        choices: str | None = None,
+        parent: str | None = None,
+        score: str = "exact",
+        split: Split = "train",
+        held_out: float | str = 0.2,
+        duplicates: Duplicates = "refuse",
+        threshold: float = 1.0,
+    ) -> None:
+        """See `dataset` for the arguments."""
+        for found, known in ((split, SPLITS), (duplicates, ("refuse", "drop"))):
+            if found not in known:
+                raise InputError(f"dataset: {found!r} is not one of {', '.join(known)}{nearest(found, known)}")
+        self._score, self.threshold, self.split = score_of(score), threshold, split
+        self._name = path.rpartition("/")[2].partition("?")[0].rpartition(".")[0] or path.rpartition("/")[2]
+        states = tuple(state_of(each) for each in (path, held_out) if isinstance(each, str))
+        columns = Columns(prompt, answer, choices, parent)
+        self.file, self.places = _side(path, columns, split, held_out, duplicates, states)
+        self._held = held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns).keys)
+
+    def draw(self, seed: int) -> Task:
+        """The question at place `seed` modulo their number."""
+        place = int(self.places[seed % len(self.places)])
+        question, answer, choices = self.file.row(place)
+        if choices:
+            letters = [chr(ord("A") + at) for at in range(len(choices))]
+            answer = _letter_of(answer, choices, letters)
+            question = "\n".join([question, *(f"{letter}) {text}" for letter, text in zip(letters, choices))])
+        name = task_id(self._name, int(self.file.keys[place]))
+        return Task(name, question, lambda said: self._score(said, answer), answer)
+
+    def holds_out(self, question: str) -> bool:
+        """Whether a question, of the file or not, is on the held-out side."""
+        key = task_key(question)
+        if isinstance(self._held, np.ndarray):
+            at = int(np.searchsorted(self._held, np.uint64(key)))
+            return at < len(self._held) and int(self._held[at]) == key
+        return bool(is_held_out(key, self._held))
+
+
+def _letter_of(answer: str, choices: list[str], letters: list[str]) -> str:
+    """Letter of the right choice, which a file gives as its text, its letter, or its place from 0."""
+    if answer in choices:
+        return letters[choices.index(answer)]
+    return letters[int(answer)] if answer.isdigit() and int(answer) < len(letters) else answer
+
+
+@functools.lru_cache(16)
+def _side(
+    path: str, columns: Columns, split: str, held_out: float | str, duplicates: Duplicates, states: tuple[str, ...]
+) -> tuple[TaskFile, np.ndarray]:
+    """File and places of a split; remembered as long as the files are in these states."""
+    file = open_tasks(path, columns)
+    places = file.places(duplicates, columns.prompt)
+    if split == "all":
+        return file, places
+    if isinstance(held_out, str):
+        other = open_tasks(held_out, columns)
+        check_apart(file, other)
+        return (file, places) if split == "train" else (other, other.places(duplicates, columns.prompt))
+    outside = is_held_out(file.roots(), held_out)[places]
+    chosen = places[outside if split == "test" else ~outside]
+    if not len(chosen):
+        raise InputError(
+            f"{path}: none of its {len(places)} tasks is of the {split} split with held_out={held_out}; "
+            "take another share, or give a file of held-out tasks: held_out: test.jsonl"
+        )
+    return file, chosen
+
+
+def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
+    """No task of one file is held out by the other: not itself, not a duplicate, none proposed from one of them.
+
+    Raises:
+        InputError: one is; names both rows and the fix.
+    """
+    held = np.sort(held_out.keys)
+    for keys, said in ((trained.keys, "is"), (trained.parents, "is proposed from"), (trained.roots(), "stems from")):
+        at = np.minimum(np.searchsorted(held, keys), len(held) - 1)
+        found = np.flatnonzero(held[at] == keys)
+        if len(found):
+            place = int(np.flatnonzero(held_out.keys == keys[found[0]])[0])
+            raise InputError(
+                f"{trained.line(int(found[0]))}: {said} a held-out task, {held_out.path}, row {place + 1}, "
+                f"and {len(found)} rows in all; remove them from {trained.path}"
+            )
+
+
+def dataset(
+    path: str,
+    *,
+    prompt: str = "prompt",
+    answer: str = "answer",
+    choices: str | None = None,
+    parent: str | None = None,
+    score: str = "exact",
+    split: Split = "train",
+    held_out: float | str = 0.2,
+    duplicates: Duplicates = "refuse",
+    threshold: float = 1.0,
+) -> EnvFactory:
+    """Factory of `DatasetEnv`; the file is read and checked at once.
+
+    Args:
+        path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train` (extra `data`).
+        prompt, answer: columns of the question and of a right answer, which is no text but JSON where it is a number.
+        choices: column with a list of choices, shown with letters; the answer is a choice, its letter, or its place.
+        parent: column with the id or the text of the task that a task was proposed from.
+        score: how an answer is scored: "exact", "number", "math" (extra `math`), "choice", or `module:name`, a function
+            of (answer, expected).
+        split: "train", "test" (what is held out) or "all".
+        held_out: share of tasks that are held out, by the key of their text; or a file of them, of which none may be
+            in `path`.
+        duplicates: tasks that say the same are refused, or all but the first are dropped ("drop").
+        threshold: the least score that counts as success.
+
+    Raises:
+        InputError: a column, a row or an argument is wrong; names it and the fix.
+    """
+    factory = functools.partial(
+        DatasetEnv, path, prompt=prompt, answer=answer, choices=choices, parent=parent, score=score, split=split,
+        held_out=held_out, duplicates=duplicates, threshold=threshold,
+    )  # fmt: skip
+    factory()
+    return factory

@@ -1,0 +1,95 @@
+"""Episodes with help: at some turns a text stands before what is seen, or another action is done than was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.errors import InputError
+
+
+@dataclass(frozen=True)
+class Help:
+    """What a player is given at one turn: a text to read, an action that is done for it, or both."""
+
+    text: str | None = None
+    action: str | None = None
+
+
+@dataclass(frozen=True)
+class HelpedEpisode:
+    """An episode that begins as the env's `seed` does, with help at some of its turns, by their number."""
+
+    seed: int
+    help: Mapping[int, Help]
+
+
+class Helped:
+    """`env` whose episode k is `episodes[k]`: who resets it by k plays that seed with that help.
+
+    facts: those of the env; help, the text that was shown; done_for, whether the action was put in; done_action, what
+    was done instead; done_id, its number among the choices.
+
+    Raises:
+        InputError: when it is played, an action that is put in is none of the choices; names it.
+    """
+
+    def __init__(self, env: EnvFactory, episodes: Sequence[HelpedEpisode]) -> None:
+        self.env: Env = env()
+        self.agents, self.task = self.env.agents, ""
+        told = {"help": str, "done_for": bool, "done_action": str, "done_id": int}
+        self.facts: dict[str, Any] = {**facts_of(self.env), **told}
+        self.episodes = episodes
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin episode `seed` of the list."""
+        self._help, self._turn = self.episodes[seed].help, 0
+        seen = self.env.reset(self.episodes[seed].seed)
+        self.task = self.env.task
+        return self._show(seen)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions, or those that are put in."""
+        given = self._help.get(self._turn, Help())
+        told: dict[str, Any] = {"help": given.text, "done_for": given.action is not None}
+        if given.action is not None:
+            numbers = {agent: self._seen[agent].index(given.action) for agent in actions if self._seen[agent].choices}
+            if None in numbers.values():
+                raise InputError(f"the action {given.action!r} that helps is no legal action here")
+            actions = {**dict.fromkeys(actions, given.action), **numbers}  # type: ignore[dict-item]
+            told |= {"done_action": given.action, "done_id": numbers or None}
+        result = self.env.step(actions)
+        self._turn += 1
+        return replace(result, observations=self._show(result.observations), info={**result.info, **told})
+
+    def _show(self, seen: Mapping[str, Observation]) -> Mapping[str, Observation]:
+        self._seen = seen
+        text = self._help.get(self._turn, Help()).text
+        return (
+            seen if text is None else {who: replace(each, text=f"{text}\n\n{each.text}") for who, each in seen.items()}
+        )
+
+
+class Numbered:
+    """`env` that tells, as the fact choice_id, the number of each action among the choices that there were."""
+
+    def __init__(self, env: EnvFactory) -> None:
+        self.env: Env = env()
+        self.agents, self.task = self.env.agents, ""
+        self.facts: dict[str, Any] = {**facts_of(self.env), "choice_id": int}
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin the episode."""
+        self._seen = self.env.reset(seed)
+        self.task = self.env.task
+        return self._seen
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions."""
+        ids = {agent: self._seen[agent].index(said) for agent, said in actions.items() if self._seen[agent].choices}
+        result = self.env.step(actions)
+        self._seen = result.observations
+        return replace(result, info={**result.info, "choice_id": ids})

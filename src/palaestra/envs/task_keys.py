@@ -1,0 +1,74 @@
+"""Keys of tasks: equal for tasks that say the same, and what decides on which side of a split a task is.
+
+A key is a 64-bit hash of the normalised text. Held-out tasks have the smallest keys, so that a task and its duplicates
+are on one side by construction, in every file, run and process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+
+from palaestra.errors import InputError
+
+_NAMED = re.compile(r".*:([0-9a-f]{16})")
+
+
+def normalise(text: str) -> str:
+    r"""Text as it is compared: Unicode NFKC, case folded, white space collapsed, no full stop at the end.
+
+    >>> normalise("  What is\n２ + 2? ") == normalise("what IS 2 + 2")
+    True
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    whole = " ".join(folded.split())
+    return whole.rstrip(" .?!:") or whole
+
+
+def task_key(text: str) -> int:
+    """Key of a text, below 2**64.
+
+    >>> f"{task_key('What is 2 + 2?'):016x}"
+    '3cd3d75c4492aff6'
+    """
+    digest = hashlib.blake2b(normalise(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def task_keys(texts: Iterable[str]) -> np.ndarray:
+    """Keys of texts, uint64[texts]."""
+    return np.fromiter(map(task_key, texts), np.uint64)
+
+
+def task_id(source: str, key: int) -> str:
+    """Name of a task: its source and its key.
+
+    >>> task_id("gsm8k", 255)
+    'gsm8k:00000000000000ff'
+    """
+    return f"{source}:{key:016x}"
+
+
+def key_in(named: str) -> int:
+    """Key of a task by its name, or by its text where it is not the name of one.
+
+    >>> key_in("gsm8k:00000000000000ff"), key_in("What is 2 + 2?") == task_key("What is 2 + 2?")
+    (255, True)
+    """
+    found = _NAMED.fullmatch(named)
+    return int(found[1], 16) if found else task_key(named)
+
+
+def is_held_out(keys: np.ndarray | int, share: float) -> np.ndarray:
+    """Which keys belong to the held-out `share`, bool[keys]: those below share · 2**64.
+
+    Raises:
+        InputError: the share is not in [0, 1).
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"held_out={share}: expected a share in [0, 1), or a file of held-out tasks")
+    return np.asarray(keys, np.uint64) < np.uint64(int(share * 2**64))

@@ -1,0 +1,150 @@
+"""Policy-space response oracles: populations that grow by best responses, with one solver for training, one for proof.
+
+A strategy is a plan (`Tree`) or a mixture (`Game`), so a mixture of a population is a strategy again, and a league of
+learners is the same loop with another oracle. arXiv 1711.00832; double oracle: McMahan et al. 2003; two solver slots:
+arXiv 2602.16928. Left out: learned oracles (a training has them) and empirical payoffs of sampled play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.errors import InputError
+from palaestra.evaluation.games.game import Game
+from palaestra.evaluation.games.linear import nash_mixtures
+from palaestra.evaluation.games.tree import Tree
+
+Strategy = np.ndarray
+"""Plan of one player, float64[A·I + 1], or its mixture in a matrix game, float64[S]."""
+Oracle = Callable[[int, Sequence[Strategy]], Strategy]
+"""From a player and a strategy of every player to that player's new strategy."""
+MetaSolver = Callable[[Game], Any]
+"""From the game between the populations to mixtures."""
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What PSRO has found so far.
+
+    Attributes:
+        strategies: of each player, oldest first.
+        payoffs: the game between them.
+        mixtures: what the evaluation solver says of it.
+        gap: exploitability of these mixtures in the whole game.
+    """
+
+    strategies: tuple[tuple[Strategy, ...], ...]
+    payoffs: Game
+    mixtures: tuple[np.ndarray, ...]
+    gap: float
+
+    def blend(self, mixtures: Sequence[np.ndarray] | None = None) -> list[Strategy]:
+        """One strategy per player: its population weighted by mixtures; None: those of the evaluation."""
+        return blend(self.strategies, self.mixtures if mixtures is None else mixtures)
+
+
+def blend(strategies: Sequence[Sequence[Strategy]], mixtures: Sequence[np.ndarray]) -> list[Strategy]:
+    """The strategy that plays like a draw from each population."""
+    return [np.asarray(x @ np.array(own)) for own, x in zip(strategies, mixtures, strict=True)]
+
+
+def best_response_oracle(game: Game | Tree) -> Oracle:
+    """Exact best response against the strategies of the others."""
+
+    def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
+        if isinstance(game, Tree):
+            return game.plan(game.best_response(_merged(strategies), player)[0], player)
+        response = np.zeros(game.shape[player])
+        response[game.against(player, strategies).argmax()] = 1.0
+        return response
+
+    return respond
+
+
+def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
+    """Exact payoffs between all strategies of all players."""
+    names = tuple(
+        tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
+    )
+    if isinstance(game, Game):
+        tables = []
+        for payoff in game.payoffs:
+            for own in strategies:  # the axis in front is contracted, and the new one joins at the end
+                payoff = np.tensordot(payoff, np.array(own), axes=(0, 1))
+            tables.append(payoff)
+        return Game(tuple(tables), game.players, names)
+    at_leaves = [np.array(own)[:, game.leaf[i]] for i, own in enumerate(strategies)]
+    letters = "abcdefghijklmnopqrstuvwxy"[: len(strategies)]
+    product = f"{','.join(f'{letter}z' for letter in letters)},z->{letters}"
+    tables = [np.einsum(product, *at_leaves, game.chance * payoff, optimize=True) for payoff in game.payoffs]
+    return Game(tuple(tables), game.players, names)
+
+
+def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
+    """Mean gain of best responses against one strategy per player."""
+    if isinstance(game, Game):
+        return game.exploitability(strategies)
+    return game.exploitability(game.policy(_merged(strategies)))
+
+
+def psro(
+    game: Game | Tree,
+    *,
+    train: MetaSolver = nash_mixtures,
+    evaluate: MetaSolver = nash_mixtures,
+    oracle: Oracle | None = None,
+    iterations: int = 20,
+    start: Sequence[Strategy] | None = None,
+    tolerance: float = 1e-9,
+) -> list[Population]:
+    """Populations after 0, 1, … iterations; ends early when the gap is at most `tolerance`.
+
+    Each iteration solves the game between the populations with `train`, and adds every player's response to what the
+    others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double
+    oracle, with `uniform_mixtures` in both it is fictitious play.
+
+    Args:
+        game: matrix or tree.
+        train: meta-solver whose mixtures are responded to.
+        evaluate: meta-solver of the reported mixtures.
+        oracle: gives new strategies; None: exact best responses.
+        iterations: how many at most.
+        start: first strategy of each player; None: uniform.
+        tolerance: gap that ends it.
+
+    Raises:
+        InputError: `start` has not one strategy per player.
+    """
+    first = list(start) if start is not None else _uniform(game)
+    if len(first) != len(game.players):
+        raise InputError(f"psro: {len(first)} start strategies for {len(game.players)} players")
+    respond = oracle or best_response_oracle(game)
+    strategies: list[tuple[Strategy, ...]] = [(each,) for each in first]
+    found = []
+    for t in range(iterations + 1):
+        between = payoffs_between(game, strategies)
+        mixtures = tuple(evaluate(between))
+        gap = exploitability(game, blend(strategies, mixtures))
+        found.append(Population(tuple(strategies), between, mixtures, gap))
+        if gap <= tolerance or t == iterations:
+            break
+        played = blend(strategies, mixtures if train is evaluate else train(between))
+        strategies = [(*own, respond(player, played)) for player, own in enumerate(strategies)]
+    return found
+
+
+def _uniform(game: Game | Tree) -> list[Strategy]:
+    if isinstance(game, Game):
+        return [np.full(size, 1 / size) for size in game.shape]
+    return [game.plan(game.uniform(), player) for player in range(len(game.players))]
+
+
+def _merged(plans: Sequence[np.ndarray]) -> np.ndarray:
+    """Plans of single players, each 0 at the places of the others, as one."""
+    merged = np.sum(plans, axis=0)
+    merged[-1] = 1.0
+    return np.asarray(merged)

@@ -1,0 +1,119 @@
+"""Solving a game: a profile, its values, regrets and gap, and their intervals where payoffs were estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError
+from palaestra.evaluation.games.game import Game, marginals
+from palaestra.evaluation.games.solvers import read_solver
+from palaestra.evaluation.games.tree import Tree
+
+Bounds = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What a solver says of a game.
+
+    Attributes:
+        game: what was solved.
+        profile: mixtures, a joint distribution float64[S_1, …], or a behaviour policy float64[A, I] of a tree.
+        value: expected payoff of each player.
+        regret: gain of each player's best deviation.
+        gap: exploitability of mixtures and policies (mean regret), CCE gap of a joint distribution (largest regret).
+        risk: variance of an episode's return of each player; None for trees.
+        gap_interval: of the gap of this very profile in the true game; None if payoffs are exact.
+        mixture_intervals: low and high of each player's mixture; None if payoffs are exact.
+        draws: how many games the intervals come from.
+    """
+
+    game: Game | Tree
+    profile: Any
+    value: np.ndarray
+    regret: np.ndarray
+    gap: float
+    risk: np.ndarray | None = None
+    gap_interval: tuple[float, float] | None = None
+    mixture_intervals: tuple[Bounds, ...] | None = None
+    draws: int = 0
+
+    @property
+    def correlated(self) -> bool:
+        """Whether the profile is a joint distribution, which a mediator draws from."""
+        return isinstance(self.game, Game) and isinstance(self.profile, np.ndarray)
+
+    def mixtures(self) -> tuple[np.ndarray, ...]:
+        """Each player's own distribution, for matrix games."""
+        if isinstance(self.game, Tree):
+            raise InputError("Solution.mixtures: a tree has a policy, see Solution.table")
+        return marginals(self.profile) if self.correlated else tuple(self.profile)
+
+    def table(self) -> pl.DataFrame:
+        """`player, strategy, probability, low, high` of a matrix; `player, state, action, probability` of a tree."""
+        if isinstance(self.game, Tree):
+            tree = self.game
+            owner = {i: who for who, own in zip(tree.players, tree.levels, strict=True) for level in own
+                     for i in range(level.sets.start, level.sets.stop)}  # fmt: skip
+            rows = [
+                (owner[i], tree.keys[i], action, float(self.profile[a, i]))
+                for i in range(len(tree.keys))
+                for a, action in enumerate(tree.actions[i])
+            ]
+            return pl.DataFrame(rows, schema=["player", "state", "action", "probability"], orient="row")
+        low, high = [[None] * size for size in self.game.shape], [[None] * size for size in self.game.shape]
+        if self.mixture_intervals is not None:
+            low = [bounds[0].tolist() for bounds in self.mixture_intervals]
+            high = [bounds[1].tolist() for bounds in self.mixture_intervals]
+        parts = [
+            {"player": [who] * len(own), "strategy": list(own), "probability": x.tolist(), "low": a, "high": b}
+            for who, own, x, a, b in zip(
+                self.game.players, self.game.strategies, self.mixtures(), low, high, strict=True
+            )
+        ]
+        kinds = {"low": pl.Float64, "high": pl.Float64}
+        return pl.concat([pl.DataFrame(part, schema_overrides=kinds) for part in parts])
+
+
+def solve(
+    game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float = 0.95, seed: int = 0
+) -> Solution:  # fmt: skip
+    """Solve a game with a solver by name, `solve(game, "risk_averse(lam=.1)")`.
+
+    Where payoffs are estimates, `draws` games are drawn from their posterior (flat prior, Student's t per cell, the
+    players' errors in a cell correlated as measured). The gap's interval is that of the reported profile in these
+    games, so it covers what a deviator could gain in truth. A mixture's interval is what the solver says of them.
+
+    Raises:
+        InputError: the solver does not take this game; names the reason and alternatives.
+    """
+    solver = read_solver(by)
+    profile = solver(game)
+    regret = game.regret(profile)
+    found = Solution(game, profile, game.value(profile), regret, 0.0)
+    gap = float(regret.max() if found.correlated else regret.mean())
+    if isinstance(game, Tree):
+        return Solution(game, profile, found.value, regret, gap)
+    risk = game.risk(profile)
+    if game.covariance is None or game.count is None or draws < 1:
+        return Solution(game, profile, found.value, regret, gap, risk)
+    if not np.isfinite(game.covariance).all():
+        at = np.argwhere(game.count < 2)[0]
+        cell = ", ".join(own[k] for own, k in zip(game.strategies, at, strict=True))
+        raise InputError(f"solve: cell ({cell}) has one episode; intervals need two, or ask for none with draws=0")
+    rng = np.random.default_rng(seed)
+    gaps, drawn = [], []
+    for _ in range(draws):
+        other = game.draw(rng)
+        of = other.regret(profile)
+        gaps.append(of.max() if found.correlated else of.mean())
+        answer = solver(other)
+        drawn.append(marginals(answer) if found.correlated else answer)
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(gaps, ends)
+    bounds = tuple((*np.quantile(np.array(each), ends, axis=0),) for each in zip(*drawn, strict=True))
+    return Solution(game, profile, found.value, regret, gap, risk, (float(low), float(high)), bounds, draws)

@@ -1,0 +1,94 @@
+"""Demonstrations: episodes of somebody else in the learner's seat, learned from but for the turns that were wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.parse import parse
+from palaestra.algebra.selection import conditions, selection
+from palaestra.algebra.signals import evaluate
+from palaestra.algebra.turns import Turns
+from palaestra.envs.helped import Numbered
+from palaestra.errors import InputError, nearest
+from palaestra.learning.stages.own_context import POLICY, rescored
+from palaestra.learning.stages.stage import Context, Stage, stage
+
+if TYPE_CHECKING:
+    from palaestra.play.plan import Plan
+
+
+@stage
+class demonstrate(Stage):
+    """Adds rows: a `share` of each group's episodes is played by an adviser, who sits in every seat.
+
+    AgentRefine [64] (arXiv 2501.01702): `loss_mask` is true on the adviser's turns that `verdict` finds right, in
+    episodes that meet `keep`; wrong turns stay in the table, and in what later turns saw, and are not learned from. So
+    is what the learner played itself. Learn by `clone(column="loss_mask")`. Rows say `source`, "policy" or the
+    adviser's name, and are scored as the learner would have said them. Turns that are not legal are no demonstration:
+    their episodes are left out. Its metrics count episodes, kept, and dropped.
+
+    Args:
+        adviser: a policy of the recipe without a seat. verdict: text of the signal that is 1 on right turns.
+        keep: text of the signal that is 1 on episodes worth learning from, e.g. 'total(bad) > 0': with an error in it.
+
+    Raises:
+        InputError: share is not in (0, 1); when it is called: no such adviser.
+    """
+
+    adds = {"loss_mask": "the row is learned from", "source": "who chose the action: policy, or the adviser"}
+    notes = ("_more",)
+
+    def __init__(self, adviser: str, *, share: float = 0.5, verdict: str = "valid", keep: str | None = None) -> None:
+        if not 0 < share < 1:
+            raise InputError(f"demonstrate: share={share} is not in (0, 1)")
+        self.adviser, self.share = adviser, share
+        self.verdict = parse(verdict, columns=(verdict,))
+        self.keep = None if keep is None else parse(keep, columns=(keep,))
+        self.needs = {"group", "episode", "turn", "agent", "policy", "action", "observation"} | self.verdict.needs()
+        self.needs |= set() if self.keep is None else self.keep.needs()
+        self.asks = (adviser,)
+        self._more: dict[int, int] = {}
+
+    def plan(self, plan: Plan, context: Context) -> Plan:
+        """Fewer episodes of the learner's own."""
+        from palaestra.learning.stages.hints import hold_back
+
+        plan, self._more = hold_back(plan, self.share, "demonstrate")
+        return plan
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The learner's rows, and below them the adviser's."""
+        from palaestra.agents import Team
+        from palaestra.learning.stages.hints import play_on
+
+        if self.adviser not in context.advisers:
+            raise InputError(f"no adviser {self.adviser!r} among the policies{nearest(self.adviser, context.advisers)}")
+        seats = dict(context.team.items())
+        taught = dataclasses.replace(context, team=Team(dict.fromkeys(seats, context.advisers[self.adviser])))
+        starts = turns.frame.group_by("group").agg(pl.first("seed"), pl.max("episode")).sort("group")
+        played = play_on(taught, starts, functools.partial(Numbered, context.env), self._more, turns)
+        names = {agent: policy.name for agent, policy in seats.items()}
+        played = played.with_columns(
+            policy=pl.col("agent").cast(pl.String).replace_strict(names).cast(turns.frame.schema["policy"]),
+            source=pl.lit(self.adviser),
+            _new=pl.lit(True),
+        )
+        legal = pl.col("valid").fill_null(True).all().over("group", "episode")
+        shown = Turns(played.filter(legal))
+        made = rescored(shown.frame, context, "_new", number="choice_id").drop("_new")
+        (right,) = evaluate(Turns(made), self.verdict)
+        worth = np.ones(len(made), bool)
+        counts = {"units": made.select("group", "episode").n_unique()}
+        if self.keep is not None:
+            found = selection(Turns(made), conditions(self.keep, between=(1, 1)))
+            worth, counts = found.kept, found.counts
+        made = made.with_columns(loss_mask=pl.Series((np.asarray(right, float) == 1) & worth))
+        context.metrics |= {"episodes": float(counts["units"]), "kept": float(counts.get("kept", counts["units"]))}
+        context.metrics["illegal"] = float(played.filter(~legal).select("group", "episode").n_unique())
+        own = turns.frame.with_columns(loss_mask=pl.lit(False), source=pl.lit(POLICY))
+        return Turns(pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))

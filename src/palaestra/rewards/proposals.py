@@ -1,0 +1,109 @@
+"""Pay of who proposes tasks: expressions of how often those tasks are solved.
+
+A proposal's rows are those of its episode: one of who proposed it, one of each solver with `score`, one of each control
+with `control_score` (env.workflow `proposer`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    clip,
+    col,
+    highest,
+    is_in,
+    is_missing,
+    mean,
+    register,
+    standardise,
+    where,
+)
+from palaestra.errors import ExpressionError, nearest
+
+Pay = Literal["learnability", "challenge", "regret"]
+
+
+@register()
+def solve_rate(score: SignalLike = "score", *, over: Keys = "episode") -> Signal:
+    """Mean score p of the solvers' answers to a proposal; missing where nobody answered."""
+    return mean(score, over=over)
+
+
+@register()
+def learnability(p: SignalLike | None = None) -> Signal:
+    """4·p·(1 - p): 1 where a task is solved half of the time, 0 where always or never; default p: `solve_rate`.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0, 0, 0], "score": [1.0, 0.0, 0.0, 0.0]})
+    >>> learnability().evaluate(turns)
+    array([0.75, 0.75, 0.75, 0.75])
+    """
+    rate = solve_rate() if p is None else as_signal(p)
+    return 4.0 * rate * (1.0 - rate)
+
+
+@register()
+def challenge(p: SignalLike | None = None) -> Signal:
+    """1 - p where 0 < p < 1, else 0: the harder the better, but solved by somebody (arXiv 2509.08721, 2505.03335).
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> challenge("score").evaluate(Turns({"score": [0.25, 1.0, 0.0]}))
+    array([0.75, 0.  , 0.  ])
+    """
+    rate = solve_rate() if p is None else as_signal(p)
+    return where((rate > 0.0) & (rate < 1.0), 1.0 - rate, 0.0)
+
+
+@register()
+def regret(score: SignalLike = "score", *, control: SignalLike = "control_score", over: Keys = "episode") -> Signal:
+    """The best control's score less the solvers' mean, at least 0: solvable, and not yet solved (arXiv 2012.02096)."""
+    return clip(highest(control, over=over) - mean(score, over=over), low=0.0)
+
+
+@register()
+def proposer_reward(
+    pay: str = "learnability",
+    *,
+    refused: float = -1.0,
+    repeated: float | None = None,
+    seat: str = "proposer",
+    reward: SignalLike = "reward",
+) -> Signal:
+    """Reward of every seat of `proposer`: solvers and controls get theirs, who proposes the pay of the proposal.
+
+    Args:
+        pay: "learnability", "challenge" or "regret".
+        refused: pay of a proposal that is no task.
+        repeated: pay of one that was proposed before in this run, instead; needs the column `repeats` of the stage
+            `task_table`. None: it does not count.
+        seat: who proposes.
+        reward: of the others.
+
+    Raises:
+        ExpressionError: there is no such pay.
+    """
+    if pay not in get_args(Pay):
+        raise ExpressionError(f"proposer_reward: pay={pay!r}{nearest(pay, get_args(Pay))}")
+    worth = regret() if pay == "regret" else challenge() if pay == "challenge" else learnability()
+    if repeated is not None:
+        worth = where(col("repeats") > 0.0, float(repeated), worth)
+    return where(is_in("agent", seat), where(is_missing(solve_rate()), float(refused), worth), as_signal(reward))
+
+
+@register()
+def proposer_credit(*, seat: str = "proposer", reward: SignalLike = "reward", eps: float = 1e-6) -> Signal:
+    """Standardised reward, with a baseline of its own for each role (arXiv 2505.03335).
+
+    Proposals are compared with the others from the same given task, answers with the others to the same proposal.
+    """
+    proposes = is_in("agent", seat)
+    return where(
+        proposes,
+        standardise(reward, over="group", where=proposes, eps=eps),
+        standardise(reward, over=("episode", "policy"), eps=eps),
+    )

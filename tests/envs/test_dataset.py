@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaestra.envs import dataset, make
+from palaestra.envs.task_files import PART, Columns, open_tasks
+from palaestra.envs.task_keys import is_held_out, key_in, normalise, task_id, task_key, task_keys
+from palaestra.envs.task_scores import SCORES, choice, exact, number, read_number, score_of
+from palaestra.errors import InputError, MissingExtraError
+from palaestra.testing.env import check_env
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def written(folder: Path, rows: list[dict], name: str = "tasks.jsonl") -> str:
+    path = folder / name
+    if name.endswith("parquet"):
+        pl.DataFrame(rows).write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def sums(many: int) -> list[dict]:
+    return [{"prompt": f"What is {n} + 1?", "answer": n + 1} for n in range(many)]
+
+
+def questions(factory) -> set[str]:
+    env = factory()
+    return {env.draw(seed).question for seed in range(len(env.places))}
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.parquet"])
+def test_a_question_is_asked_and_scored(tmp_path, name):
+    factory = make("dataset", path=written(tmp_path, sums(40), name), score="number")
+    check_env(factory)
+    env = pickle.loads(pickle.dumps(factory))()
+    text = env.reset(3)["solver"].text
+    expected = int(text.split()[2]) + 1
+    assert env.answer == str(expected)
+    assert env.task == task_id("tasks", task_key(text))
+    assert env.step({"solver": f"I think {expected}.0"}).rewards == {"solver": 1.0}
+    env.reset(3)
+    assert env.step({"solver": "no idea"}).info["valid"] == {"solver": False}
+
+
+def test_the_sides_share_nothing_and_are_all(tmp_path):
+    path = written(tmp_path, sums(500))
+    train, test = (questions(dataset(path, split=split)) for split in ("train", "test"))
+    assert not train & test
+    assert train | test == questions(dataset(path, split="all"))
+    assert 60 < len(test) < 140
+
+
+@given(st.text(min_size=1), st.sampled_from(["{}", " {} ", "{}?", "{}.", "\t{}\n"]))
+def test_a_duplicate_has_the_same_key_however_it_is_written(text, form):
+    assert normalise(normalise(text)) == normalise(text)
+    if normalise(text).strip(" .?!:"):
+        assert task_key(form.format(text)) == task_key(text)
+        assert task_key(text.upper()) == task_key(text.upper().lower()) or text.upper().lower() != text.lower()
+
+
+def test_keys_are_the_same_in_every_process_and_ranges_disjoint():
+    keys = task_keys(f"task {number}" for number in range(2000))
+    held = is_held_out(keys, 0.2)
+    assert held.mean() == pytest.approx(0.2, abs=0.03)
+    assert keys[held].max() < 0.2 * 2**64 <= keys[~held].min()
+    assert key_in(task_id("x", int(keys[0]))) == keys[0] == key_in("Task  0.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([{"question": "a", "answer": 1}], {}, "row 1: no column 'prompt'; write prompt: and its name; known: answer"),
+        ([{"prompt": "a"}], {}, "row 1: no column 'answer'; write answer: and its name"),
+        ([{"prompt": "a", "answer": 1}, {"prompt": " ", "answer": 2}], {}, "row 2: column 'prompt' is empty"),
+        ([{"prompt": "a", "answer": 1}, {"prompt": "b", "answer": None}], {}, "row 2: column 'answer' is empty"),
+        (
+            [{"prompt": "a", "answer": 1}, {"prompt": "b", "answer": 1}, {"prompt": " A.", "answer": 2}],
+            {},
+            r"row 3 \(' A.'\): column 'prompt' says the same as row 1.*duplicates: drop",
+        ),
+        ([], {}, "holds no tasks"),
+        ([{"prompt": "a", "answer": 1}], {"held_out": 1.5}, r"held_out=1.5: expected a share in \[0, 1\)"),
+        ([{"prompt": "a", "answer": 1}], {"split": "dev"}, "'dev' is not one of train, test, all"),
+        ([{"prompt": "a", "answer": 1}], {"score": "nummer"}, "score='nummer'; did you mean 'number'"),
+        (
+            [{"prompt": "a", "answer": 1}],
+            {"split": "test", "held_out": 0.0},
+            "none of its 1 tasks is of the test split",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_row_and_fix(tmp_path, rows, options, said):
+    path = written(tmp_path, rows)
+    with pytest.raises(InputError, match=said) as caught:
+        dataset(path, **options)
+    assert "\n" not in str(caught.value)
+    assert "held_out=1.5" in said or "not one" in said or "nummer" in said or path in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tasks.jsonl", '{"prompt": "a", "answer": 1}\n{"prompt":', "row 2: is not JSON"),
+        ("tasks.jsonl", "[1]\n", "row 1: list is no object"),
+        ("tasks.parquet", "no parquet", "is no whole Parquet file"),
+        ("tasks.csv", "a,b", "is no .jsonl, no .parquet and no hf://"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        dataset(str(tmp_path / name))
+    with pytest.raises(InputError, match="cannot read"):
+        dataset(str(tmp_path / "missing.jsonl"))
+
+
+def test_duplicates_can_be_dropped(tmp_path):
+    path = written(tmp_path, [*sums(30), {"prompt": "what is 3 + 1", "answer": 5}])
+    assert len(questions(dataset(path, split="all", duplicates="drop"))) == 30
+
+
+def test_a_task_of_the_held_out_file_in_training_is_an_error_that_names_it(tmp_path):
+    held = written(tmp_path, sums(3), "test.jsonl")
+    fresh = [{"prompt": f"What is {n} - 1?", "answer": n - 1} for n in range(5)]
+    apart = written(tmp_path, fresh, "apart.jsonl")
+    assert questions(dataset(apart, held_out=held)) == {row["prompt"] for row in fresh}
+    assert questions(dataset(apart, held_out=held, split="test")) == {row["prompt"] for row in sums(3)}
+    same = written(tmp_path, [*fresh, {"prompt": "WHAT is  2 + 1", "answer": 3}], "same.jsonl")
+    with pytest.raises(InputError, match=r"same.jsonl, row 6 \('WHAT is  2 \+ 1'\): is a held-out task, .*row 3"):
+        dataset(same, held_out=held)
+
+
+def test_a_task_proposed_from_a_held_out_one_is_an_error_however_far(tmp_path):
+    held = written(tmp_path, sums(3), "test.jsonl")
+    rows = [
+        {"prompt": "x", "answer": 1, "from": None},
+        {"prompt": "child", "answer": 1, "from": "what is 2 + 1?"},
+        {"prompt": "grandchild", "answer": 1, "from": "child"},
+    ]
+    with pytest.raises(InputError, match=r"row 2 \('child'\): is proposed from a held-out task.*row 3, and 1 rows"):
+        dataset(written(tmp_path, rows, "a.jsonl"), parent="from", held_out=held)
+    named = [rows[0], {**rows[1], "from": task_id("other", task_key("What is 1 + 1?"))}]
+    with pytest.raises(InputError, match=r"is proposed from a held-out task.*row 2"):
+        dataset(written(tmp_path, named, "b.jsonl"), parent="from", held_out=held)
+    inner = [{"prompt": "gone", "answer": 1, "from": rows[1]["from"]}, rows[0], rows[2]]
+    inner[2] = {**rows[2], "from": "gone"}
+    file = open_tasks(written(tmp_path, inner, "c.jsonl"), Columns(parent="from"))
+    assert file.roots()[2] == task_key("what is 2 + 1?")
+
+
+def test_a_task_is_on_the_side_of_its_earliest_ancestor(tmp_path):
+    rows = [{"prompt": f"root {n}", "answer": 1, "from": None} for n in range(50)]
+    rows += [{"prompt": f"child {n}", "answer": 1, "from": f"root {n}"} for n in range(50)]
+    rows += [{"prompt": f"grandchild {n}", "answer": 1, "from": f"child {n}"} for n in range(50)]
+    path = written(tmp_path, rows)
+    for split in ("train", "test"):
+        found = questions(dataset(path, parent="from", split=split, held_out=0.4))
+        assert {text.replace("root", "grandchild") for text in found if "root" in text} == {
+            text for text in found if "grandchild" in text
+        }
+        assert len(found) % 3 == 0
+    circle = [{"prompt": "a", "answer": 1, "from": "b"}, {"prompt": "b", "answer": 1, "from": "a"}]
+    with pytest.raises(InputError, match=r"row 1.*proposed from itself"):
+        dataset(written(tmp_path, circle, "circle.jsonl"), parent="from")
+
+
+def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
+    rows = [
+        {"prompt": "Capital of France?", "answer": "Paris", "among": ["Rome", "Paris"]},
+        {"prompt": "Capital of Italy?", "answer": 0, "among": ["Rome", "Paris"]},
+        {"prompt": "Capital of Spain?", "answer": "B", "among": ["Rome", "Madrid"]},
+    ]
+    env = dataset(written(tmp_path, rows), choices="among", score="choice", split="all")()
+    found = {}
+    for seed in range(3):
+        text = env.reset(seed)["solver"].text
+        found[text.splitlines()[0]] = env.answer
+        assert text.splitlines()[1] == "A) Rome"
+        assert env.step({"solver": f"({env.answer.lower()}) it is"}).rewards == {"solver": 1.0}
+    assert found == {"Capital of France?": "B", "Capital of Italy?": "A", "Capital of Spain?": "B"}
+
+
+@pytest.mark.parametrize(
+    ("score", "answer", "expected", "right"),
+    [
+        (exact, "the  NILE.", "The Nile", 1.0),
+        (exact, "Nile", "The Nile", 0.0),
+        (number, "$1,234.50", "1234.5", 1.0),
+        (number, "0.5", "1/2", 1.0),
+        (number, "first 3, then 4", "Some steps: 9\n#### 4", 1.0),
+        (number, "3e2", "300", 1.0),
+        (number, "-3", "3", 0.0),
+        (choice, "B: Paris", "b", 1.0),
+        (choice, "**C**", "B", 0.0),
+    ],
+)
+def test_scores(score, answer, expected, right):
+    assert score(answer, expected) == right
+
+
+def test_what_cannot_be_read_is_no_answer():
+    for score, answer in ((number, "none"), (choice, "Paris"), (choice, "42")):
+        with pytest.raises(ValueError, match="no "):
+            score(answer, "1" if score is number else "A")
+    assert read_number("1/0") == 1.0
+    assert score_of("operator:eq")("a", "a")
+
+
+def test_mathematics_is_compared_as_such():
+    pytest.importorskip("math_verify")
+    same = SCORES["math"]
+    assert same(r"\frac{1}{2}", "0.5") == 1.0
+    assert same("$x^2 + 2x + 1$", "(x+1)^2") == 1.0
+    assert same("{1, 2}", r"\{2, 1\}") == 1.0
+    assert same("3", "4") == 0.0
+
+
+def test_a_missing_extra_is_said(monkeypatch):
+    monkeypatch.setattr("palaestra.envs.task_scores.find_spec", lambda name: None)
+    monkeypatch.setattr("palaestra.envs.task_files.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"math-verify is not installed: pip install 'palaestra\[math\]'"):
+        score_of("math")
+    with pytest.raises(MissingExtraError, match=r"datasets is not installed: pip install 'palaestra\[data\]'"):
+        dataset("hf://openai/gsm8k?config=main")
+
+
+def test_a_data_set_of_the_hub_is_read_as_one_from_disk(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    folder = tmp_path / "gsm"
+    folder.mkdir()
+    written(folder, [{"question": f"{n} and {n}?", "answer": f"#### {2 * n}"} for n in range(20)], "train.jsonl")
+    path = f"hf://{folder}?split=train"
+    env = dataset(path, prompt="question", score="number", split="all")()
+    assert len(env.places) == 20
+    env.reset(4)
+    assert env.step({"solver": "8"}).info["success"]
+    with pytest.raises(InputError, match=r"no column 'prompt'.*question"):
+        dataset(path)
+    with pytest.raises(InputError, match=r"cannot be loaded.*hf://owner/name"):
+        dataset(f"hf://{folder}?split=dev")
+    with pytest.raises(InputError, match="'splt' is not one of config, split"):
+        dataset(f"hf://{folder}?splt=dev")
+
+
+def test_the_index_follows_the_file(tmp_path):
+    path = written(tmp_path, sums(10))
+    assert len(questions(dataset(path, split="all"))) == 10
+    path = written(tmp_path, sums(12))
+    assert len(questions(dataset(path, split="all"))) == 12
+
+
+def test_more_than_one_part(tmp_path):
+    many = PART + 10
+    path = tmp_path / "many.parquet"
+    pl.select(prompt=pl.format("task {}", pl.int_range(many)), answer=pl.int_range(many)).write_parquet(path)
+    env = dataset(str(path), split="all", score="number")()
+    for seed in (0, PART - 1, PART, many - 1):
+        env.reset(seed)
+        assert (env.question, env.answer) == (f"task {seed}", str(seed))
+    assert np.array_equal(env.places, np.arange(many))

@@ -1,0 +1,102 @@
+"""`palaestra solve` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palaestra.algebra.turns import Turns
+from palaestra.interface.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["solve", *arguments])
+    said = capsys.readouterr()
+    return int(stop.value.code or 0), said.out, said.err
+
+
+def test_a_matrix_with_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rps.csv"
+    path.write_text(",rock,paper,scissors\nrock,0,-1,2\npaper,1,0,-1\nscissors,-2,1,0\n")
+    code, out, _ = run(capsys, str(path), "--json")
+    found = json.loads(out)
+    assert code == 0
+    chances = {row["strategy"]: row["probability"] for row in found["profile"] if row["player"] == "player_0"}
+    assert chances == pytest.approx({"rock": 0.25, "paper": 0.5, "scissors": 0.25})
+    assert found["gap"] == pytest.approx(0)
+    assert found["gap_interval"] is None
+    code, out, _ = run(capsys, str(path), "--by", "cfr(plus, iterations=50)")
+    assert "exploitability 0.0" in out
+
+
+def test_turns_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    cells: np.ndarray = np.array(list(np.ndindex(2, 2)) * 30)
+    x = np.array([[1.0, -1], [-1, 1]])[cells[:, 0], cells[:, 1]] + rng.normal(size=len(cells))
+    both = np.repeat(np.arange(len(cells)), 2)
+    table = {
+        "group": both,
+        "episode": both * 0,
+        "turn": both * 0,
+        "agent": ["a", "b"] * len(cells),
+        "policy": [f"p{k}" for k in cells.ravel()],
+        "reward": np.stack([x, -x], axis=1).ravel(),
+    }
+    path = Turns(table).save(tmp_path / "turns.parquet")
+    code, out, _ = run(capsys, str(path), "--json", "--draws", "40")
+    found = json.loads(out)
+    assert code == 0
+    assert all(0 <= row["low"] <= row["high"] <= 1 for row in found["profile"])
+    assert found["gap_interval"][0] < found["gap_interval"][1] < 1
+    code, out, err = run(capsys, str(path), "--draws", "10")
+    assert "95 % interval" in out, err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "1,2\n3\n", "line 2 has 1 cells, others have 2"),
+        ("a.csv", "1,2\n3,x\n", "line 2, column 2: 'x' is no number"),
+        ("a.csv", "a,b\n1,nan\n", "is nan; 1 of 2 cells are not finite"),
+        ("a.csv", "", "an empty table"),
+        ("a.json", "[[1, 2], [3]]", "all rows have the same length"),
+        ("a.json", "[[[1, 2], [3, 4]]]", "a matrix [rows, columns] is zero-sum"),
+        ("a.json", '{"payoff": [[1]]}', "read are payoffs, players"),
+        ("a.json", '{"payoffs": [[[1, 2]], [[1, 2]]]}', "not zero- or constant-sum"),
+        ("a.json", '{"payoffs": [[1, 2]], "error": [[1]]}', "error has shape"),
+        ("a.json", "{", "cannot be read"),
+    ],
+)
+def test_bad_files_are_named(
+    name: str, text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    code, _, err = run(capsys, str(tmp_path / name))
+    assert code in (1, 2)
+    assert message in err
+    assert name in err
+
+
+def test_what_is_no_game_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, str(tmp_path / "none.csv"))
+    assert (code, "there is no such file" in err) == (2, True)
+    code, _, err = run(capsys, "matrix", "--by", "nahs")
+    assert (code, "nash" in err) == (2, True)
+    pytest.importorskip("pyspiel")
+    code, _, err = run(capsys, "kuhn_pokr")
+    assert (code, "kuhn_poker" in err) == (2, True)
+    code, _, err = run(capsys, "kuhn_poker", "--by", "qre")
+    assert (code, "solved by nash or cfr" in err) == (2, True)
+
+
+def test_a_game_of_openspiel(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspiel")
+    code, out, _ = run(capsys, "leduc_poker", "--by", "cfr(vad, iterations=10)")
+    assert code == 0
+    assert "912 more information sets" in out
+    code, out, _ = run(capsys, "matrix_pd", "--by", "qre(2.)", "--json")
+    assert json.loads(out)["profile"][0]["strategy"] == "Cooperate"

@@ -1,0 +1,199 @@
+"""A seat that proposes tasks, and what it is paid."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import ExpressionError, InputError
+from palaestra.play.rollout import rollout
+from palaestra.rewards import proposer_credit, proposer_reward, regret
+from palaestra.teams import proposer
+from palaestra.teams.proposer import ProposerEnv, scripted_proposals
+from palaestra.testing.env import check_env
+
+
+class Sums(TaskEnv):
+    """n + 1; tasks that ask for a sum with 99 are held out."""
+
+    split = "train"
+
+    def draw(self, seed: int) -> Task:
+        number = seed % 5
+        return Task(f"sums:{number}", f"{number} + 1 =", lambda said: float(int(said) == number + 1), str(number + 1))
+
+    def holds_out(self, question: str) -> bool:
+        return "99" in question
+
+
+class HeldOut(Sums):
+    split = "test"
+
+
+def test_the_protocol_holds():
+    check_env(proposer(Sums, 2))
+    check_env(proposer(Sums, 2, controls=1, given=0.5))
+
+
+def test_a_task_is_proposed_checked_and_answered():
+    env = ProposerEnv(Sums, 2, controls=1)
+    assert env.reset(3)["proposer"].text == "3 + 1 = |"
+    asked = env.step({"proposer": "Task: 12 - 5 ="})
+    assert {name: seen.text for name, seen in asked.observations.items()} == dict.fromkeys(
+        ("solver-1", "solver-2", "control-1"), "12 - 5 ="
+    )
+    assert asked.info["proposed_from"] == "sums:3"
+    done = env.step({"solver-1": "7", "solver-2": "8", "control-1": "seven"})
+    assert done.rewards == {"solver-1": 1.0, "solver-2": 0.0, "control-1": 0.0, "proposer": None}
+    assert done.info["valid"]["control-1"]
+    assert done.info["success"] == {"solver-1": True, "solver-2": False, "control-1": False, "proposer": True}
+    assert env.task == "sums:3"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("", "nothing was proposed"),
+        ("  \n", "nothing was proposed"),
+        ("what?", "is no question whose answer can be computed"),
+        ("3 +  1 =", "repeats the task that it is proposed from, sums:3"),
+        ("99 + 1 =", "is held out: proposed:"),
+        ("1" * 2001, "has 2001 characters, 2000 are allowed"),
+        (7, "nothing was proposed"),
+    ],
+)
+def test_what_is_no_task_is_refused_with_the_reason(said, why):
+    env = ProposerEnv(Sums, 2)
+    env.reset(3)
+    done = env.step({"proposer": said})
+    assert done.terminated
+    assert done.info["refused"].startswith(why)
+    assert done.info["valid"] == {"proposer": False}
+    assert env.reset(3)["proposer"].text == "3 + 1 = |"
+
+
+def broken(text: str, parent: Task) -> Task:
+    raise KeyError("no such thing")
+
+
+def hangs(text: str, parent: Task) -> Task:
+    time.sleep(30)
+    raise AssertionError
+
+
+def test_a_validator_that_fails_refuses_and_one_that_hangs_is_bounded():
+    env = ProposerEnv(Sums, 1, read=broken)
+    env.reset(0)
+    assert env.step({"proposer": "2 + 2 ="}).info["refused"] == "cannot be read (KeyError: 'no such thing')"
+    team = Team(dict.fromkeys(("proposer", "solver-1"), ScriptedPolicy(scripted_proposals())))
+    began = time.perf_counter()
+    turns = rollout(proposer(Sums, 1, read=hangs), team, groups=2, timeout=0.3)
+    assert time.perf_counter() - began < 10
+    assert turns["error"].str.starts_with("env-timeout").all()
+    assert len(turns) >= 2
+
+
+def test_in_evaluation_the_held_out_tasks_are_answered_and_nothing_is_proposed():
+    env = ProposerEnv(HeldOut, 2)
+    for seed in range(20):
+        assert set(env.reset(seed)) == {"solver-1", "solver-2"}
+    done = env.step({"solver-1": "5", "solver-2": "1"})
+    assert done.rewards == {"solver-1": 1.0, "solver-2": 0.0}
+    assert "proposer" not in done.info["success"]
+
+
+def test_a_share_of_the_episodes_asks_the_given_task():
+    env = ProposerEnv(Sums, 1, given=0.3)
+    share = np.mean(["proposer" not in env.reset(seed) for seed in range(2000)])
+    assert share == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_stated_answer_counts():
+    env = ProposerEnv(Sums, 3, read="stated")
+    env.reset(0)
+    assert env.step({"proposer": "How many legs have two dogs? #### 8"}).observations["solver-1"].text.endswith("dogs?")
+    assert env.step({"solver-1": "8.0", "solver-2": "eight", "solver-3": "They have 8"}).info["score"] == {
+        "solver-1": 1.0, "solver-2": 0.0, "solver-3": 1.0,
+    }  # fmt: skip
+    env.reset(0)
+    assert "does not read" in env.step({"proposer": "How many?"}).info["refused"]
+
+
+def table(scores: list[float | None], control: float | None = None, **columns: list) -> Turns:
+    """An episode: a proposal and answers to it."""
+    rows = 1 + len(scores) + (control is not None)
+    controls = [None] * (1 + len(scores)) + ([control] if control is not None else [])
+    return Turns(
+        {
+            "group": [0] * rows,
+            "episode": [0] * rows,
+            "turn": [0] + [1] * (rows - 1),
+            "agent": ["proposer", *(f"solver-{n}" for n in range(len(scores))), *["control-1"] * (control is not None)],
+            "policy": ["p"] + ["s"] * (rows - 1),
+            "reward": [None, *scores, *([control] if control is not None else [])],
+            "score": [None, *scores, *[None] * (control is not None)],
+            "control_score": controls,
+        }
+        | columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("pay", "scores", "paid"),
+    [
+        ("learnability", [1.0, 0.0, 0.0, 0.0], 0.75),
+        ("learnability", [1.0, 1.0], 0.0),
+        ("learnability", [1.0, 0.0], 1.0),
+        ("challenge", [1.0, 0.0, 0.0, 0.0], 0.75),
+        ("challenge", [1.0, 1.0, 1.0], 0.0),
+        ("challenge", [0.0, 0.0, 0.0], 0.0),
+    ],
+)
+def test_pay_of_a_proposal(pay, scores, paid):
+    found = parse(f"proposer_reward({pay!r})").evaluate(table(scores))
+    assert found.tolist() == pytest.approx([paid, *scores])
+
+
+def test_regret_is_what_a_control_solves_and_the_solvers_do_not():
+    assert proposer_reward("regret").evaluate(table([0.0, 1.0], 1.0)).tolist() == [0.5, 0.0, 1.0, 1.0]
+    assert regret().evaluate(table([1.0, 1.0], 0.0))[0] == 0.0
+    with pytest.raises(ExpressionError, match=r"'regrett'.*'regret'"):
+        proposer_reward("regrett")
+
+
+def test_a_refused_proposal_and_a_repeated_one_are_paid_as_said():
+    refused = Turns({"group": [0], "episode": [0], "turn": [0], "agent": ["proposer"], "reward": [None],
+                     "score": [None], "control_score": [None], "repeats": [None]})  # fmt: skip
+    refused = refused.with_column(score=np.array([np.nan]), reward=np.array([np.nan]))
+    assert proposer_reward(refused=-0.5).evaluate(refused).tolist() == [-0.5]
+    again = table([1.0, 0.0], repeats=[3.0, None, None])
+    assert proposer_reward(repeated=0.0).evaluate(again).tolist() == [0.0, 1.0, 0.0]
+    assert proposer_reward().evaluate(again).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_each_role_has_a_baseline_of_its_own():
+    turns = Turns(
+        {
+            "group": [0] * 6,
+            "episode": [0, 0, 0, 1, 1, 1],
+            "turn": [0, 1, 1] * 2,
+            "agent": ["proposer", "solver-1", "solver-2"] * 2,
+            "policy": ["p", "s", "s"] * 2,
+            "reward": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0],
+        }
+    )
+    credit = proposer_credit(eps=0.0).evaluate(turns)
+    half = 1 / np.sqrt(2)
+    assert credit.tolist() == pytest.approx([half, half, -half, -half, 0.0, 0.0])
+
+
+def test_options_that_cannot_be():
+    for options in ({"given": 1.5}, {"controls": -1}, {"solvers": 0}, {"longest": 0}, {"read": "solveable"}):
+        with pytest.raises(InputError):
+            proposer(Sums, **options)
