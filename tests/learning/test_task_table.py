@@ -103,6 +103,8 @@ def test_a_held_out_task_its_duplicate_or_its_child_in_training_is_an_error_that
             check_leaks(child, ["one"])
     with pytest.raises(InputError, match=r"\('three'\) was proposed from the held-out task t:"):
         check_leaks(found.filter(pl.col("text") != "one")[1:].vstack(found[1:2]), ["one"])
+    with pytest.raises(InputError, match=r"task env:7 \('one'\) is held out"):
+        check_leaks(found.with_columns(id=pl.lit("env:7"), parent=pl.lit(None, pl.String)), ["One"])
     refused = found.with_columns(status=pl.lit("refused"))
     check_leaks(refused, ["one", "two", "three"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
 
 import numpy as np
@@ -197,3 +199,39 @@ def test_options_that_cannot_be():
     for options in ({"given": 1.5}, {"controls": -1}, {"solvers": 0}, {"longest": 0}, {"read": "solveable"}):
         with pytest.raises(InputError):
             proposer(Sums, **options)
+
+
+def test_who_proposes_is_trained_like_everybody_and_learns_what_is_learnable():
+    """One of two proposals is solved half of the time, the other always: the share of the first rises."""
+    pytest.importorskip("torch")
+    from palaestra.agents import TabularPolicy
+    from palaestra.learning import PolicyGradient
+
+    class Menu(ProposerEnv):
+        """Proposals from a menu, so that a table can make them."""
+
+        def reset(self, seed):
+            seen = super().reset(seed)
+            return {name: dataclasses.replace(each, choices=("7 + 7 =", "2 + 2 =")) for name, each in seen.items()}
+
+        def step(self, actions):
+            if "proposer" in actions:
+                actions = {"proposer": ("7 + 7 =", "2 + 2 =")[int(actions["proposer"])]}
+            return super().step(actions)
+
+    def answer(request):
+        return "14" if request.observation.text == "7 + 7 =" and request.rng.random() < 0.5 else "4"
+
+    writer = TabularPolicy(2, name="writer")
+    solver = ScriptedPolicy(answer, name="solver")
+    team = Team({"proposer": writer, "solver-1": solver, "solver-2": solver})
+    learner, shares = PolicyGradient(team, lr=0.3), []
+    for iteration in range(15):
+        turns = rollout(functools.partial(Menu, Sums, 2), team, groups=2, group_size=16, iteration=iteration)
+        proposals = turns.filter(turns["agent"] == "proposer")
+        assert proposals["logprobs"].null_count() == 0
+        shares.append(float((proposals["proposal"] == "7 + 7 =").mean()))
+        paid = turns.with_column(reward=proposer_reward())
+        learner.update(paid.with_column(advantage=proposer_credit()))
+    assert np.mean(shares[:2]) < 0.75
+    assert np.mean(shares[-2:]) > 0.9

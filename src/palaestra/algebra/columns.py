@@ -36,6 +36,7 @@ MADE_BY: dict[str, str] = {
     "inside": "your env's fact: the agent is in the zone",
     "label": "a fact of a judge's seat (native/judging): the side that is better, A or B",
     "log_ratio": "sequential_update() fills it: log π_new - log π_old of the turn",
+    "look": "your env's fact: which attempt it is, 0 for the first (native/second_look)",
     "milestone": "your env's fact: number of the sub-goal that the turn completed",
     "node": "name of the node of a tree of attempts that the row is; unique in its group",
     "parent": "key of the node from which the row's segment was played on",

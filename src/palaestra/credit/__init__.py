@@ -60,6 +60,7 @@ from palaestra.credit.attempts import (
 )
 from palaestra.credit.attribution import agent_evolver
 from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
+from palaestra.credit.corrections import self_correction
 from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
 from palaestra.credit.decomposition import (
     ReturnDecomposition,
@@ -247,6 +248,7 @@ __all__ = [
     "salt",
     "seeupo",
     "segments",
+    "self_correction",
     "self_play_preference",
     "sequential_advantage",
     "sequential_update",

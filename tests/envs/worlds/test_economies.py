@@ -8,6 +8,7 @@ from palaestra.envs.worlds import Bargaining, Bertrand, Market, Negotiation, Per
 from palaestra.envs.worlds.bargaining import equilibrium
 from palaestra.envs.worlds.market import careful, first_proposal
 from palaestra.envs.worlds.queue import first_come, pact
+from palaestra.errors import InputError
 
 
 def script(env, *moves, seed=0):
@@ -174,3 +175,11 @@ def test_a_pact_monopolises_the_queue():
 def test_a_fee_that_nobody_can_pay_breaks_the_pact():
     _, result = play(Queue(fee=1000), 0, pact("ab"))
     assert result.info["hours"] == {"a": 6, "b": 6, "c": 6}
+
+
+def test_an_unknown_trick_of_a_market_is_named() -> None:
+    """The message says which one, and the columns of tricks are there only where sellers may play them."""
+    with pytest.raises(InputError, match="overcharg"):
+        Market(tricks=["overcharg"])
+    assert "refused" not in Market().facts
+    assert "refused" in Market(tricks=["overcharge"]).facts

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,14 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.prompts import Message, conversation, message_of
 from palaestra.evaluation.logs.rows import Rows
 from palaestra.evaluation.logs.spans import Span, Tree, facts_of
 from palaestra.evaluation.logs.traces import add_episodes
+
+DATA = Path(__file__).parent / "data"
 
 
 def span(identity: str, parent: str | None, kind: Any, name: str, start: int, end: int, **more: Any) -> Span:
@@ -217,3 +225,31 @@ def test_facts_by_their_usual_names() -> None:
         "task": "3", "success": False, "score": 0.5, "system": "s",
     }  # fmt: skip
     assert facts_of({"success": "perhaps", "task": ["a"]}) == {}
+
+
+ODD = [None, 0, -1, 1.5, 1e400, "", "x", [], {}, [1], {"a": 1}, [[]], True, 2**70, "\ud800", [{"role": 1}], "[{"]
+FILES = ("otel", "openai_agents", "langsmith", "langfuse", "autogen_otel", "ag2_otel", "langfuse_otel")
+
+
+def damaged(value: Any, rng: random.Random) -> Any:
+    """The value with odd things in the place of some of its parts, also within JSON in texts, and some left out."""
+    if rng.random() < 0.02:
+        return rng.choice(ODD)
+    if isinstance(value, dict):
+        return {key: damaged(each, rng) for key, each in value.items() if rng.random() > 0.01}
+    if isinstance(value, list):
+        return [damaged(each, rng) for each in value]
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        return json.dumps(damaged(json.loads(value), rng))
+    return value
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_but_a_named_error_comes_of_damage(tmp_path: Path, name: str) -> None:
+    records = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
+    path = tmp_path / "log.jsonl"
+    for seed in range(25):
+        rng = random.Random(seed)
+        path.write_text("\n".join(json.dumps(damaged(record, rng)) for record in records))
+        with contextlib.suppress(InputError):
+            read_logs(path, format="otel" if "otel" in name else name)

@@ -56,6 +56,7 @@ from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.routing import Routing
+from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.slips import Slips
@@ -134,6 +135,7 @@ __all__ = [
     "Repair",
     "Retries",
     "Routing",
+    "SecondLook",
     "Sieve",
     "Sites",
     "Slips",

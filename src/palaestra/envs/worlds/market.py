@@ -2,7 +2,8 @@
 
 Sellers set prices, a search says which sellers a customer hears from, their proposals come in an order that has nothing
 to do with how good they are, and a customer pays one of them or waits for the next. Reference: the welfare of the best
-matches. Left out: free text between the parties, lexical search on descriptions, and manipulation in words.
+matches. Sellers may be allowed to claim what they do not have or to order more than the price that they named; orders
+are checked for that. Left out: free text between the parties, lexical search on descriptions, persuasion in words.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 SEARCHES = ("simple", "filtered", "optimal")
+TRICKS = ("claim", "overcharge")
 
 
 @dataclass
@@ -33,6 +35,8 @@ class _MarketState:
     needs: np.ndarray  # bool[customers], the amenity
     heard: list[list[int]]  # sellers by customer, in order of arrival
     markup: np.ndarray | None = None  # by seller, once set
+    trick: list[str | None] = field(default_factory=list)  # by seller, once set
+    refused: int = 0  # orders that were wrong
     arrived: list[int] = field(default_factory=list)  # proposals so far, by customer
     paid: list[int | None] = field(default_factory=list)  # position of the paid proposal; -1: left; None: still there
 
@@ -45,6 +49,11 @@ class Market(NativeEnv):
     amenity, times patience^(proposals waited for); payments are subtracted. A seller earns what it is paid. In the end
     info has `welfare`, `optimal`, `welfare_ratio`, and by customer `position` (of the paid proposal, from 1; null:
     none). Success: welfare is at least `success` of the optimum.
+
+    With `tricks` a seller may also, at list price, "claim" that it meets every need, or "overcharge": its order asks
+    for twice the price that its proposal names. With `checked` orders of an item or amenity that the seller does not
+    have, and wrong totals, are refused when a customer pays them, who goes on as if waiting. Then info also has
+    `refused`, the number of such orders, and by customer `seller`, the number of the one who was paid.
     """
 
     facts = {"welfare": float, "optimal": float, "welfare_ratio": float, "position": int}
@@ -60,6 +69,8 @@ class Market(NativeEnv):
         patience: float = 1.0,
         markups: Sequence[float] = (0.75, 1.0, 1.5),
         success: float = 0.9,
+        tricks: Sequence[str] = (),
+        checked: bool = True,
     ) -> None:
         """Set up the market.
 
@@ -71,6 +82,8 @@ class Market(NativeEnv):
             patience: by which the wishes' worth shrinks with each proposal that one waits for.
             markups: what sellers can multiply their list prices by.
             success: see above.
+            tricks: manipulations that sellers may choose, of "claim" and "overcharge".
+            checked: whether wrong orders are refused.
         """
         if search not in SEARCHES:
             raise InputError(f"Market: search={search!r}{nearest(search, SEARCHES)}")
@@ -78,14 +91,22 @@ class Market(NativeEnv):
             raise InputError("Market: at least one customer, seller, item, proposal and markup; patience in (0, 1]")
         if len(set(markups)) < len(markups) or not all(0 <= markup < np.inf for markup in markups):
             raise InputError(f"Market: markups={list(markups)} must differ, and be at least 0")
+        for trick in tricks:
+            if trick not in TRICKS:
+                raise InputError(f"Market: tricks={list(tricks)}: {trick!r} is none{nearest(trick, TRICKS)}")
+        self.tricks, self.checked = tuple(tricks), checked
+        if tricks:
+            self.facts = {**self.facts, "refused": int, "seller": int}
         self.search, self.patience, self.success, self.items = search, patience, success, items
         self.proposals = min(proposals, sellers)
         self.markups = tuple(float(m) for m in markups)
         self.sellers = tuple(f"seller_{number}" for number in range(sellers))
         self.customers = tuple(f"customer_{number}" for number in range(customers))
         self.agents = self.sellers + self.customers
+        self.ways = len(self.markups) + len(self.tricks)
         self.moves = (
             *(f"markup {m:g}" for m in self.markups),
+            *self.tricks,
             "wait",
             *(f"pay {n + 1}" for n in range(self.proposals)),
         )
@@ -126,7 +147,7 @@ class Market(NativeEnv):
         """All sellers, then all customers who have not decided."""
         state, seen = self.state, {}
         if state.markup is None:
-            mask = np.array([True] * len(self.markups) + [False] * (1 + self.proposals))
+            mask = np.array([True] * self.ways + [False] * (1 + self.proposals))
             for number, seller in enumerate(self.sellers):
                 text = f"seller list {state.costs[number]:g} items {state.menus[number].sum()}"
                 text += " amenity" * bool(state.amenity[number])
@@ -138,12 +159,13 @@ class Market(NativeEnv):
                 continue
             arrived, heard = state.arrived[number], state.heard[number]
             offers = [
-                f"{position + 1}: {'meets' if meets[number, seller] else 'misses'} {self._price(number, seller):g}"
+                f"{position + 1}: {'meets' if meets[number, seller] or state.trick[seller] == 'claim' else 'misses'} "
+                f"{self._price(number, seller):g}"
                 for position, seller in enumerate(heard[:arrived])
             ]
             text = f"customer worth {worth[number]:g} | " + " | ".join(offers)
             text += " | last" if arrived == len(heard) else ""
-            mask = np.array([False] * len(self.markups) + [True] + [n < arrived for n in range(self.proposals)])
+            mask = np.array([False] * self.ways + [True] + [n < arrived for n in range(self.proposals)])
             seen[customer] = Observation(text, self.moves, mask)
         return seen
 
@@ -153,22 +175,32 @@ class Market(NativeEnv):
         count = (state.menus[seller] & state.wishes[customer]).sum()
         return float(state.costs[seller] * state.markup[seller] * count)
 
+    def _wrong(self, customer: int, seller: int) -> bool:
+        """Whether the seller's order has what it does not sell, or not the total of its proposal."""
+        trick = self.state.trick[seller]
+        return trick == "overcharge" or (trick == "claim" and not self._meets(self.state)[customer, seller])
+
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Markups; or everybody's payment or patience. A move that is none keeps the list price, or waits."""
         state = self.state
         if state.markup is None:
             picked = [chosen[seller] for seller in self.sellers]
-            state.markup = np.array([1.0 if move is None else self.markups[move] for move in picked])
+            prices = (*self.markups, *[1.0] * len(self.tricks))
+            state.markup = np.array([1.0 if move is None else prices[move] for move in picked])
+            honest = len(self.markups)
+            state.trick = [None if move is None or move < honest else self.tricks[move - honest] for move in picked]
             return self._close({}) if None not in state.paid else ({}, {})
         rewards: dict[str, float] = {}
         meets, worth = self._meets(state), self._worth(state)
         for customer, move in chosen.items():
             number = self.customers.index(customer)
-            position = -1 if move is None else move - len(self.markups) - 1
+            position = -1 if move is None else move - self.ways - 1
             heard = state.heard[number]
+            if position >= 0 and self.checked and self._wrong(number, heard[position]):
+                state.refused, position = state.refused + 1, -1
             if position >= 0:
                 seller = heard[position]
-                price = self._price(number, seller)
+                price = self._price(number, seller) * (2 if state.trick[seller] == "overcharge" else 1)
                 value = worth[number] * meets[number, seller] * self.patience ** (state.arrived[number] - 1)
                 rewards[customer] = float(value - price)
                 rewards[self.sellers[seller]] = rewards.get(self.sellers[seller], 0.0) + price
@@ -190,7 +222,9 @@ class Market(NativeEnv):
         optimal = optimal_welfare(worth[:, None] * meets)
         ratio = float(welfare / optimal) if optimal else 1.0
         positions = [None if position == -1 else position + 1 for position in state.paid]
-        return rewards, {
+        paid = [None if position == -1 else state.heard[number][position] for number, position in enumerate(state.paid)]
+        told = {"refused": state.refused, "seller": dict(zip(self.customers, paid, strict=True))} if self.tricks else {}
+        return rewards, told | {
             "welfare": float(welfare),
             "optimal": optimal,
             "welfare_ratio": ratio,

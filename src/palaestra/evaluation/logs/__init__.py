@@ -25,6 +25,7 @@ from palaestra.evaluation.logs import (  # every one registers its format
     claw_eval,
     hal,
     inspect_ai,
+    langfuse,
     langsmith,
     lm_eval,
     marketplace,
@@ -45,8 +46,8 @@ from palaestra.evaluation.logs.systems import by_column
 
 __all__ = ["READERS", "LogReader", "Logs", "Names", "Part", "Problem", "Source", "read_logs", "table_of"]
 _ = (
-    agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, langsmith, lm_eval, marketplace, openai_agents,
-    otlp, otlp_protobuf, rllm, tables, verifiers, verl,
+    agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, langfuse, langsmith, lm_eval, marketplace,
+    openai_agents, otlp, otlp_protobuf, rllm, tables, verifiers, verl,
 )  # fmt: skip
 
 

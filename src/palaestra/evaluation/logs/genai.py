@@ -29,7 +29,7 @@ _KIND = (
     "llm.request.type",
     "ag2.span.type",
 )
-_AGENT = ("gen_ai.agent.name", "agent.name", "agent_name")
+_AGENT = ("gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id")
 _TOOL = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "langfuse.observation.model.name")
 _COST = ("gen_ai.usage.cost", "gen_ai.usage.total_cost", "llm.cost.total", "operation.cost")
@@ -78,11 +78,15 @@ def describe(
             span.cost = costs.get("total")
     span.conversation = _text(first(attributes, _CONVERSATION))
     span.facts = facts_of(attributes)
+    if span.parent is not None and not any(key.rpartition(".")[2] == "task" for key in attributes):
+        span.facts.pop("task", None)  # within a trace `task_id` is a step's, as CrewAI's
     if span.parent is None or span.facts:
         span.facts = facts_of(attributes, resource)
         service = _text(resource.get("service.name"))
         if service is not None and not service.startswith("unknown_service"):
             span.facts.setdefault("system", service)
+    if attributes.get("langfuse.observation.level") == "ERROR":
+        span.error = _text(attributes.get("langfuse.observation.status_message")) or "error"
     for event, said in events:
         if event == "gen_ai.evaluation.result":
             _grade(span, said)
@@ -129,6 +133,9 @@ def _speak(span: Span, attributes: Mapping[str, Any], events: Sequence[Event], w
         prompt = (_numbered(told, inputs) or None) if prompt is None else prompt
         said = said or _numbered(told, outputs)
     span.prompt, span.said = prompt, joined(said)
+    if span.kind == "agent" and not said and isinstance(output := _read(told, "output.value", wrong), Mapping):
+        raw = output.get("raw")  # of CrewAI's task
+        span.said = Message("assistant", text(raw)) if raw is not None else None
 
 
 def joined(said: Sequence[Message]) -> Message | None:
@@ -181,8 +188,20 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any]:
     read, written = said.pop("cache_read", None), said.pop("cache_write", None)
     if whole is not None:  # the conventions count cached ones in
         said["prompt_tokens"] = whole
-    found = tokens(said)
+    found = tokens(said) or langfuse_usage(_read(attributes, "langfuse.observation.usage_details", []))
     return found | {k: v for k, v in (("tokens_cached", read), ("tokens_cache_write", written)) if v is not None}
+
+
+def langfuse_usage(details: Any) -> dict[str, Any]:
+    """Tokens by Langfuse's names, or by those of a provider."""
+    if not isinstance(details, Mapping):
+        return {}
+    ours = {
+        "input_tokens": details.get("input"),
+        "output_tokens": details.get("output"),
+        "total_tokens": details.get("total"),
+    }
+    return tokens({name: value for name, value in ours.items() if value is not None} | dict(details))
 
 
 def _grade(span: Span, said: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from palaestra.evaluation.logs.autogen_spans import is_autogen, note, weave
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.genai import Event, describe
 from palaestra.evaluation.logs.readers import READERS, LogReader
@@ -46,10 +47,17 @@ def read(found: Documents, rows: Rows) -> None:
             for scope in map(mapping, scopes):
                 for number, raw in enumerate(map(mapping, items(scope.get("spans")))):
                     happened = _happened(raw)
-                    happened += events.get(raw.get("spanId") or "", [])
+                    happened += events.get(text(raw.get("spanId") or ""), [])
                     place = f"{where}{', ' * bool(where)}span {number + 1}"
                     spans.append(span_of(raw, attributes_of(raw.get("attributes")), happened, resource, place, rows))
-    add_episodes([span for span in spans if span is not None], rows)
+    add_traces([span for span in spans if span is not None], rows)
+
+
+def add_traces(spans: list[Span], rows: Rows) -> None:
+    """All episodes of the spans, AutoGen's put together."""
+    if delivered := [(span, span.delivered) for span in spans if span.delivered]:
+        weave(spans, delivered)
+    add_episodes(spans, rows)
 
 
 def span_of(
@@ -66,6 +74,8 @@ def span_of(
         rows.problem(where, "no spanId and traceId, so nobody knows where it belongs; it is left out")
         return None
     where = where.rpartition("span ")[0] + f"span {identity[:32]}"
+    if attributes.get("gen_ai.operation.name") == "create_agent":
+        return None  # nothing was done yet
     span = Span(trace, identity, raw.get("parentSpanId") or None, where, name=text(raw.get("name") or ""))
     span.start, span.end = (
         _time(raw.get(name), name, where, rows) for name in ("startTimeUnixNano", "endTimeUnixNano")
@@ -78,6 +88,8 @@ def span_of(
     if span.parent is None:
         own = {name: value for name, value in attributes.items() if not name.startswith("gen_ai.")}
         span.metadata = {"trace": trace, **resource, **own}
+    if is_autogen(attributes):
+        span.delivered = note(span, attributes)
     return span
 
 
@@ -110,7 +122,7 @@ def _logged(found: Documents) -> dict[str, list[Event]]:
                     if name and raw.get("spanId"):
                         body = value_of(raw.get("body"))
                         fields |= body if isinstance(body, dict) else {}
-                        events[raw["spanId"]].append((text(name), fields))
+                        events[text(raw["spanId"])].append((text(name), fields))
     return events
 
 
@@ -133,7 +145,7 @@ def value_of(raw: Any) -> Any:
         if kind == "intValue":
             try:
                 return int(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return None
         if kind == "arrayValue":
             return [value_of(each) for each in items(mapping(value).get("values"))]

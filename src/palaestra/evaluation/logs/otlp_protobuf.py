@@ -12,11 +12,10 @@ from typing import Any
 
 from palaestra.errors import missing_extra
 from palaestra.evaluation.logs.files import content
-from palaestra.evaluation.logs.otlp import span_of
+from palaestra.evaluation.logs.otlp import add_traces, span_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows
 from palaestra.evaluation.logs.spans import Span
-from palaestra.evaluation.logs.traces import add_episodes
 
 _FIRST = 0x0A
 """Tag of the first field of a request, and of the first one in it."""
@@ -72,7 +71,7 @@ def read(path: Path, rows: Rows) -> None:
                     }  # fmt: skip
                     place = f"{where}{', ' * bool(where)}span {number + 1}"
                     spans.append(span_of(raw, _attributes(span.attributes), happened, resource, place, rows))
-    add_episodes([span for span in spans if span is not None], rows)
+    add_traces([span for span in spans if span is not None], rows)
 
 
 def _requests(data: bytes, rows: Rows) -> Iterator[tuple[str, bytes]]:

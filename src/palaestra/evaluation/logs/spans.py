@@ -27,6 +27,10 @@ _FACTS = {
 }  # fmt: skip
 
 
+_TEXTS = ("parent", "name", "agent", "model", "call", "conversation")
+"""Fields that a damaged log may hold anything in."""
+
+
 @dataclass(slots=True)
 class Span:
     """One span.
@@ -48,6 +52,7 @@ class Span:
         facts: Task, success, score, system, run and seed, where the log says them; see `facts_of`.
         scores: More of them, by name.
         metadata: What else is worth keeping of an episode's first span.
+        delivered: Messages that it brought somebody, where a framework's spans do (AutoGen's).
     """
 
     trace: str
@@ -71,6 +76,7 @@ class Span:
     facts: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    delivered: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Tree:
@@ -82,6 +88,10 @@ class Tree:
     """
 
     def __init__(self, spans: Sequence[Span], rows: Rows) -> None:
+        for span in spans:
+            for name in _TEXTS:
+                value = getattr(span, name)
+                setattr(span, name, None if value is None else text(value))
         place = {(span.trace, span.id): number for number, span in enumerate(spans)}
         if len(place) < len(spans):
             spans = [spans[number] for number in sorted(place.values())]
@@ -131,6 +141,8 @@ def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
     for fact, names in _FACTS.items():
         for name in names:
             value = named.get(name)
+            if isinstance(value, str) and value[:1] == value[-1:] == '"':  # Langfuse's metadata are JSON
+                value = value[1:-1]
             if fact == "success" and value is not None:
                 value = truth_of(value)
             if value is not None:

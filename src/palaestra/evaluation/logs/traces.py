@@ -39,11 +39,8 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     for number in np.flatnonzero(inner).tolist():  # an instrumented client below an instrumented framework
         _merge(spans[around[number]], spans[number])
     busy = np.zeros(len(spans), bool)
-    below = np.flatnonzero(acting & (kinds != "tool"))
-    for number in below:
-        above = int(agents[number])
-        if above >= 0:
-            busy[above] = True
+    outer = agents[acting & (kinds != "tool")]
+    busy[outer[outer >= 0]] = True
     is_turn = ((kinds == "model") & ~inner) | ((kinds == "agent") & ~busy)
     episodes = _episodes(spans, tree)
     turns, owner = _turns(spans, np.flatnonzero(is_turn), agents, episodes)
@@ -55,12 +52,12 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     by_episode = {
         key: list(each) for key, each in groupby(range(len(turns)), key=lambda index: turns[index][0].episode)
     }
-    for episode, members in roots.items():
-        own = by_episode.get(episode, [])
-        if not own:
-            where = spans[members[0]].where
-            rows.problem(where, "a trace without a call of a model or an agent; it is left out")
-            continue
+    silent = [spans[members[0]].where for episode, members in roots.items() if episode not in by_episode]
+    if silent:
+        more = f" ({len(silent)} such traces)" if len(silent) > 1 else ""
+        rows.problem(silent[0], f"a trace without a call of a model or an agent; it is left out{more}")
+    for episode, own in by_episode.items():
+        members = roots[episode]
         _episode([spans[number] for number in members], own, turns, spans, tools, rows, service)
 
 

@@ -6,6 +6,7 @@ Write your own as a function that returns a `Term`, and register it with `TERMS.
 from palaestra.learning.terms.correction import corrected
 from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
+from palaestra.learning.terms.held import pinned
 from palaestra.learning.terms.imitation import clone, cpo, dpo, ipo, kto, orpo, simpo
 from palaestra.learning.terms.regularisers import corridor, entropy, kl
 from palaestra.learning.terms.surrogates import (
@@ -53,6 +54,7 @@ __all__ = [
     "luspo",
     "objective",
     "orpo",
+    "pinned",
     "reinforce",
     "rloo",
     "sapo",

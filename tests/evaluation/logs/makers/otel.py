@@ -97,6 +97,7 @@ def play(folder: Path, name: str, *, silent: bool = False) -> None:
 
     spans = list(memory.get_finished_spans())
     half = len(spans) // 2
+    (folder / f"{name}.jsonl").unlink(missing_ok=True)  # the exporter appends
     exporter = FileSpanExporter(folder / f"{name}.jsonl")
     for part in (spans[:half], spans[half:]):
         exporter.export(part)

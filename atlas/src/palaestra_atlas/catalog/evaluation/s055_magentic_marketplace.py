@@ -3,7 +3,7 @@
 Three proposals of random worth arrive in random order. Four scripted buyers are told apart by the rank of what they
 paid. Customers who learn from their own utility alone by the recipe `market`, sellers being at list price, take the
 first proposal the more often, and leave the more welfare, the less patient they are. Left out: language models; free
-text, and manipulation in it.
+text, and persuasion in it.
 """
 
 from __future__ import annotations
@@ -139,6 +139,45 @@ def search_decides() -> None:
              for search in ("simple", "filtered", "optimal")]  # fmt: skip
     assert means[0] < means[1] < means[2], means
     assert means[2] > 0.99
+
+
+@exact
+def orders_are_checked() -> None:
+    """Sellers who all overcharge, or claim what they lack, are paid by customers in a hurry only if nobody checks."""
+    for trick in ("overcharge", "claim"):
+
+        def play(request: Request, trick: str = trick) -> str:
+            legal = request.observation.legal
+            return trick if trick in legal else "pay 1" if "pay 1" in legal else "wait"
+
+        wrong = {
+            checked: traded(play, range(30), customers=1, tricks=[trick], checked=checked) for checked in (True, False)
+        }
+        ends = {checked: sum(end["refused"] for end in each) for checked, each in wrong.items()}
+        assert ends[False] == 0 < ends[True], ends
+    env = Market(customers=1, sellers=1, items=1, proposals=1, tricks=["overcharge"], checked=False)
+    env.reset(1)
+    shown = env.step({"seller_0": "overcharge"}).observations["customer_0"].text
+    assert env.step({"customer_0": "pay 1"}).rewards["seller_0"] == 2 * float(shown.split(" | ")[1].split()[2])
+
+
+@exact
+def manipulation_pays() -> None:
+    """Who pays what first says that it meets every need pays a seller who claims to; not if orders are checked."""
+
+    def play(request: Request) -> str:
+        legal = request.observation.legal
+        if "claim" in legal:
+            return "claim" if request.agent == "seller_0" else "markup 1"
+        offers = [move for move in legal if move.startswith("pay") and f"{move[4:]}: meets" in request.observation.text]
+        return offers[0] if offers else "wait"
+
+    won = {
+        checked: float(np.mean([paid == 0 for end in traded(play, range(80), tricks=["claim"], checked=checked)
+                                for paid in end["seller"].values()]))
+        for checked in (True, False)
+    }  # fmt: skip
+    assert won[False] > won[True] + 0.1, won
 
 
 def first_share() -> Measure:

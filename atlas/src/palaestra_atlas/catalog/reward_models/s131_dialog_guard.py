@@ -140,8 +140,9 @@ def reward(learned: TrainingResult) -> dict[str, float]:
     baseline="one answer of the same judge, also as the reward of a run",
     criterion="accuracy, recall and false alarms of all four protocols within .012 of the card's in every seed; with "
     "80 % shared draws the vote of 10 is within .012 of one answer; a policy paid by a vote of nine succeeds more "
-    "often than one paid by one answer in every seed",
-    seeds=(20, 21, 22),
+    "often than one paid by one answer by .1 or more in the mean over seeds (not in each: errors of one answer are "
+    "drawn once per transcript, and may by chance miss those that matter)",
+    seeds=(20, 21, 22, 23, 24, 25),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
@@ -159,5 +160,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
         measured["vote_shared"] = measured.get("vote_shared", 0.0) + shared / len(seeds)
         holds &= abs(shared - CARD["single"][0]) <= NEAR
     arms = train_arms("talk", ARMS, seeds, reward)
-    holds &= bool((arms.values["vote"]["success"] > arms.values["single"]["success"]).all())
+    holds &= arms.gain("vote", "single", "success")[0] >= 0.1
     return Outcome(measured | arms.measured(), holds)
