@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, dict] = {
     "context_window": {"budget": 4000},
     "self_summary": {"window": 1},
     "plan_act_check": {"rounds": 2},
+    "supervisor": {"workers": {"alice": "You like sums.", "bob": ""}, "turns": 4},
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
 GAMES = {"advantage_feedback"}
@@ -77,7 +78,8 @@ class Obedient(ChatEndpoint):
         values = {
             "answer": "ok" if "your answer is then the word ok" in asked else right, "bid": "7", "marks": "3, 4",
             "listeners": "alice", "confidence": "0.9", "step": right, "choice": "talk", "team": "2-1",
-            "summary": "I said it.", "task": "2 + 4 =",
+            "summary": "I said it.", "task": "2 + 4 =", "instruction": "Because. Add them.",
+            "next": "FINISH" if asked.count("<message") and len(body["messages"]) > 4 else "bob",
         }  # fmt: skip
         if "response_format" in body:
             fields = body["response_format"]["json_schema"]["schema"]["required"]
@@ -144,7 +146,7 @@ def test_every_request_says_who_one_is_what_is_asked_and_who_said_what(name, str
 
 
 def test_these_are_all_workflows_and_all_that_is_asked():
-    asked = {"answer", "check", "plan", "bid", "marks", "listeners", "step", "choice", "team", "summary"}
+    asked = {"answer", "check", "plan", "bid", "marks", "listeners", "step", "choice", "team", "summary", "assign"}
     assert asked == set(ASKS)
     assert {"turn", "ask", "team", "remember"} <= set(TEMPLATES.names())
 

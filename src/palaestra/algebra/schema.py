@@ -16,6 +16,13 @@ VERSION_KEY = "palaestra.schema"
 
 IDS = pl.List(pl.Int32)
 FLOATS = pl.List(pl.Float32)
+SKIPPED = "skipped"
+"""Boundary of the error of a turn that its team did without: the episode went on."""
+
+
+def episode_failed() -> pl.Expr:
+    """Whether `error` says that the episode failed, not only one of its turns."""
+    return pl.col("error").is_not_null() & ~pl.col("error").str.starts_with(f"{SKIPPED}:").fill_null(False)
 
 
 class Column(NamedTuple):
@@ -48,7 +55,7 @@ SCHEMA: dict[str, Column] = {
     "reward": Column(pl.Float64, "received between this turn and the agent's next; null = not scored"),
     "terminated": Column(pl.Boolean, "the episode ended by the env's rules"),
     "truncated": Column(pl.Boolean, "the episode was cut off"),
-    "error": Column(pl.String, "why the episode failed, null if it did not"),
+    "error": Column(pl.String, "why the episode failed, null if it did not; `skipped: …`: why this turn alone did"),
     "success": Column(pl.Boolean, "the episode succeeded (for this agent)"),
     "task": Column(pl.String, "name of the task; trials of one task are compared"),
     "prompt_ids": Column(IDS, "tokens the model was given", "only language-model policies have tokens"),

@@ -22,6 +22,21 @@ Action = str | int
 """Text, or the index of one of `Observation.choices`."""
 
 
+class NoAction(str):
+    """Action of an agent whose policy failed: an empty text. Only envs with `tolerates = True` are given one.
+
+    error: why there is none, as it will stand in the column `error` of that turn.
+    """
+
+    error: str
+
+    def __new__(cls, error: str) -> NoAction:
+        """An empty text with the reason beside it."""
+        made = super().__new__(cls, "")
+        made.error = error
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Observation of one agent before it acts.
@@ -147,6 +162,9 @@ class Env(Protocol):
 
     An env may also have `facts`, a mapping of names to types: these entries of `StepResult.info` become typed columns
     of the table (see `palaestra.envs.facts`), which rewards and credit then find by name.
+
+    If a policy fails, the episode ends with its error. An env with `tolerates = True` plays on: it is given a
+    `NoAction` for that agent, and raises a PolicyError if it cannot do without.
     """
 
     agents: tuple[str, ...]

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_column, combine
+from palaestra.algebra.schema import episode_failed
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def played(
             cost=pl.when(~pl.col("unknown_cost").any()).then(_sum_or_null("cost")),
         )
     )
-    errors_of = frame.lazy().filter(pl.col("error").is_not_null()).group_by("_code").agg(pl.col("error").first())
+    errors_of = frame.lazy().filter(episode_failed()).group_by("_code").agg(pl.col("error").first())
     opening = np.empty(codes.size, np.int64)
     opening[codes.ids[::-1]] = np.arange(len(frame))[::-1]  # the first row of each episode
     family = [] if cluster is None else [pl.col(cluster).cast(pl.String).alias("cluster")]

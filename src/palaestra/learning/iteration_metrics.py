@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.schema import episode_failed
 from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits import component_columns
@@ -51,7 +52,9 @@ def measure(
         .group_by("group", "episode", maintain_order=True)
         .agg(pl.col("reward").mean(), pl.col("success").cast(pl.Float64).mean())
     )
-    episodes = frame.unique(["group", "episode"])
+    episodes = frame.group_by("group", "episode", maintain_order=True).agg(
+        pl.col("error").filter(episode_failed()).first()
+    )
     failures = episodes["error"].drop_nulls().str.split(":").list.first().value_counts(sort=True)
     groups = episodes["group"].n_unique()
     return {

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import polars as pl
 
+from palaestra.algebra.schema import episode_failed
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory
@@ -424,7 +426,7 @@ def _refuse_nothing(turns: Turns) -> None:
     Raises:
         EnvError: names the commonest error and how often it came.
     """
-    failed = turns.frame.unique(["group", "episode"])["error"]
+    failed = turns.frame.group_by("group", "episode").agg(pl.col("error").filter(episode_failed()).first())["error"]
     if len(failed) and failed.null_count() == 0:
         error, count = failed.value_counts(sort=True).row(0)
         raise EnvError(

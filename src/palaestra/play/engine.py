@@ -19,8 +19,9 @@ from typing import Protocol
 import numpy as np
 
 from palaestra.agents.policy import Decision, Learnable, Policy, PreviousTurn, Request
+from palaestra.algebra.schema import SKIPPED
 from palaestra.envs.facts import Facts, facts_of
-from palaestra.envs.protocol import Action, Env, EnvFactory, Observation
+from palaestra.envs.protocol import Action, Env, EnvFactory, NoAction, Observation
 from palaestra.errors import InputError, PolicyError, RewardError
 from palaestra.play.plan import Plan
 from palaestra.play.recording import EpisodeRecord, TurnRecord
@@ -73,7 +74,7 @@ class _Play:
 
     def show(self, seen: list[Seen]) -> None:
         """The next turn: these agents have to act."""
-        self.seen, self.actions = seen, {}
+        self.seen, self.actions, self.failures = seen, {}, {}
         for agent, observation, row in seen:
             if agent in self.last:
                 self.last[agent].reward = self.income.pop(agent, 0.0)
@@ -91,14 +92,27 @@ class _Play:
             return None
         return PreviousTurn(self.talk[agent], row.prompt_ids, row.action_ids)
 
+    def skip(self, agent: str) -> None:
+        """The env goes on without the action of an agent whose policy failed; what it receives is for its last turn."""
+        row = self.last.pop(agent)
+        self.talk.pop(agent, None)
+        row.error = f"{SKIPPED}: {self.failures[agent]}"
+        self.actions[agent] = NoAction(row.error)
+        before = [each for each in self.record.rows if each.agent == agent and each.error is None]
+        if before:
+            self.last[agent] = before[-1]
+            self.income[agent] = before[-1].reward
+
     def receive(self, outcome: CheckedStep) -> str | None:
         """Store the env's result of the actions just taken; returns why the episode cannot go on, if so."""
+        acted = {}
         for agent, _, row in self.seen:
-            row.valid = outcome.valid.get(agent, True)
+            acted[agent] = row
+            row.valid = outcome.valid.get(agent, True) if row.error is None else None
             row.metadata = outcome.metadata
         for agent, told in outcome.facts.items():
-            if agent in self.last:
-                latest = self.last[agent]
+            latest = acted.get(agent) or self.last.get(agent)
+            if latest is not None:
                 latest.facts = {**latest.facts, **told} if latest.facts else told
         for agent, value in outcome.rewards.items():
             if value is None:
@@ -297,11 +311,13 @@ class Engine:
         live, self._live = self._live, []
         able = []
         for play in live:
-            if play.failures:
+            if play.failures and not getattr(play.place.env, "tolerates", False):
                 first = next(agent for agent, _, _ in play.seen if agent in play.failures)
                 self._finish(play, play.failures[first])
-            else:
-                able.append(play)
+                continue
+            for agent in play.failures:
+                play.skip(agent)
+            able.append(play)
         facts = self.facts or {}
         results = self.envs.map(
             lambda play: step(play.place.env, play.actions, facts),  # type: ignore[arg-type]

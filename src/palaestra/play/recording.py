@@ -32,7 +32,10 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(slots=True)
 class TurnRecord:
-    """One turn of one agent; the fields are the columns of `SCHEMA` that differ between the rows of an episode."""
+    """One turn of one agent; the fields are the columns of `SCHEMA` that differ between the rows of an episode.
+
+    error: why this turn has no action although the episode went on; the error of a failed episode stands on all rows.
+    """
 
     agent: str | None = None
     observation: str | None = None
@@ -57,6 +60,7 @@ class TurnRecord:
     cost: float | None = None
     duration: float | None = None
     metadata: str | None = None
+    error: str | None = None
     facts: Mapping[str, Any] | None = None
 
 
@@ -120,7 +124,9 @@ def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts
     told = dict(zip(_OWN, zip(*map(_OF_ROW, rows), strict=True) if rows else [()] * len(_OWN), strict=True))
     columns: list[pl.Series] = []
     for name in SCHEMA:
-        if name in _SHARED:
+        if name == "error" and any(told[name]):
+            columns.append(shared[name].zip_with(shared[name].is_not_null(), _series(name, told[name])))
+        elif name in _SHARED:
             columns.append(shared[name])
         elif name in _RAGGED:
             columns.append(_list_series(name, told[name]))

@@ -311,12 +311,14 @@ def describe(boundary: str, message: str) -> str:
 
 
 def describe_failure(boundary: str, failure: Failure) -> str:
-    """`"boundary: Type: message"`; a time-out and a bad reward name boundaries of their own. It is logged."""
+    """`"boundary: Type: message"`; a time-out, a bad reward and a missing policy name their own. It is logged."""
     error = failure.error
     if failure.hung:
         boundary += "-timeout"
     elif boundary == "env" and isinstance(error, RewardError):
         boundary = "reward"
+    elif boundary == "env" and isinstance(error, PolicyError):
+        boundary = "policy"  # of an env that goes on without some of its agents, but not without all of them
     try:
         message = str(error)
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
+from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "ProposerEnv",
     "SelfOrganized",
     "SelfSummaryEnv",
+    "Supervised",
     "TreeSearchEnv",
     "advantage_feedback",
     "audited",
@@ -65,6 +67,7 @@ __all__ = [
     "scripted_role",
     "self_organized",
     "self_summary",
+    "supervisor",
     "tree_search",
     "workflows",
 ]
@@ -74,7 +77,7 @@ for made in (
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, one_conversation, orchestrated,
-    personas, pipeline, proposer, self_organized, self_summary, tree_search, context_window,
+    personas, pipeline, proposer, self_organized, self_summary, supervisor, tree_search, context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -23,7 +23,8 @@ from palaestra.envs.conversations import Conversation, first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import Reply, read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
-from palaestra.errors import EnvError, InputError, nearest
+from palaestra.errors import EnvError, InputError, PolicyError, nearest
+from palaestra.teams.absence import Absence
 from palaestra.teams.graph import Graph
 from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict, number_in
@@ -53,6 +54,8 @@ class Deliberation(AroundTask):
         as the reader's tokenizer counts them; None: all of it. Answers are scored whole.
         instructions: role, or role without its number, or "*" -> a Jinja template, the system prompt of chat models
         instead of the shipped one, which is `{{ default }}` in it. values: further variables of these.
+        on_error: what happens if the policy of a role fails: `fail`, the episode does; `skip`, the team goes on without
+        its answer; `quorum(3)`, as long as so many of those who were asked at once answer (`palaestra.teams.absence`).
         reads: of the question, everybody "whole", or the first role the first "part", the second one the second …
 
     Raises:
@@ -78,6 +81,7 @@ class Deliberation(AroundTask):
         reads: Reads = "whole",
         verifier: str = "exact()",
         improve: bool = False,
+        on_error: str = "fail",
         instructions: Mapping[str, str] | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> None:
@@ -88,6 +92,10 @@ class Deliberation(AroundTask):
                 f"workflow: accept={accept!r} and separator={separator!r} must not be blank, longest={longest} at "
                 f"least 1 or null, price={price} at least 0"
             )
+        self._absence = Absence(on_error)
+        self.tolerates = self._absence.tolerates
+        if self.tolerates and type(self).step is not Deliberation.step:
+            raise InputError(f"{type(self).__name__} knows no on_error={on_error!r}: every role has to answer")
         self.inner: TaskEnv = made_task(tasks, "workflow")
         self.graph, self.price, self.reads = graph, price, reads
         self.agents = tuple(graph.roles)
@@ -111,6 +119,7 @@ class Deliberation(AroundTask):
         self.task = self.inner.task
         self._seed, self._rng = seed, None
         self._questions = self._read_by()
+        self._absence.begin()
         self._said: dict[str, Message] = {}
         self._true: dict[str, float | None] = {}
         self._shown: dict[str, str] = {}
@@ -125,7 +134,10 @@ class Deliberation(AroundTask):
         if actions.keys() != self._acting.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._acting)}")
         info: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
-        spoken = [self._read(role, read_answer(action)) for role, action in actions.items()]
+        for role in (lost := self._absence.settle(actions) if self.tolerates else ()):
+            self._turns[role] += 1
+            self._talks.pop(role, None)
+        spoken = [self._read(role, self._reply(role, action)) for role, action in actions.items() if role not in lost]
         info["answer"], info["score"], info["valid"] = answers, scores, valid = {}, {}, {}
         info["read_as"] = {said.role: said.form for said in spoken}
         for said in spoken:  # only now, since those who speak at once do not hear each other
@@ -134,11 +146,14 @@ class Deliberation(AroundTask):
             self._turns[role] += 1
             before = self._said.pop(role, None)
             self._said[role] = before if before and self._improve and not _better(said, before) else said
+        self._facts(info)
         self._every += spoken
         self._turn += 1
         latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
-        if not self._stop(latest) and (observations := self._next()):
+        if not (latest and self._stop(latest)) and (observations := self._next()):
             return StepResult(observations, info=info)
+        if not latest:
+            raise PolicyError(f"nobody has answered; {self._absence.missing()}")
         self._acting = {}
         final = self._aggregate(latest, self._draw)
         score = self._true[final.text]
@@ -158,11 +173,22 @@ class Deliberation(AroundTask):
             )
         return dict(zip(self.agents, parts, strict=True))
 
+    def _asked_for(self, role: str) -> str:
+        """What a role is asked for now, one of `palaestra.teams.instructions.ASKS`."""
+        return self.graph.ask(role, self._turns[role])
+
+    def _reply(self, role: str, action: Action) -> str:
+        """Text of an action."""
+        return read_answer(action)
+
+    def _facts(self, info: dict[str, Any]) -> None:
+        """Further facts of a step whose answers are in `info`: none here."""
+
     def _read(self, role: str, reply: str) -> Message:
         """Message of a role as it counts: a word of acceptance stands for what it accepts."""
         if role in self._talks:
             self._talks[role] = (self._talks[role][0], reply)
-        fields = ASKS[self.graph.ask(role, self._turns[role])]
+        fields = ASKS[self._asked_for(role)]
         text, form, shown = (
             read_reply(reply, fields[-1] if fields else "answer") if fields else Reply(reply, "whole", reply)
         )
@@ -181,7 +207,7 @@ class Deliberation(AroundTask):
 
     def _readable(self, said: Message) -> bool:
         """Whether a role said what it was asked for: an answer that the task can read, a number, a text."""
-        ask = self.graph.ask(said.role, self._turns[said.role])
+        ask = self._asked_for(said.role)
         if ask in ("bid", "marks"):
             return bool(np.isfinite(number_in(said.text)))
         return bool(said.text) if ask in ("plan", "listeners") else self._true[said.text] is not None
@@ -208,7 +234,10 @@ class Deliberation(AroundTask):
 
     def _ask(self) -> dict[str, Observation]:
         """Whose turn it is, and what they hear."""
-        roles = self._route(self.graph.steps[self._step], list(self._said.values()), self._draw)
+        asked = self.graph.steps[self._step]
+        if self._absence.down and self.graph.route != "everyone()":  # which compares what everybody said before
+            asked = tuple(role for role in asked if role in self._said or role not in self._absence.down)
+        roles = self._route(asked, list(self._said.values()), self._draw) if asked else ()
         self._acting, observations = {}, {}
         self._told: dict[str, dict[str, Sequence[Any]]] = {name: dict.fromkeys(roles, ()) for name in _HEARD}
         senders, turns, weights, kept, reasons, _ = self._told.values()
@@ -251,7 +280,7 @@ class Deliberation(AroundTask):
         mine = [] if own is None else [shown[own.text]]
         notes = [note.replace(self._mark, " ") for _, note in self._notes(role, own)]
         text = self._separator.join([question, *mine, *[shown[said.text] for said in heard], *notes])
-        ask = self.graph.ask(role, self._turns[role])
+        ask = self._asked_for(role)
         return Observation(text, messages=self._conversation(role, ask, own, heard), fields=ASKS[ask])
 
     def _notes(self, role: str, own: Message | None) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "listeners": ("listeners",),
     "step": ("confidence", "step"),
     "choice": ("choice",),
+    "assign": ("instruction", "next"),
     "team": ("team",),
     "summary": ("answer", "summary"),
 }
@@ -30,6 +31,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
 KNOWN = (
     "role", "family", "roles", "others", "hears", "heard_by", "rounds", "accept", "persona", "default", "prices",
     "plans", "price", "parts", "attempts", "depth", "best", "workers", "tries", "participants", "revise", "leader",
+    "members", "closing",
 )  # fmt: skip
 """Variables of a system prompt."""
 

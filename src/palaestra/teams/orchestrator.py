@@ -58,6 +58,11 @@ class OrchestratedEnv(AroundTask):
         self._working: Deliberation | None = None
         self._asked = False
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the team that works now goes on without who fails; without the orchestrator there is none."""
+        return self._working is not None and self._working.tolerates
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """The orchestrator sees the question and its choices."""
         self.inner.reset(seed)

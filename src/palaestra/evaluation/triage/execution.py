@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import code_array
+from palaestra.algebra.schema import episode_failed
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.detection import SCHEMA, Detection, found
 from palaestra.evaluation.triage.failures import failures
@@ -31,7 +32,10 @@ def crashes(turns: Turns) -> pl.DataFrame:
     segments = turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     owner = np.repeat(np.arange(len(segments.lengths)), segments.lengths)
-    frame = turns.frame.select(pl.col(names).cast(pl.String))[order.tolist()].with_columns(row=order, owner=owner)
+    frame = turns.frame.select(pl.col(names).cast(pl.String))
+    if "error" in names:  # what a team did without did not end its episode
+        frame = frame.with_columns(pl.when(episode_failed()).then("error").alias("error"))
+    frame = frame[order.tolist()].with_columns(row=order, owner=owner)
     ended = frame.group_by("owner", maintain_order=True).agg(pl.col("row").last(), pl.col(names).drop_nulls().last())
     parts = []
     if "error" in names:

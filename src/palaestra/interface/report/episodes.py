@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.schema import SKIPPED, episode_failed
 from palaestra.interface.report.load import Run
 
 CLIP = 320  # characters of a text that are shown at once
@@ -126,7 +127,7 @@ def _table(run: Run) -> pl.DataFrame | None:
 def _index(table: pl.DataFrame) -> pl.DataFrame:
     """One row per episode, with its outcome."""
     facts = table.group_by(KEY, maintain_order=True).agg(
-        pl.col("error").is_not_null().any().alias("failed"),
+        episode_failed().any().alias("failed"),
         pl.col("success").all().alias("won"),
         pl.col("success").any().alias("some"),
         pl.col("success").is_not_null().any().alias("scored"),
@@ -190,7 +191,7 @@ def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float])
         if row["reward"] is not None:
             returns[row["agent"]] = (before or 0.0) + row["reward"]
     wins = [row["success"] for row in rows if row["success"] is not None]
-    error = next((row["error"] for row in rows if row["error"]), None)
+    error = next((e for row in rows if (e := row["error"]) and not e.startswith(f"{SKIPPED}:")), None)
     outcome = (
         "error" if error else "played" if not wins else "success" if all(wins) else "split" if any(wins) else "failure"
     )

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import polars as pl
-
+from palaestra.algebra.schema import episode_failed
 from palaestra.errors import StorageError
 from palaestra.interface.report.formatting import ABSENT, number, seconds
 from palaestra.interface.report.load import Interval, Run, SeedRun
@@ -317,7 +316,7 @@ def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
             if frame is None or "error" not in frame.columns:
                 continue
             key = [k for k in ("system", "iteration", "group", "episode") if k in frame.columns]
-            for text in frame.filter(pl.col("error").is_not_null()).unique(key, maintain_order=True)["error"]:
+            for text in frame.filter(episode_failed()).unique(key, maintain_order=True)["error"]:
                 boundary, _, message = text.partition(": ")
                 kind = messages.setdefault(boundary, {})
                 kind[message] = kind.get(message, 0) + 1
