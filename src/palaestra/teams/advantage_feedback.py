@@ -91,9 +91,7 @@ class AdvantageFeedbackEnv:
         before = [f"{agent}: {name}" for each in decided for agent, name in each.items()]
         said = [*(["decided: " + ", ".join(before)] if before else []), *([feedback] if feedback else [])]
         who = list(self._seen) if self.order == "joint" else [list(self._seen)[len(decided)]]
-        self._asked = {
-            agent: _told(self._seen[agent], "\n".join(said)) if said else self._seen[agent] for agent in who
-        }
+        self._asked = {agent: _told(self._seen[agent], "\n".join(said)) if said else self._seen[agent] for agent in who}
         return dict(self._asked)
 
     def _advantage(self, decided: list[dict[str, str]], plan: dict[str, str]) -> float:

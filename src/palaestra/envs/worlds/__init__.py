@@ -53,6 +53,7 @@ from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.routing import Routing
+from palaestra.envs.worlds.shelf import Shelf
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
@@ -127,6 +128,7 @@ __all__ = [
     "Queue",
     "Repair",
     "Routing",
+    "Shelf",
     "Sieve",
     "Sites",
     "Stakeholder",
