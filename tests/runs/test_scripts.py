@@ -35,6 +35,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "nim": (NIM, {"skill": 0.5}),
     "toolbox": (make("roles/toolbox", kinds=["search"]), {"skill": 0.7}),
     "cups": (make("native/cups", pages=1), {"accuracy": 0.7}),
+    "shelf": (make("native/shelf", solo=True), {}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
 

@@ -258,6 +258,16 @@ def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
     return functools.partial(reader, cups=string.ascii_lowercase[:cups], accuracy=accuracy, notes=notes)
 
 
+@script("shelf")
+def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
+    """Workers of `native/shelf` do what they can and the coordinator calls anybody; `solo` does all, or one `skill`."""
+    from palaestra.envs.worlds.shelf import WORDS, worker
+
+    if skill is not None and skill not in WORDS:
+        raise InputError(f"shelf: skill={skill!r} must be one of {', '.join(WORDS)}")
+    return functools.partial(worker, skill=skill, alphabet=string.ascii_lowercase[:alphabet])
+
+
 @script("optimum")
 def optimum(game: str) -> Play:
     """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""

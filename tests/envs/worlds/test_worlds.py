@@ -60,6 +60,8 @@ SETTINGS = [
     ("routing", {"announced": True}, True),
     ("candidates", {"announced": True}, True),
     ("second_look", {}, True),
+    ("shelf", {}, True),
+    ("shelf", {"solo": True, "steps": 3}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("subagents", {"size": 5, "good": [1]}, False),
     ("team_builder", {}, True),

@@ -58,6 +58,7 @@ from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.second_look import SecondLook
+from palaestra.envs.worlds.shelf import Shelf
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.slips import Slips
@@ -138,6 +139,7 @@ __all__ = [
     "Retries",
     "Routing",
     "SecondLook",
+    "Shelf",
     "Sieve",
     "Sites",
     "Slips",
