@@ -126,7 +126,8 @@ NAMES = {
 """Classes, protocols and functions that the definitions of these kinds need, and their modules."""
 
 __all__ = [
-    "Analysis", "AnswerStream", "AsyncStream", "Call", "Chart", "Context", "Decision", "Env", "EnvFactory", "Evaluation", "Executor", "Format",
+    "Analysis", "AnswerStream", "AsyncStream", "Call", "Chart", "Context", "Decision", "Env", "EnvFactory",
+    "Evaluation", "Executor", "Format",
     "Judge", "Learnable", "Learner", "LogReader", "Making", "MicroBatch", "NativeEnv", "Observation", "Plan",
     "Policy", "Ragged", "Request", "RewardModel", "Rows", "Run", "Scored", "Scorer", "ScriptedPolicy", "Search",
     "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tracked", "Tracker", "Turns",

@@ -20,7 +20,7 @@ from palaestra.play.rollout import rollout
 class Chain:
     """Six roles in a row, then two at once; the last result is the order in which their actions came."""
 
-    agents = ("r0", "r1", "r2", "r3", "r4", "r5")
+    agents: tuple[str, ...] = ("r0", "r1", "r2", "r3", "r4", "r5")
     task = "chain"
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
