@@ -7,7 +7,7 @@ somebody may sit in a seat from which the team is chosen (`orchestrated`).
 from __future__ import annotations
 
 from palaestra.envs import ENVS
-from palaestra.teams import workflows
+from palaestra.teams import votes, workflows
 from palaestra.teams.advantage_feedback import AdvantageFeedbackEnv, advantage_feedback
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
@@ -17,6 +17,7 @@ from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.named import WORKFLOWS
+from palaestra.teams.nested import Nested, nested
 from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
@@ -44,6 +45,7 @@ __all__ = [
     "Graph",
     "HandoverEnv",
     "Message",
+    "Nested",
     "OneConversation",
     "OrchestratedEnv",
     "Personas",
@@ -59,6 +61,7 @@ __all__ = [
     "context_window",
     "directed",
     "handover",
+    "nested",
     "one_conversation",
     "orchestrated",
     "personas",
@@ -69,6 +72,7 @@ __all__ = [
     "self_summary",
     "supervisor",
     "tree_search",
+    "votes",
     "workflows",
 ]
 
@@ -76,8 +80,8 @@ for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
-    workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, one_conversation, orchestrated,
-    personas, pipeline, proposer, self_organized, self_summary, supervisor, tree_search, context_window,
+    workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
+    orchestrated, personas, pipeline, proposer, self_organized, self_summary, supervisor, tree_search, context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
