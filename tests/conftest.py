@@ -61,6 +61,14 @@ def environment_is_kept() -> Iterator[None]:
         os.environ.pop("PYTHONSAFEPATH", None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which rows of the atlas were played, so that a failure can be repeated."""
+    if any("PALAESTRA_ALL" in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())):
+        from tests.atlas.rotation import said
+
+        terminalreporter.write_line(said())
+
+
 def train_quick(folder: Path) -> None:
     """The quick recipe, by the command line in a process of its own; unless somebody else does it."""
     from quick import QUICK, start

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from palaestra.agents import ScriptedPolicy, Team
     from palaestra.agents.policy import Decision, Learnable, Policy, Request, Scored
+    from palaestra.agents.streaming import AnswerStream, AsyncStream
     from palaestra.algebra.kernels import Evaluation, kernel
     from palaestra.algebra.signals import Signal, SignalLike, as_signal, col
     from palaestra.algebra.turns import Ragged, Turns
@@ -78,6 +79,8 @@ KINDS = {
 
 NAMES = {
     "Analysis": "palaestra.evaluation.analyses",
+    "AnswerStream": "palaestra.agents.streaming",
+    "AsyncStream": "palaestra.agents.streaming",
     "Call": "palaestra.envs.tool_calls.formats",
     "Chart": "palaestra.interface.report.panels",
     "Context": "palaestra.learning.stages.stage",
@@ -124,7 +127,8 @@ NAMES = {
 """Classes, protocols and functions that the definitions of these kinds need, and their modules."""
 
 __all__ = [
-    "Analysis", "Call", "Chart", "Context", "Decision", "Env", "EnvFactory", "Evaluation", "Executor", "Format",
+    "Analysis", "AnswerStream", "AsyncStream", "Call", "Chart", "Context", "Decision", "Env", "EnvFactory",
+    "Evaluation", "Executor", "Format",
     "Judge", "Learnable", "Learner", "LogReader", "Making", "MicroBatch", "NativeEnv", "Observation", "Plan",
     "Policy", "Ragged", "Request", "RewardModel", "Rows", "Run", "Scored", "Scorer", "ScriptedPolicy", "Search",
     "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tracked", "Tracker", "Turns",

@@ -1,4 +1,7 @@
-"""Every `use:` of the atlas is executed: what trains does so for two iterations, what reads files reads them."""
+"""Every `use:` of the atlas is executed: what trains does so for two iterations, what reads files reads them.
+
+Rows take turns; see `tests.atlas.rotation`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.atlas.rotation import skip_unless_due
 
 from palaestra.errors import MissingExtraError
 from palaestra.foundation.registry import load_object
@@ -23,6 +27,7 @@ DATA = Path(__file__).parent / "data"
 def test_what_the_atlas_says_one_can_do(
     row: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    skip_unless_due(row.id)
     program, command, *words = shlex.split(row.use.line)
     assert program == "palaestra"
     if row.use.data is not None:

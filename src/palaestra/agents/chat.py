@@ -8,11 +8,13 @@ of every text that an endpoint sends. Left out: streaming, tools, and a cache of
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
 import random
 import time
 import warnings
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +25,7 @@ from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request, said
+from palaestra.agents.streaming import AnswerStream, AsyncStream
 from palaestra.algebra.turns import clean
 from palaestra.envs.conversations import Reader, without_system
 from palaestra.envs.protocol import Observation
@@ -131,17 +134,48 @@ class ChatPolicy:
         """Ask for all answers at once; blocks until the last one is there or given up."""
         if not requests:
             return []
-        seeds = [int(request.rng.integers(2**31)) if self.seed else None for request in requests]
+        seeds = [self._draw_seed(request) for request in requests]
         decisions = _run(self._ask_all(requests, seeds))
         for decision in decisions:
-            self.totals["requests"] += 1
-            self.totals["errors"] += decision.error is not None
-            self.totals["tokens_in"] += decision.tokens_in or 0
-            self.totals["tokens_out"] += decision.tokens_out or 0
-            self.totals["cost"] += decision.cost or 0
+            self._add_up(decision)
         return decisions
 
+    def stream(self) -> AnswerStream | None:
+        """Answers one by one, through one client; None where a subclass has an `act` of its own."""
+        return AsyncStream(self._streamed) if type(self).act is ChatPolicy.act else None
+
+    @contextlib.asynccontextmanager
+    async def _streamed(self) -> AsyncIterator[Callable[[Request], Awaitable[Decision]]]:
+        async with self._opened() as ask:
+
+            async def answer(request: Request) -> Decision:
+                decision = await ask(request.observation, self._draw_seed(request))
+                self._add_up(decision)
+                return decision
+
+            yield answer
+
+    def _draw_seed(self, request: Request) -> int | None:
+        return int(request.rng.integers(2**31)) if self.seed else None
+
+    def _add_up(self, decision: Decision) -> None:
+        self.totals["requests"] += 1
+        self.totals["errors"] += decision.error is not None
+        self.totals["tokens_in"] += decision.tokens_in or 0
+        self.totals["tokens_out"] += decision.tokens_out or 0
+        self.totals["cost"] += decision.cost or 0
+
     async def _ask_all(self, requests: Sequence[Request], seeds: Sequence[int | None]) -> list[Decision]:
+        async with self._opened() as ask:
+            return list(
+                await asyncio.gather(
+                    *[ask(request.observation, seed) for request, seed in zip(requests, seeds, strict=True)]
+                )
+            )
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Callable[[Observation, int | None], Awaitable[Decision]]]:
+        """One client, as many requests at a time as allowed, one breaker; gives what asks for one answer."""
         from openai import AsyncOpenAI
 
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
@@ -156,14 +190,9 @@ class ChatPolicy:
             timeout=self.timeout,
             http_client=endpoint.client_class()(timeout=self.timeout),
         ) as client:
-            asked = [
-                self._ask(client, slots, breaker, key, request.observation, seed)
-                for request, seed in zip(requests, seeds, strict=True)
-            ]
             with endpoint.quiet(key):
-                decisions = list(await asyncio.gather(*asked))
+                yield functools.partial(self._ask, client, slots, breaker, key)
         self._absent_since = breaker.began if breaker.open else None
-        return decisions
 
     async def _ask(
         self,

@@ -191,8 +191,11 @@ def prompts(
     """Prompt of each request; one that the template refuses has an error, and the others do not notice.
 
     Args:
+        tokenizer: A Hugging Face tokenizer; without a chat template the first observation is the prompt.
+        requests: What the policy is asked.
         firsts: Each observation tokenised by itself, or why it cannot be.
         ends: Token ids that end an answer.
+        history: How earlier turns of the conversation are shown, see `LMPolicy`.
         style: What the policy adds to conversations.
 
     Returns:

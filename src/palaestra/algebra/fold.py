@@ -28,9 +28,12 @@ def fold(
     """step(state, *inputs) -> (state, value), turn by turn: float64[rows] of values.
 
     Args:
+        turns: The table.
         step: gets the state and this turn's inputs, each float64[n] for the n episodes that have such a turn, and
             returns both anew. A missing input is NaN.
+        *inputs: Signals or columns with one value per turn.
         start: what the state is before the first turn.
+        over: Keys whose turns follow each other.
 
     Raises:
         InputError: the step returns a state or a value of another shape.

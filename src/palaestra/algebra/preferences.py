@@ -33,8 +33,10 @@ def to_preferences(
     equal texts too.
 
     Args:
+        turns: played turns.
         by: a column or signal, more is better: of a turn. For a score of the whole episode: `episode_return()`.
-        which: the best against the worst of a prompt (the first of equals), or every pair. gap: least difference.
+        which: the best against the worst of a prompt (the first of equals), or every pair.
+        gap: least difference.
 
     Raises:
         MissingColumnError: the table lacks `observation` and `messages`, `action`, or what `by` needs.
@@ -76,6 +78,7 @@ def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
     """Prompt and completion rows for supervised fine-tuning, one per turn.
 
     Args:
+        turns: played turns.
         where: which turns, e.g. `col("success")`; default: all. Errors, illegal actions and missing ones are left out.
 
     Raises:

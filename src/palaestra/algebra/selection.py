@@ -82,10 +82,12 @@ def keep(
     """Mask of the units whose mean of x meets every condition given; where x is missing it is met by none.
 
     Args:
-        x: more is better. by: units of one value are compared; default: all of the batch.
+        x: more is better.
+        by: units of one value are compared; default: all of the batch.
         top: the so many largest of each key; `-x` for the smallest.
         quantile: at or above the q-quantile of the key, linear between order statistics; or (low, high), ends included.
-        between: (low, high), of which one may be None. closed: which of its ends are in, as `Series.is_between`.
+        between: (low, high), of which one may be None.
+        closed: which of its ends are in, as `Series.is_between`.
         ties: units that are equal at the border of `top`: all are kept ("keep", so there may be more than k), the first
             of them in the table, or none ("drop").
         unit: what is kept or dropped as a whole, "row" for single rows.

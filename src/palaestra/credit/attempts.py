@@ -55,11 +55,13 @@ def improvement(
 
     Args:
         x: the score of an attempt; missing on rows that are none, such as the feedback between two.
-        order: the column by which attempts follow each other; default: the order of play. over: whose attempts.
+        order: the column by which attempts follow each other; default: the order of play.
+        over: whose attempts.
         of: the row that is credited. "cause": each row, by the next score after it minus the last one up to it; the
             last attempt causes nothing, missing. "result": the attempt, by its own score minus the one before; the
             first has none.
-        at: rows that are credited, others are missing. gate: multiplies it: 0 where the row may earn nothing by it.
+        at: rows that are credited, others are missing.
+        gate: multiplies it: 0 where the row may earn nothing by it.
 
     Raises:
         ExpressionError: `of` is unknown.
@@ -117,8 +119,10 @@ def backup(
 
     Args:
         value: of leaves; the mean over the rows of a node. A node whose value nobody knows leaves its parent's.
-        node, parent: columns that name a row's node and the one it went on from; null at a root. Several rows may be
-            one node. over: names are unique within it.
+        node: column that names a row's node; several rows may be one node.
+        parent: column that names the node it went on from; null at a root.
+        over: names are unique within it.
+        how: "mean" or "max" of the children's values.
 
     Raises:
         ExpressionError: `how` is unknown, or a name is that of no column.
@@ -201,6 +205,8 @@ def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> S
 
     Args:
         good: 1 where the episode succeeded, 0 where it failed.
+        over: key whose successes and failures are compared.
+        balanced: whether a key's weights add up to 0; else every failure weighs -1.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"task": ["a"] * 3 + ["b"], "episode": [0, 1, 2, 3], "success": [True, False, False, False]})
@@ -252,8 +258,14 @@ def waltz_reward(
     The speaker is paid 1 for each answer of its that is neither unsafe nor over-refusing. From a note on the full text.
 
     Args:
-        right: 1 or 0 on the speaker's turns. label, formatted: 1 or 0 on feedback's. weight: λ; 0 from the second
-            phase on. alpha, gamma: the paper's values are not known.
+        right: 1 or 0 on the speaker's turns.
+        label: 1 or 0 on feedback's turns: it judged the answer rightly.
+        formatted: 1 or 0 on feedback's turns: it kept the format.
+        speaker: agent that answers.
+        feedback: agent that gives feedback.
+        alpha: α, weight of the improvement; the paper's value is not known.
+        weight: λ; 0 from the second phase on.
+        gamma: γ, weight of the format; the paper's value is not known.
     """
     rise = fill_missing(improvement(right, gate=label), 0.0)
     paid = alpha * rise + as_signal(weight) * as_signal(label) + gamma * as_signal(formatted)
@@ -282,6 +294,9 @@ def retroformer(
 
     Args:
         score: of a trial, on the actor's last row of it; missing on other rows.
+        reflector: agent that is credited.
+        over: key whose rows are the trials of one task.
+        difference: pay the rise over the trial before; else the next trial's return.
     """
     at = is_in("agent", reflector)
     paid = improvement(score, over=over, at=at) if difference else where(at, shift(score, n=-1, over=over))
@@ -296,5 +311,6 @@ def agent_rlvr(score: SignalLike | None = None, *, over: Keys = "group") -> Sign
 
     Args:
         score: what the verifier says of an episode; default: its return.
+        over: whose attempts are compared.
     """
     return standardise(episode_score(score), over=over, unit="episode")

@@ -28,7 +28,9 @@ def self_correction(
     `pinned()` reads and holds them. α = 10 is from memory of the paper's appendix.
 
     Args:
-        reward: of each attempt, on its row. alpha: weight of the improvement. first: first attempts learn, too.
+        reward: of each attempt, on its row.
+        alpha: weight of the improvement.
+        first: first attempts learn, too.
         over: whose mean is the baseline: attempts of one kind.
 
     >>> from palaestra.algebra.turns import Turns

@@ -73,7 +73,9 @@ class ReturnDecomposition:
         """Count in more episodes.
 
         Args:
-            features: float64[rows, size]. episode: int64[rows], its number from 0. returns: float64[episodes].
+            features: float64[rows, size].
+            episode: int64[rows], its number from 0.
+            returns: float64[episodes].
             rng: draws the subsets of "rrd".
 
         Raises:

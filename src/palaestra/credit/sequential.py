@@ -63,8 +63,14 @@ def sequential_update(
     product runs over agents that were updated before.
 
     Args:
+        turns: the table; nothing is added to it.
         update: takes a table of the part's rows with the column `advantage`, changes the policy (a `PolicyGradient`'s
             update with ratio="sequence", say) and returns each row's summed log-ratio new to old, float64.
+        score: what `dr_grpo` standardises where no advantage is given; default: the return.
+        advantage: advantage before it is multiplied by the ratios.
+        key: column whose values are updated one after the other.
+        order: "reverse", "forward" or "random".
+        rng: draws of "random".
 
     Returns:
         the rows of each part, in the order in which they were updated.

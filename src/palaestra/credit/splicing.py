@@ -35,11 +35,13 @@ def splice(
     """Agent-R's revision paths (arXiv 2501.11425): bad prefix, revision, good path; and what became of each pair.
 
     Args:
+        turns: the table that the pairs are of.
         pairs: `chosen` and `rejected`, rows of a good and a bad episode of one agent, as pairings give them.
         bad: which rows are bad steps. The bad path is cut right after its first one; steps that both paths share are
             told once, and the good path goes on from the first that differs in one of the columns `same`.
         marker: action of the revision, which answers what the bad path saw after its bad step. None: the good path
             follows at once.
+        same: columns in which a step of both paths must agree to be shared.
 
     Returns:
         a row for each row of the spliced episodes, in order: columns of the table with `turn` renumbered, episodes
@@ -147,9 +149,12 @@ def relabel(
     is 1 on that row and 0 before, `success` is true.
 
     Args:
-        achieved: the column that says what was achieved after the row's action; null: nothing. goal: the column of the
-            goal that was asked for. texts: columns in which the new goal replaces the old one, as a whole phrase.
+        turns: the table.
+        achieved: the column that says what was achieved after the row's action; null: nothing.
+        goal: the column of the goal that was asked for.
+        how: "final" or "future".
         rng: draws of "future".
+        texts: columns in which the new goal replaces the old one, as a whole phrase.
 
     Returns:
         the rows, with `source` "hindsight", `loss_mask` true and `of_row`; counts: episodes, kept (examples made),

@@ -137,7 +137,8 @@ def dataset(
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train` (extra `data`).
-        prompt, answer: columns of the question and of a right answer, which is no text but JSON where it is a number.
+        prompt: column of the question.
+        answer: column of a right answer, which is no text but JSON where it is a number.
         choices: column with a list of choices, shown with letters; the answer is a choice, its letter, or its place.
         parent: column with the id or the text of the task that a task was proposed from.
         score: how an answer is scored: "exact", "number", "math" (extra `math`), "choice", or `module:name`, a function

@@ -120,7 +120,10 @@ def momaland(
         weights: one per objective, for all agents or by agent; default equal shares that add up to 1.
         utility: "linear" pays w · r at every step. "squares" Σ w r² (favours imbalance) and "product" Π r^w (favours
             balance) are paid at the end, of the episode's total: the expected utility of returns (ESR).
-        text, illegal, penalty, success: as `palaestra.envs.pettingzoo` has them.
+        text: observation to text, as in `palaestra.envs.pettingzoo`.
+        illegal: "lose" or "random", as in `palaestra.envs.pettingzoo`.
+        penalty: reward of an illegal action under "lose".
+        success: total reward of an agent from which its episode counts as a success; None: nothing does.
         options: arguments of the game, `num_agents=20`.
 
     Raises:

@@ -227,8 +227,9 @@ def to_pettingzoo(env: EnvFactory, *, api: Literal["aec", "parallel"] = "aec", l
     """An env of this package as a PettingZoo environment, see `palaestra.envs.export`.
 
     Args:
-        env: makes it. api: "aec": agents that act at once are asked one after the other. "parallel": all agents act at
-            every step, and what those say who do not act is not passed on.
+        env: makes it.
+        api: "aec": agents that act at once are asked one after the other. "parallel": all agents act at every step, and
+            what those say who do not act is not passed on.
         longest: bytes of text, read or said, where there is no array or no choices; what is longer is cut.
 
     Raises:

@@ -37,7 +37,8 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
     Args:
         directory: that the names are relative to.
         sealed: what `checksums` returned.
-        by: what was made with the files. fix: what to do.
+        by: what was made with the files.
+        fix: what to do.
 
     Raises:
         StorageError: names the file and what is wrong with it.

@@ -38,7 +38,12 @@ def corrupt(
     `attempts` refusals the episode has none. What the copy would have earned, its tokens and verdicts are null.
 
     Args:
-        turns: the episodes, each of one agent. fails: the check, e.g. `replayed(env)`; None: whatever differs fails.
+        turns: the episodes, each of one agent.
+        kinds: what may be done to an episode: truncate, splice, extend, mutate.
+        rate: share of the episodes that get a copy.
+        seed: of the draws.
+        fails: the check, e.g. `replayed(env)`; None: whatever differs fails.
+        attempts: how many copies of an episode are tried.
 
     Raises:
         InputError: a kind is unknown, rate is no share, attempts is below 1, or an episode has two agents.

@@ -225,7 +225,8 @@ def item_scores(
     Args:
         verdicts: `VERDICTS` after `item`.
         weights: By criterion; one that has none counts 1.
-        how, ties: What becomes of several votes (`aggregate`).
+        how: How several votes become one (`aggregate`).
+        ties: What becomes of ties among them (`aggregate`).
 
     Returns:
         Σ weight · value over the criteria. Of comparisons (verdicts with an `order`) it is the weighted mean of both
@@ -324,8 +325,22 @@ def judged(
     """A model that judges on a rubric (a file, `items`, or one `question`); `Judged` says what it sees.
 
     Args:
-        policy: of the recipe by name, `module:name` of a function of a request, or an object; or else
-        model, base_url, api_key_env, endpoint: an `Endpoint`; ledger: its file; calls, tokens, price: its `Budget`.
+        rubric: file of a rubric.
+        question: one question instead of a rubric; its criterion is `score`.
+        items: criteria of a rubric, as its file would list them.
+        policy: of the recipe by name, `module:name` of a function of a request, or an object.
+        model: name of the model at an `Endpoint`, instead of a policy.
+        base_url: address of the endpoint; None: $OPENAI_BASE_URL, or OpenAI's own.
+        api_key_env: NAME of the variable that holds the key.
+        votes: how often each question is asked.
+        how: how several votes become one (`aggregate`).
+        ties: what becomes of ties among votes (`aggregate`).
+        weights: by criterion; one that has none counts 1.
+        ledger: file of the endpoint's `Ledger`; None: in memory.
+        calls: most requests of the ledger (`Budget`).
+        tokens: most tokens of the ledger.
+        price: most that the ledger may cost.
+        **endpoint: further options of `Endpoint`.
 
     Raises:
         InputError: not exactly one of rubric, items and question, or none or both of policy and model.

@@ -106,8 +106,16 @@ def principle_pairs(
     not decide are left out, and a share `flip` of the labels is turned.
 
     Args:
-        first, second: row numbers of the answers, int[pairs]. scores: lead of the first by each principle,
-            float64[pairs, principles], see `principle_scores` and `judges.aggregate.swap_consistent`; NaN: unknown.
+        first: row numbers of one answer, int[pairs].
+        second: row numbers of the other, int[pairs].
+        scores: lead of the first by each principle, float64[pairs, principles], see `principle_scores` and
+            `judges.aggregate.swap_consistent`; NaN: unknown.
+        passes: how often principles are drawn for each pair.
+        stop: parameter of the geometric number of principles, in (0, 1].
+        most: most principles at once.
+        negate: chance that a principle is negated.
+        flip: share of the labels that is turned.
+        seed: of the draws.
 
     Raises:
         InputError: a share is not in [0, 1], `stop` is 0, or the arrays do not fit.

@@ -178,8 +178,11 @@ def induce(
     The released code goes on while coverage is equal; that need not end.
 
     Args:
-        propose: new metrics from uncovered aspects and those that are known. judge: metrics to ratings. match: aspects
-            and ratings to matches.
+        aspects: what feedback says, a row per `episode` and `aspect`.
+        propose: new metrics from uncovered aspects and those that are known.
+        judge: metrics to ratings.
+        match: aspects and ratings to matches.
+        rounds: most rounds.
     """
     metrics: list[Metric] = []
     open_, best, history = aspects, -1.0, []

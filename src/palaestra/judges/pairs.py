@@ -52,11 +52,16 @@ def pairs(
     """All pairs of units of a key on which the comparator decides: `group` and the columns of `PAIRS`.
 
     Args:
-        comparator: a signal, or its text, of which more is better: its mean over the unit; a unit where that is
-            missing takes no part, and the difference is the pair's margin. Or a function of both sides' rows.
-        by: units of one value are compared. match_on: further columns that must be equal on both sides, so that what
-            they hold cannot decide (content-matched pairs [185]).
-        min_gap: a difference of the signal up to this is a tie. ties: dropped, or kept with `tie` true and margin 0.
+        turns: the table that the pairs refer to by row number.
+        comparator: a signal, or its text, of which more is better: its mean over the unit; a unit where that is missing
+            takes no part, and the difference is the pair's margin. Or a function of both sides' rows.
+        by: units of one value are compared.
+        match_on: further columns that must be equal on both sides, so that what they hold cannot decide
+            (content-matched pairs [185]).
+        min_gap: a difference of the signal up to this is a tie.
+        ties: dropped, or kept with `tie` true and margin 0.
+        unit: what is a side of a pair.
+        source: what the column `source` says.
 
     Raises:
         InputError: min_gap is negative, or ties is something else; a judge gives something else than 1, 0, -1.

@@ -77,8 +77,12 @@ def refine(
     first), with `merge` one that is made of all, without either the last.
 
     Args:
-        answer: (question, thinking to go on from, or None) to (thinking, answer). critic: (question, thinking, answer)
-            to a new thinking. best_by: (question, answer) to a score. merge: (question, answers) to an answer.
+        answer: (question, thinking to go on from, or None) to (thinking, answer).
+        critic: (question, thinking, answer) to a new thinking.
+        question: what is to be answered.
+        rounds: how often the thinking is rewritten, at least 1.
+        best_by: (question, answer) to a score.
+        merge: (question, answers) to an answer.
 
     Raises:
         InputError: rounds is below 1, or both best_by and merge are given.

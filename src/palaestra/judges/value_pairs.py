@@ -40,13 +40,18 @@ def mine(
     """Pairs of units of a key by their mean score, and how many candidates each rule dropped.
 
     Args:
+        turns: the table that the pairs refer to by row number.
+        score: more is better; its mean over a unit counts.
         by: what both sides share, such as the parent of siblings or the state before a step.
         per: "all" pairs of a key, its best unit against each other one ("best_rest"), or against its worst.
-        min_gap: the scores differ by more than this. min_chosen: the chosen one's is above it. max_rejected: the
-            rejected one's is at most this.
+        min_gap: the scores differ by more than this.
+        min_chosen: the chosen one's is above it.
+        max_rejected: the rejected one's is at most this.
         distinct: pairs whose texts are more alike are dropped: share of matching characters (`difflib`), from 0 to 1.
         failed: rows where it holds may be rejected however alike they are: what raised an error is no near-duplicate.
-        text: the column of the texts. unit: what is a side, e.g. ("episode", "turn").
+        text: the column of the texts.
+        unit: what is a side, e.g. ("episode", "turn").
+        source: what the column `source` says.
 
     Returns:
         the columns of `PAIRS` and `group`; counts: candidates, kept, and dropped_… by gap, min_chosen, max_rejected and

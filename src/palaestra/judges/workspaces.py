@@ -153,7 +153,8 @@ def check_turns(
     """Adds what [176]'s reward needs: diagnostics, diagnostics_before, safe, confidence, bundle and check_error.
 
     Args:
-        turns: a table with `episode`. bundles: where facts come from; each distinct workspace is asked about once.
+        turns: a table with `episode`.
+        bundles: where facts come from; each distinct workspace is asked about once.
         files: column of text, JSON {path: text}: the whole workspace after the turn.
         edits: instead, column of text, JSON list of the turn's edits to the workspace as the turns before left it, see
             `apply_edits`. Where they fail, every file stays as it was and safe is False.

@@ -71,7 +71,9 @@ def check(
     """Issues of a program on a sample of turns; empty if there are none.
 
     Args:
-        program: the program. sample: a table of a few episodes. functions: those to check; default, the program's one.
+        program: the program.
+        sample: a table of a few episodes.
+        functions: those to check; default, the program's one.
         audits: further checks of the values on the sample, such as `palaestra.evaluation.audits` has.
         rare: functions that may be 0 all over the sample: what they tell of need not have happened in it.
     """
@@ -146,8 +148,14 @@ def write(
     """Ask for a program until one passes `check`; each refusal is told to the model with its reasons.
 
     Args:
-        template: a program without source: its function, columns and limits. specific: from the code that the model
-            wrote to what is run, such as `NameMap(...).to_specific`.
+        ask: from a prompt to the model's answer.
+        prompt: what is asked for.
+        template: a program without source: its function, columns and limits.
+        sample: a table of a few episodes, for `check`.
+        functions: those to check; default, the template's one.
+        audits: further checks of the values on the sample.
+        attempts: most answers that are read.
+        specific: from the code that the model wrote to what is run, such as `NameMap(...).to_specific`.
 
     Returns:
         The program, None if none of the attempts passed, and the attempts.

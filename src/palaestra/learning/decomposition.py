@@ -57,7 +57,12 @@ class NetworkDecomposition:
         """Learn from `updates` batches of episodes.
 
         Args:
-            features: float64[rows, size]. episode: int64[rows], its number from 0. returns: float64[episodes].
+            features: float64[rows, size].
+            episode: int64[rows], its number from 0.
+            returns: float64[episodes].
+            rng: draws episodes and their steps.
+            updates: number of batches.
+            batch: episodes of a batch.
 
         Raises:
             InputError: a shape does not fit, an episode has no step, or a value is not finite.

@@ -85,9 +85,11 @@ def supervised_warm_start(
     Args:
         team: Its trainable policies learn.
         examples: What `demonstrations` returns.
-        steps, batch: Number of batches, and rows in each.
+        steps: Number of batches per policy.
+        batch: Rows of a batch.
         lr: Learning rate, which decays to 0 over the steps by `schedule`. None: 1e-5 for pretrained language models,
             3e-3 for other policies.
+        schedule: How the learning rate decays.
         max_grad_norm: Longer gradients are shortened to this.
         seed: Of the order of rows.
         progress: Whether to say how far it is, or to whom.

@@ -2,7 +2,9 @@
 
 Executors are the door to it. An episode that is done waits here until those before it are done as well, so that the
 table, or the file, has the same order for every concurrency. Threads only make calls: whatever they bring back is put
-in its place here, in one order, so that it cannot matter which of them was first.
+in its place here, in one order, so that it cannot matter which of them was first. Policies that compute are asked in
+waves, one batch for all who wait. Those that stream (`palaestra.agents.streaming`) are asked at once, and an episode
+goes on as soon as its own answers are there; for its rows that makes no difference.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Protocol
 
 import numpy as np
 
 from palaestra.agents.policy import Decision, Learnable, Policy, PreviousTurn, Request
+from palaestra.agents.streaming import AnswerStream
 from palaestra.algebra.schema import SKIPPED
 from palaestra.envs.facts import Facts, facts_of
 from palaestra.envs.protocol import Action, Env, EnvFactory, NoAction, Observation
@@ -50,7 +54,7 @@ class _Play:
     """An episode that is being played.
 
     seen: who has to act. last: the latest row of each agent. talk: the observation of that row, if it has messages.
-    income: what each agent received since then.
+    income: what each agent received since then. open: answers that are under way one by one.
     """
 
     record: EpisodeRecord
@@ -65,6 +69,7 @@ class _Play:
     actions: dict[str, Action] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     turns: int = 0
+    open: int = 0
 
     def rng(self, agent: str) -> np.random.Generator:
         """The stream of an agent, made when it first draws."""
@@ -143,11 +148,15 @@ class _Play:
 
 @dataclass(slots=True)
 class _Queue:
-    """Who waits for one policy in this wave. place: the thread that asks it; None: the caller's."""
+    """Who waits for one policy in this wave.
+
+    place: the thread that asks it; None: the caller's. stream: asks it at once, so that nobody waits here.
+    """
 
     policy: Policy
     name: str
     place: int | None
+    stream: AnswerStream | None = None
     plays: list[_Play] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     rows: list[TurnRecord] = field(default_factory=list)
@@ -186,7 +195,10 @@ class Engine:
         self._streams = Streams(plan.seed, plan.iteration, plan.stream)
         self._todo = _episodes(plan)
         self._again: deque[tuple[int, int]] = deque()
-        self._live: list[_Play] = []
+        self._live = 0
+        self._shown: list[_Play] = []  # who has to be asked
+        self._ready: list[_Play] = []  # who can go on
+        self._arrived: SimpleQueue[tuple[_Queue, _Play, TurnRecord, Request, float, Decision]] = SimpleQueue()
         self._free: list[_Place] = []
         self._places = 0
         self._queues: dict[str, _Queue] = {}
@@ -218,6 +230,9 @@ class Engine:
                     raise declared.error
                 self.facts = {} if isinstance(declared, Failure) else declared
         finally:
+            for queue in self._queues.values():
+                if queue.stream is not None:
+                    queue.stream.close()
             self.envs.close()
             if self.policies is not None:
                 self.policies.close()
@@ -231,7 +246,7 @@ class Engine:
     def _refill(self) -> bool:
         """Begin episodes wherever there is room; whether there is anything to play, or to hand out."""
         finished = len(self._done)
-        while (room := self.concurrency - len(self._live)) > 0:
+        while (room := self.concurrency - self._live) > 0:
             plays: list[_Play] = []
             while len(plays) < room:
                 key = self._again.popleft() if self._again else next(self._todo, None)
@@ -257,8 +272,9 @@ class Engine:
                     if self.facts is None:
                         self.facts = facts_of(play.place.env)
                     play.show(seen)
-                    self._live.append(play)
-        return bool(self._live) or len(self._done) > finished
+                    self._shown.append(play)
+                    self._live += 1
+        return self._live > 0 or len(self._done) > finished
 
     def _new_place(self) -> _Place:
         self._places += 1
@@ -269,14 +285,48 @@ class Engine:
         return self._streams.env_seed(group) if given is None else given
 
     def _act(self) -> int:
-        queues = self._queues
-        for play in self._live:
+        """Ask for those who were shown something; returns how many answers there are."""
+        shown, self._shown, queues = self._shown, [], self._queues
+        for play in shown:
             for agent, observation, row in play.seen:
                 queue = queues.get(agent) or self._queue_of(agent)
+                request = Request(observation, agent, play.rng, play.past.get(agent))
+                if queue.stream is not None:
+                    self._stream(queue.stream, queue, play, row, request)
+                    continue
                 queue.plays.append(play)
                 queue.rows.append(row)
-                queue.requests.append(Request(observation, agent, play.rng, play.past.get(agent)))
-        waiting = {id(queue): queue for queue in queues.values() if queue.requests}
+                queue.requests.append(request)
+        settled = self._ask_waves()
+        self._ready = [play for play in shown if not play.open]
+        return settled + self._collect()
+
+    def _stream(self, stream: AnswerStream, queue: _Queue, play: _Play, row: TurnRecord, request: Request) -> None:
+        play.open += 1
+        play.actions[request.agent] = ""  # its place among the actions: the order of answers must not matter
+        began = perf_counter()
+        stream.ask(
+            request, lambda decision: self._arrived.put((queue, play, row, request, perf_counter() - began, decision))
+        )
+
+    def _collect(self) -> int:
+        """Settle what has arrived; wait for the first to arrive if nobody can go on otherwise."""
+        settled = 0
+        while self._live:
+            try:
+                queue, play, row, request, seconds, decision = self._arrived.get(block=not self._ready)
+            except Empty:
+                break
+            play.open -= 1
+            _accept(queue, play, request, row, decision, None, seconds)
+            settled += 1
+            if not play.open:
+                self._ready.append(play)
+        return settled
+
+    def _ask_waves(self) -> int:
+        """Ask each of the other policies once, for all who wait for it."""
+        waiting = {id(queue): queue for queue in self._queues.values() if queue.requests}
         answers: dict[int, _Answer] = {}
         beside = [queue for queue in waiting.values() if queue.place is not None]
 
@@ -303,14 +353,15 @@ class Engine:
             except Exception as error:
                 kind = type(policy).__name__
                 raise InputError(f"the policy of {agent!r}, a {kind}, does not say its name; it needs one") from error
-            shared = _Queue(policy, name, len(self._queues) if beside else None)
+            stream = getattr(policy, "stream", None) if beside else None
+            shared = _Queue(policy, name, len(self._queues) if beside else None, stream() if callable(stream) else None)
         self._queues[agent] = shared
         return shared
 
     def _step(self) -> None:
-        live, self._live = self._live, []
+        ready, self._ready = self._ready, []
         able = []
-        for play in live:
+        for play in ready:
             if play.failures and not getattr(play.place.env, "tolerates", False):
                 first = next(agent for agent, _, _ in play.seen if agent in play.failures)
                 self._finish(play, play.failures[first])
@@ -337,7 +388,8 @@ class Engine:
                 self._finish(play)
             else:
                 play.show(result.seen)
-                self._live.append(play)
+                self._shown.append(play)
+        self._live -= len(ready) - len(self._shown)
 
     def _finish(self, play: _Play, error: str | None = None, success: Success = None) -> None:
         record = play.close(error, success)
@@ -383,13 +435,21 @@ def _settle(queue: _Queue, decisions: list[Decision], failure: str | None, secon
     plays, requests, rows = queue.plays, queue.requests, queue.rows
     queue.plays, queue.requests, queue.rows = [], [], []
     for play, request, row, decision in zip(plays, requests, rows, decisions, strict=True):
-        row.policy = queue.name
-        try:
-            problem = failure or accept(decision, request.observation, row, seconds)
-        except Exception as malformed:
-            problem = describe_failure("policy", Failure(malformed))
-        if problem is None:
-            play.actions[request.agent] = decision.action
-        else:
-            play.failures[request.agent] = problem
+        _accept(queue, play, request, row, decision, failure, seconds)
     return len(requests)
+
+
+def _accept(
+    queue: _Queue, play: _Play, request: Request, row: TurnRecord, decision: Decision, failure: str | None, secs: float
+) -> None:
+    """The play gets its action, or a failure."""
+    row.policy = queue.name
+    try:
+        problem = failure or accept(decision, request.observation, row, secs)
+    except Exception as malformed:
+        problem = describe_failure("policy", Failure(malformed))
+    if problem is None:
+        play.actions[request.agent] = decision.action
+    else:
+        play.actions.pop(request.agent, None)
+        play.failures[request.agent] = problem

@@ -61,8 +61,17 @@ def rollout(
         team: says which policy fills a seat.
         groups: number of groups, or which of them as a range; the episodes of a group get the same reset seed, so they
             start alike.
-        group_size, seed, iteration, stream, run, env_seeds, version: as of `palaestra.play.plan.Plan`.
-        concurrency, timeout, retries, max_turns: as of `palaestra.play.executors.Local`.
+        group_size: episodes of a group; or one number for each group.
+        seed: of everything that is drawn, together with iteration and stream.
+        iteration: number of the training iteration.
+        stream: "train" or "eval", which takes reset seeds that "train" never takes.
+        run: name of the training run, for the table.
+        env_seeds: reset seed of each group; None, for all or for one: drawn.
+        version: updates that the learner had made; fills `policy_version`.
+        concurrency: how many episodes are played at once; changes the speed only.
+        timeout: seconds that making, resetting or one step of an env may take; None: no limit.
+        retries: how often a failed episode is played again; the failed ones stay in the table.
+        max_turns: a longer episode is truncated.
         progress: show a progress bar on stderr.
         sink: stream the table to this Parquet file while playing; it is read back when somebody looks at the table.
 

@@ -37,8 +37,11 @@ def trainer_of(
 
     Args:
         setup: the resolved recipe; with phases the trainer changes its parts between them.
-        team: who plays. learner: made for it. executor: plays.
-        seed: of the training. corpus: texts that warm up tokenizers.
+        team: who plays.
+        learner: made for it.
+        executor: plays.
+        seed: of the training.
+        corpus: texts that warm up tokenizers.
         env: in place of the recipe's training env, which it may wrap.
         further: arguments of `Trainer` that no field of a recipe sets: directory, evaluate, progress, …
     """

@@ -141,9 +141,11 @@ def advantage_feedback(
         env: agents that act at once.
         logged: turns of the same env, a table or a file, on which the critic is fitted; None: no critic, and only an
             action that another agent of the turn has is asked again, as by a physical check.
-        threshold: least advantage that is accepted. max_queries: most proposals per plan; then the best is taken.
+        threshold: least advantage that is accepted.
+        max_queries: most proposals per plan; then the best is taken.
         order: agent by agent (ReAd-S) or the joint action (ReAd-J).
-        reward, gamma: text of what is earned in a logged turn, and its discount.
+        reward: text of the signal that says what is earned in a logged turn.
+        gamma: its discount.
 
     Raises:
         InputError: the order is unknown, no query is allowed, or the file cannot be read.

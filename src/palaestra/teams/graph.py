@@ -75,7 +75,14 @@ class Graph:
             steps: who speaks at once, one list after the other, in each round. Default: those who hear nobody first,
                 then those who hear only them, and so on; in a circle, where nobody is first, all at once.
             rounds: how often.
+            gate: rule by text: what is passed on.
+            route: rule by text: who is asked.
+            aggregate: rule by text: which answer counts.
+            stop: rule by text: when it ends before the last round.
+            memory: of those it hears a role reads the "latest" word, or "all".
+            own: whether a role reads its own last answer.
             asks: of a role that is not asked for an answer, one or several of `palaestra.teams.instructions.ASKS`.
+            workflow: name for messages of errors.
 
         Raises:
             InputError: a role is unknown or never speaks, a rule is, or nobody is first though there is one round.

@@ -84,10 +84,14 @@ class Gui(NativeEnv):
         """Draw the screens.
 
         Args:
-            boxes: on each of them. screens: how many there are, the same in every process, drawn from `draw`.
-            kinds: what may be asked: "click", "type", "scroll". steps: screens of an episode. size: width and height.
+            boxes: on each of them.
+            screens: how many there are, the same in every process, drawn from `draw`.
+            kinds: what may be asked: "click", "type", "scroll".
+            steps: screens of an episode.
+            size: width and height.
             choices: actions are numbered, `click NAME` for each box and, by kind, all words and directions, and there
                 are features; so tables and networks can play. Else the action is free text.
+            draw: seed of the screens.
         """
         for kind in kinds:
             if kind not in KINDS:

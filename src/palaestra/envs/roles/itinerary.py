@@ -80,9 +80,11 @@ class Itinerary(NativeEnv):
         """Set up the town.
 
         Args:
-            places: how many must be visited. turns: at most.
+            places: how many must be visited.
+            turns: at most.
             tool: answers seed and place with [opens, closes]; default: the scripted one, cached.
-            gate, detail: the two verifiers, e.g. functions that ask a model.
+            gate: first verifier, of the visits and the wanted places, e.g. a function that asks a model.
+            detail: second verifier, of a visit and the hours of its place.
             choices: actions are numbered, every sentence that can be said; so tables can play. Else free text.
         """
         if not (1 <= places <= len(PLACES) and turns >= 1):

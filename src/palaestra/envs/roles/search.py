@@ -75,11 +75,13 @@ class SearchEnv(NativeEnv):
         """Set up the archive.
 
         Args:
-            facts: how many there are. noise, searches: see above.
-            rejected: a text that was judged useless stays in the context with the verdict behind it, or leaves it.
+            facts: how many there are.
+            noise: chance that a search brings another fact than the one asked for.
+            searches: how many may be made; after them only an answer is taken.
             rerank: relevance in [0, 1] of a text to the right answer; known in training.
             choices: actions are numbered, names are drawn from `facts` towns that are always the same, and only what
                 may be said now is legal; so tables can play. Else the action is free text.
+            rejected: a text that was judged useless stays in the context with the verdict behind it, or leaves it.
         """
         if not (facts >= 2 and 0 <= noise <= 1 and searches >= 1):
             raise InputError(f"Search: facts={facts} >= 2, noise={noise} in [0, 1], searches={searches} >= 1")

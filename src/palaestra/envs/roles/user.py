@@ -143,7 +143,8 @@ class SimulatedUser(NativeEnv):
 
         Args:
             user: who is talked to; a text is the difficulty of a `NeedyUser`.
-            turns: replies at most. start: emotion at first, 0 to 100.
+            turns: replies at most.
+            start: emotion at first, 0 to 100.
             leaves: the user leaves at this emotion or below: 0 in training; SAGE's simulator says 9.
         """
         if not (turns >= 1 and 0 <= leaves < start < 100):

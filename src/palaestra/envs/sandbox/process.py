@@ -91,7 +91,10 @@ def run_program(
     """Call a function of an untrusted program once; whatever it does becomes an outcome.
 
     Args:
-        source: the program. function: which of its functions. arguments: plain values (JSON).
+        source: the program.
+        function: which of its functions.
+        arguments: plain values (JSON).
+        limits: of time, memory and output; default: `Limits()`.
         screened: look at the syntax first, and run with few builtins. Without it only the process is locked in: for
             programs that need more of the language or of the standard library, and for testing the lock.
 

@@ -48,7 +48,9 @@ def screen(source: str, function: str, *, parameters: int | None = None) -> list
     r"""Findings in a program's source; empty if it may be run.
 
     Args:
-        source: the program. function: the one that is called. parameters: how many arguments it is called with.
+        source: the program.
+        function: the one that is called.
+        parameters: how many arguments it is called with.
 
     >>> [str(finding) for finding in screen("import os\ndef reward(turn): return 1.0", "reward")]
     ["line 1: import of 'os' is not allowed; allowed are bisect, collections, ..., typing"]

@@ -48,7 +48,8 @@ class Bertrand(NativeEnv):
         """Set up the market.
 
         Args:
-            sellers, rounds: how many.
+            sellers: how many, at least 2.
+            rounds: how many.
             prices: that can be set.
             cost: of one good.
             demand: "cheapest": every buyer goes to the cheapest, ties are shared; all buy, so the monopoly price is the

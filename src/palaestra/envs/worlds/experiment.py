@@ -72,10 +72,12 @@ class Experiment(NativeEnv):
 
         Args:
             model: a name in `worlds.exact.design.MODELS`.
-            experiments, questions: how many.
+            experiments: how many are run.
+            questions: how many are asked afterwards.
             particles: of the belief that rewards and regret are computed from.
             regret: also compute what the best design would have taught (exact or 300 x 200 draws per design).
-            novice: whether another agent answers the questions. words: of an explanation.
+            novice: whether another agent answers the questions.
+            words: of an explanation.
         """
         if model not in MODELS:
             raise InputError(f"Experiment: no model {model!r}{nearest(model, MODELS)}")

@@ -58,7 +58,8 @@ class Investigation(NativeEnv):
         """Set up the store.
 
         Args:
-            alerts, entities: size of an incident.
+            alerts: alerts of an incident, at least 2.
+            entities: entities of an incident, at least 4.
             steps: actions that the analyst has.
             gamma: see above; 0 pays the answer alone.
             dense: pay each step of the solution in the turn that first shows it (the same return).

@@ -75,7 +75,9 @@ class Market(NativeEnv):
         """Set up the market.
 
         Args:
-            customers, sellers, items: how many there are.
+            customers: how many customers.
+            sellers: how many sellers.
+            items: how many kinds of item.
             search: "simple" hears from sellers at random, "filtered" from those that have all wished items, "optimal"
                 from those that meet every need, cheapest first; the order of arrival is random but for "optimal".
             proposals: most that a customer hears.

@@ -52,7 +52,8 @@ class Persuasion(NativeEnv):
 
         Args:
             q: chance of a good good.
-            value, bad_value: what a good and a bad one are worth to the buyer; its price is 1.
+            value: what a good one is worth to the buyer; its price is 1.
+            bad_value: what a bad one is worth to the buyer.
             rounds: days.
             memory: what a buyer remembers: "statistics" of past sales (a new, short-sighted buyer each day), "all"
                 that happened (one buyer who lives on), or "none".

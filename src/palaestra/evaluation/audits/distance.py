@@ -172,7 +172,9 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
     has no known successor and is left out.
 
     Args:
+        turns: played turns with `state`.
         rewards: float64[n, rows].
+        gamma: γ, the discount.
 
     Returns:
         float64[n, pairs] and float64[pairs].

@@ -88,7 +88,11 @@ def layout(
     """Where a file says who met whom, and who won.
 
     Args:
-        columns: its header. what: the file, for messages. a, b, winner: columns that somebody named.
+        columns: its header.
+        what: the file, for messages.
+        a: column of one competitor that somebody named.
+        b: column of the other.
+        winner: column of the winner or result.
 
     Raises:
         MissingColumnError: the table of names does not hold this header, or a named column is not there.

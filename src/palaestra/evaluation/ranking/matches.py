@@ -153,8 +153,12 @@ def read_matches(
     row counts.
 
     Args:
-        a, b, winner: columns, where the names are others. cluster: one whose matches are resampled together, in the
-            place of the task: a passage, a template, a tournament.
+        source: the file or table.
+        a: column of one competitor, where the name is another.
+        b: column of the other.
+        winner: column of the winner or result.
+        cluster: one whose matches are resampled together, in the place of the task: a passage, a template, a
+            tournament.
 
     Raises:
         InputError: a value that cannot be read, or that could mean two things; names the row.

@@ -55,9 +55,14 @@ def read_counted(
     """Preferences, or labels, of a .parquet, .jsonl, .json or .csv file, whichever of the above it holds.
 
     Args:
-        rows: the table that pairs or verdicts are about. features: the column that models on features read.
+        path: the file.
+        rows: the table that pairs or verdicts are about.
+        features: the column that models on features read.
+        target: columns of labels.
+        margin: column of the pairs' margins; default: `margin` where there is one.
+        weight: column of weights; default: `weight` where there is one.
+        key: column of what pairs or labels belong together; default: `group`, else the prompt.
         pairing: text of a pairing (`palaestra names pairing`), which makes the pairs from the rows of the file.
-        target: columns of labels. margin, weight, key: columns of pairs; default: those names, `group` and the prompt.
 
     Returns:
         The data, and how many rows of the file are not in them, by reason.

@@ -135,11 +135,20 @@ class NetworkReward(RewardModel):
         """Learn by AdamW with a rate that falls to 0; the same seed gives the same model, bit for bit, on one device.
 
         Args:
+            data: pairs or labels, whichever the model learns from.
             loss: bt, mixture or token of pairs; regression, binary, or ranknet, listnet, ce inside groups of labels;
                 distill: DeAR's [134], labels of two columns, the label and a teacher's score (`distill_rank_loss`).
-            centre: of Bradley-Terry (`losses.bradley_terry_loss`). alpha, temperature: of distill.
+            epochs: passes over the data.
+            lr: learning rate at first.
+            batch: pairs or labels of a step.
+            weight_decay: of AdamW.
+            centre: of Bradley-Terry (`losses.bradley_terry_loss`).
+            alpha: weight of distill, see `distill_rank_loss`.
+            temperature: of distill, see `distill_rank_loss`.
+            seed: of the order of the data.
             checkpoints: a folder; a call with the same data and options goes on from what is there, bit for bit.
             every: steps between two checkpoints.
+            progress: whether to say how far it is, or to whom.
         """
         pairs = isinstance(data, Preferences)
         known = self.learns[0 if pairs else 1]

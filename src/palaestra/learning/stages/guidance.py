@@ -45,8 +45,11 @@ def play_helped(
     """Further good episodes with help, as their learner would have seen and said them; groups and episodes go on.
 
     Args:
-        turns: what was played so far. wanted: of each episode its group and its help; without any it is a plain one.
-        source: what a turn that was helped says in `source`. visible: the learner sees the help, too.
+        context: of the stage that asks.
+        turns: what was played so far.
+        wanted: of each episode its group and its help; without any it is a plain one.
+        source: what a turn that was helped says in `source`.
+        visible: the learner sees the help, too.
 
     Raises:
         InputError: not one of them could be played.

@@ -306,7 +306,8 @@ def missing(
     """One line on the first column that something needs and nothing gives; None if all is there.
 
     Args:
-        needs: by what needs them ("credit 'gae()'"), the columns. has: what the schema, the env and stages give.
+        needs: by what needs them ("credit 'gae()'"), the columns.
+        has: what the schema, the env and stages give.
         facts: names of envs that tell a column.
 
     >>> missing({"credit 'gae()'": {"reward", "valeu"}}, {"reward", "value"})

@@ -31,7 +31,11 @@ def fit_differences(
 
     Args:
         gap: float32 or float64[pairs, columns], features of the chosen side less those of the rejected one.
-        margin, weight: per pair. tolerance: of the gradient's norm; float32 data end at some 1e-7 of it.
+        margin: per pair, lead that the chosen side should have; default: 0.
+        weight: per pair; default: 1.
+        ridge: weight of |w|²/2.
+        tolerance: of the gradient's norm; float32 data end at some 1e-7 of it.
+        steps: most Newton steps.
 
     Raises:
         InputError: there is no pair of positive weight, or a value is not finite.

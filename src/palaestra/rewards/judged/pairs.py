@@ -31,7 +31,8 @@ def lexicographic_preference(
     difference exceeds its margin, else the next is asked.
 
     Args:
-        first, second: float64[pairs, factors], the most important factor first.
+        first: float64[pairs, factors], the most important factor first.
+        second: float64[pairs, factors], of the other side.
         signs: 1 if more of a factor is better, -1 if less is. Default: 1.
         margins: per factor, that of the first is not used (HERON: a multiple of the factor's standard deviation).
 

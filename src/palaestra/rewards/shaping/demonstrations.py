@@ -170,6 +170,11 @@ def hop_pairs(
 
     Args:
         progress: float64[frames], from 0 to 1, of one demonstration.
+        number: of pairs that are drawn.
+        rng: draws them.
+        bins: equal parts of [-1, 1] by size of hop.
+        gaps: equal parts of the gaps in time.
+        still: share of pairs that compare a frame with itself.
 
     Raises:
         InputError: there are fewer than two frames, or progress leaves [0, 1].

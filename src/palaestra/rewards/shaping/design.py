@@ -44,7 +44,13 @@ def design_reward(
     maximises Σ μ*(s) μ_L(s) π_L(a|s) [A*(s,a) - E A*] R(s,a): what its next step from where it is now would gain.
 
     Args:
+        transitions: P(s' | s, a), float64[states, actions, states].
+        reward: the original reward, float64[states, actions].
+        gamma: γ, the discount.
         active: states that may be paid for; default all.
+        horizons: H, how many steps ahead a learner is thought to look.
+        limit: largest absolute reward.
+        sparsity: weight of Σ|R|.
         learner: its policy float64[states, actions] and its visits float64[states]; and μ* = 1.
 
     Raises:

@@ -74,7 +74,9 @@ def tested(p: float, effect: float, low: float, high: float, *, least: float, al
 
     Args:
         p: p-value of no effect.
-        effect, low, high: Size of the effect with its interval, 0 for none.
+        effect: Size of the effect, 0 for none.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
         least: Largest effect that is harmless.
         alpha: Largest p that counts as evidence. Fair judges are suspected no more often than that.
 
@@ -126,7 +128,8 @@ def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[s
 
     Args:
         table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.
-        strata, cluster: Columns. Rows of one cluster resemble each other.
+        strata: Columns inside whose values x and y are centred.
+        cluster: Columns. Rows of one cluster resemble each other.
         level: Of the interval.
 
     Returns:

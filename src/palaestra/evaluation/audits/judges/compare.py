@@ -24,8 +24,10 @@ def compare_judges(
     Votes of one judge count as their mean.
 
     Args:
-        a, b: `item`, `value`; `criterion`, `order` and the keys of an episode where both have them.
-        least, good: Agreement below which it fails, and above which it passes, beyond doubt.
+        a: Verdicts: `item`, `value`; `criterion`, `order` and the keys of an episode where both tables have them.
+        b: Verdicts of the other judge, in the same form.
+        least: Agreement below which it fails beyond doubt.
+        good: Agreement above which it passes beyond doubt.
         seed: Of the bootstrap.
 
     Returns:

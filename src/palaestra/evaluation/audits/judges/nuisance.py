@@ -31,7 +31,8 @@ def nuisance_slope(
 
     Args:
         rows: A score and a nuisance each.
-        nuisance, score: Columns of numbers.
+        nuisance: Column of what should not matter, numbers.
+        score: Column of the score, numbers.
         match: Columns that are equal in rows of the same content.
         cluster: Columns of what resembles each other; default `match`.
         matched: Whether `match` says all that the score should follow. If not, the worst verdict is "warn".
