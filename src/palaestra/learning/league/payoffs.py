@@ -193,9 +193,9 @@ _MATCHES = {"player": pl.String, "opponent": pl.String, "score": pl.Float64, "we
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
+    return np.asarray(np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0))
 
 
 def _error(n: np.ndarray, total: np.ndarray, squares: np.ndarray) -> np.ndarray:
     variance = np.maximum(_ratio(squares, n) - _ratio(total, n) ** 2, 0.0)
-    return np.sqrt(_ratio(variance, np.where(n > 1, n - 1, 0)))
+    return np.asarray(np.sqrt(_ratio(variance, np.where(n > 1, n - 1, 0))))
