@@ -21,7 +21,7 @@ from tests.frozen import Case
 from palaestra.errors import PalaestraError
 
 ROWS = 8
-"""Rows that are kept of a longer table or list of numbers, evenly spaced, beside the mean of all."""
+"""Rows that are kept of a longer table or list of numbers, evenly spaced, beside the mean of all, or how many words differ."""
 
 
 def plain(value: Any, rows: int | None = None) -> Any:
@@ -62,7 +62,8 @@ def _thinned(found: list[Any], rows: int) -> dict[str, Any]:
     places = np.unique(np.linspace(0, len(found) - 1, rows).round().astype(int))
     numbers = [float(each) for each in _leaves(found)]
     mean = {"mean": _number(sum(numbers) / len(numbers))} if numbers else {}
-    return {"length": len(found), **mean, **{str(place): found[place] for place in places}}
+    words = {"different": len(set(found))} if any(isinstance(each, str) for each in found) else {}
+    return {"length": len(found), **mean, **words, **{str(place): found[place] for place in places}}
 
 
 def _leaves(value: Any) -> Iterator[float]:
