@@ -21,7 +21,7 @@ from tests.frozen import Case
 from palaestra.errors import PalaestraError
 
 ROWS = 8
-"""Rows that are kept of a longer table or list of numbers, evenly spaced, beside the mean of all, or how many words differ."""
+"""Rows that are kept of a longer table or list, evenly spaced, beside the mean of all, or how many words differ."""
 
 
 def plain(value: Any, rows: int | None = None) -> Any:

@@ -16,9 +16,13 @@ from palaestra.evaluation.logs.spans import Kind, Span, facts_of
 from palaestra.evaluation.logs.usage import tokens
 
 _OPERATIONS: dict[str, Kind] = {
-    "chat": "model", "text_completion": "model", "generate_content": "model", "response": "model",
-    "invoke_agent": "agent", "execute_tool": "tool",
-}  # fmt: skip
+    "chat": "model",
+    "text_completion": "model",
+    "generate_content": "model",
+    "response": "model",
+    "invoke_agent": "agent",
+    "execute_tool": "tool",
+}
 _KINDS: dict[str, Kind] = {
     "llm": "model", "generation": "model", "agent": "agent", "tool": "tool", "chat": "model", "completion": "model",
 }  # fmt: skip
