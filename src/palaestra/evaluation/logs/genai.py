@@ -24,8 +24,13 @@ _OPERATIONS: dict[str, Kind] = {
     "execute_tool": "tool",
 }
 _KINDS: dict[str, Kind] = {
-    "llm": "model", "generation": "model", "agent": "agent", "tool": "tool", "chat": "model", "completion": "model",
-}  # fmt: skip
+    "llm": "model",
+    "generation": "model",
+    "agent": "agent",
+    "tool": "tool",
+    "chat": "model",
+    "completion": "model",
+}
 _KIND = (
     "openinference.span.kind",
     "traceloop.span.kind",
