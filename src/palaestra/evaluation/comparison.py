@@ -37,7 +37,7 @@ MOST_LOST = 0.2
 
 @dataclass(frozen=True)
 class SystemResult:
-    """One row of the comparison.
+    """Results of one system: success, score, cost, and the difference to the baseline; a row of `comparison_table`.
 
     trials: per task and run (the most common number). fewest, most: their range over tasks and runs. unscored: trials
     without `value`. errors: episodes per kind of error.
