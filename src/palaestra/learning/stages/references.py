@@ -62,8 +62,9 @@ class references(Stage):
 class thinking(Stage):
     """Fills `label_mask`, the tokens of an answer that count when pairs are compared: those after the thinking.
 
-    See `palaestra.judges.refine.label_mask` ([105]). mode: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
-    between `open` and `close`. The marks are tokenised as the policy that answered does.
+    mode: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
+    between `open` and `close`. The marks are tokenised as the policy that answered does. See
+    `palaestra.judges.refine.label_mask` ([105]).
     """
 
     needs = ("policy", "action_ids")
