@@ -47,7 +47,7 @@ ARGUMENTS: dict[str, dict] = {
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
 GAMES = {"advantage_feedback", "program"}
-"""Somebody's program tells its agents itself; workflows over games whose agents act at once; what they add to a message is tested beside them."""
+"""A program of somebody tells its agents itself, the other is over games; what they say is tested beside them."""
 """Workflows around other games than a task, and what they are tried on."""
 WRONG_FIRST = {"refine", "conducted", "audited"}
 """Their later turns come about only if the first answer is wrong."""
