@@ -49,8 +49,10 @@ class Payoffs:
         """Episodes of a pair.
 
         Args:
-            row: number of who had the learner's seats. column: of who had the opponents'.
-            own, other: mean return of the seats of each side, float64[episodes].
+            row: number of who had the learner's seats.
+            column: number of who had the opponents' seats.
+            own: mean return of the learner's seats, float64[episodes].
+            other: mean return of the opponents' seats, float64[episodes].
         """
         if self.mirrored and row == column:  # one policy on both sides: neither side is the learner's
             own = other = (own + other) / 2
