@@ -231,7 +231,14 @@ def test_a_run_is_read_again_without_running_its_code(tmp_path: Path, trained: A
     assert QUICK["env"]["make"] in resumed.stderr
 
 
-def test_children_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("seeds=2", "--jobs", "2"),
+        ("seeds=1", "play.executor=processes(workers=1)"),
+    ],
+)
+def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...], tmp_path: Path) -> None:
     """Python's own way of starting them puts that folder first; modules of the standard library stand for all."""
     command = tmp_path / "bin" / "palaestra"
     command.parent.mkdir()
@@ -240,8 +247,7 @@ def test_children_import_nothing_from_the_current_folder(tmp_path: Path) -> None
     for name in ("random", "tempfile", "signal", "threading"):
         (tmp_path / "here" / f"{name}.py").write_text(f"open('{name} went off', 'a')\nraise ImportError\n")
     done = subprocess.run(
-        [sys.executable, str(command), "train", "answers", "train.iterations=1", "evaluation.tasks=4",
-         "seeds=2", "--jobs", "2", "play.executor=processes(workers=1)"],
+        [sys.executable, str(command), "train", "answers", "train.iterations=1", "evaluation.tasks=4", *words],
         capture_output=True, text=True, cwd=tmp_path / "here", timeout=120,
         env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
