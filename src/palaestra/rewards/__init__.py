@@ -17,11 +17,19 @@ from palaestra.rewards.combine.mix import (
     team_mix,
     weighted,
 )
+from palaestra.rewards.combine.modules import (
+    answer_penalty,
+    mmoa_rag_reward,
+    rewriting_penalty,
+    role_periods,
+    selection_penalty,
+)
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
+from palaestra.rewards.judged.outcome import outcome_reward
 from palaestra.rewards.judged.pairs import (
     DecidedPairs,
     bradley_terry,
@@ -124,6 +132,7 @@ __all__ = [
     "RunningScale",
     "StepRewards",
     "VisitCounts",
+    "answer_penalty",
     "attribute",
     "best_of",
     "best_of_n",
@@ -203,6 +212,7 @@ __all__ = [
     "milestone_bonus",
     "milestones",
     "ml_engineering_reward",
+    "mmoa_rag_reward",
     "multiset_jaccard",
     "neutral",
     "no_calls",
@@ -210,6 +220,7 @@ __all__ = [
     "once",
     "oni_reward",
     "onto",
+    "outcome_reward",
     "pairs",
     "penalty_invalid",
     "point_in_box",
@@ -224,14 +235,17 @@ __all__ = [
     "regret",
     "reseek_reward",
     "reward_of",
+    "rewriting_penalty",
     "rlver_reward",
     "robo_dopamine",
+    "role_periods",
     "running_max",
     "same_text",
     "satisfaction",
     "scaled",
     "scroll_reward",
     "segment",
+    "selection_penalty",
     "semi_join",
     "shape",
     "sign_scale",

@@ -50,9 +50,11 @@ from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
+from palaestra.envs.worlds.phrases import Phrases
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
@@ -128,12 +130,14 @@ __all__ = [
     "Papers",
     "Partner",
     "Persuasion",
+    "Phrases",
     "PickCall",
     "PlanDetails",
     "Pointing",
     "Proactive",
     "Pulls",
     "Queue",
+    "Rag",
     "Refusals",
     "Repair",
     "Retries",

@@ -8,6 +8,7 @@ from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
 from palaestra.learning.terms.held import pinned
 from palaestra.learning.terms.imitation import clone, cpo, dpo, ipo, kto, orpo, simpo
+from palaestra.learning.terms.ratio_regression import ratio_regression
 from palaestra.learning.terms.regularisers import corridor, entropy, kl
 from palaestra.learning.terms.surrogates import (
     cispo,
@@ -55,6 +56,7 @@ __all__ = [
     "objective",
     "orpo",
     "pinned",
+    "ratio_regression",
     "reinforce",
     "rloo",
     "sapo",

@@ -1,0 +1,69 @@
+"""`OutcomeCritic`: the chance of success read off a text, before anything was done. For curricula and baselines."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.errors import InputError
+
+
+class OutcomeCritic:
+    """Logistic regressions of success on the hashed words of a text; each head is fitted to its own resample.
+
+    The cross-entropy critic of DigiRL (arXiv 2406.11896) and WebRL (arXiv 2411.02337), with words in place of a
+    language model's trunk. Heads differ where little is known.
+
+    Args:
+        heads: how many. buckets: words are hashed into so many. ridge: weight of the squared coefficients; the
+            intercept is free but for a millionth of it.
+    """
+
+    def __init__(self, *, heads: int = 2, buckets: int = 256, ridge: float = 0.3) -> None:
+        if heads < 1 or buckets < 1 or ridge <= 0:
+            raise InputError(f"OutcomeCritic: heads={heads} and buckets={buckets} of at least 1, ridge={ridge} above 0")
+        self.buckets, self.ridge = buckets, ridge
+        self.weights = np.zeros((heads, buckets + 1))
+
+    def features(self, texts: Sequence[str]) -> np.ndarray:
+        """Counts of hashed words and a 1, float64[texts, buckets + 1]."""
+        found = np.zeros((len(texts), self.buckets + 1))
+        for row, text in enumerate(texts):
+            for word in text.split():
+                found[row, zlib.crc32(word.encode(errors="surrogatepass")) % self.buckets] += 1
+        found[:, -1] = 1
+        return found
+
+    def fit(self, texts: Sequence[str], success: np.ndarray, rng: np.random.Generator, *, steps: int = 6) -> None:
+        """Newton's steps from the last fit towards the least cross-entropy of `success`, float64[texts] in [0, 1]."""
+        seen, outcome = self.features(texts), np.asarray(success, float)
+        penalty = np.full(self.buckets + 1, self.ridge)
+        penalty[-1] *= 1e-6
+        for head in range(len(self.weights)):
+            drawn = rng.integers(len(texts), size=len(texts))
+            x, y, w = seen[drawn], outcome[drawn], self.weights[head]
+            for _ in range(steps):
+                chance = _logistic(x @ w)
+                slope = x.T @ (chance - y) + penalty * w
+                curve = (x * (chance * (1 - chance))[:, None]).T @ x + np.diag(penalty + 1e-3)
+                w = w - np.clip(np.linalg.solve(curve, slope), -3, 3)
+            self.weights[head] = w
+
+    def predict(self, texts: Sequence[str]) -> np.ndarray:
+        """Chance of success by each head, float64[texts, heads]; 0.5 before the first fit."""
+        return _logistic(self.features(texts) @ self.weights.T)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The coefficients."""
+        return {"weights": self.weights.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.weights = np.array(state["weights"], float)
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -30, 30))))

@@ -1,0 +1,79 @@
+"""Tasks made of failures and old successes: options, envs without variations, checkpoints; the rest is row [179]'s."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Lock, Phrases
+from palaestra.errors import InputError
+from palaestra.learning.outcome_critic import OutcomeCritic
+from palaestra.learning.stages import Context
+from palaestra.learning.stages.failure_tasks import failure_tasks
+from palaestra.learning.stages.success_replay import new_reference, success_replay
+from palaestra.play.executors import Local, Plan
+
+
+def after_one() -> tuple[failure_tasks, Context]:
+    """The stage after an iteration."""
+    team = Team(doer=TabularPolicy(6))
+    told = Context(np.random.default_rng(0), 1, Phrases, team, Local())
+    stage = failure_tasks(every=1, number=8, low=0.0, high=1.0)
+    stage(Local().play(Phrases, team, Plan(groups=20, iteration=1)), told)
+    return stage, told
+
+
+def test_phrases_are_seeds_and_back() -> None:
+    world, rng = Phrases(longest=4, words=3, dead=1), np.random.default_rng(0)
+    for seed in rng.integers(2**31, size=50).tolist():
+        words = world.phrase(seed)
+        assert world.phrase(world.seed_of(words)) == words
+        assert world.feasible(seed) == (2 not in words)
+        assert world.seed_of(world.phrase(world.vary(seed, rng))) < 4 * 3**4
+    assert {len(Phrases(shortest=6).phrase(seed)) for seed in range(2**29, 2**29 + 50)} == {6, 7, 8}
+
+
+def test_it_goes_on_from_a_checkpoint() -> None:
+    stage, told = after_one()
+    twin = failure_tasks(every=1, number=8, low=0.0, high=1.0)
+    twin.load_state_dict(stage.state_dict())
+    plans = []
+    for each in (stage, twin):
+        told.rng = np.random.default_rng(1)
+        plans.append(each.plan(Plan(groups=8, iteration=2), told).env_seeds)
+    assert plans[0] == plans[1]
+    assert plans[0] is not None
+    assert sum(seed is not None for seed in plans[0]) == 6, "a quarter is fresh"
+    assert twin.parents == stage.parents
+
+
+def test_an_env_without_variations_is_refused() -> None:
+    stage, told = after_one()
+    told.env = Lock
+    with pytest.raises(InputError, match="has no vary"):
+        stage.plan(Plan(groups=8, iteration=2), told)
+
+
+def test_old_successes_survive_a_checkpoint() -> None:
+    frame = pl.DataFrame({"task": ["a", "b"], "group": [0, 1], "episode": [0, 0], "reward": [1.0, 0.0], "policy": "p",
+                          "observation": "x", "action_ids": [[0], [0]]})  # fmt: skip
+    stage = success_replay()
+    stage(Turns(frame), Context(np.random.default_rng(0), 1, None, None, None))  # type: ignore[arg-type]
+    twin = success_replay()
+    twin.load_state_dict(stage.state_dict())
+    assert twin.past is not None
+    assert twin.past["task"].to_list() == ["a"]
+
+
+def test_bad_options_are_refused() -> None:
+    for make, options, said in (
+        (failure_tasks, {"low": 0.8}, "low=0.8"), (failure_tasks, {"share": 0}, "share=0"),
+        (success_replay, {"low": 0.95}, "low=0.95"), (new_reference, {"every": 0}, "every=0"),
+        (OutcomeCritic, {"ridge": 0}, "ridge=0"), (Phrases, {"shortest": 9}, "shortest=9"),
+        (Phrases, {"words": 99}, "phrases; at most"), (Phrases, {"errs": 2}, "errs=2"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            make(**options)  # type: ignore[operator]
