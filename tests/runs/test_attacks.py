@@ -157,7 +157,7 @@ def test_bad_input_is_named_before_play(team: Path, tmp_path: Path, given: dict[
     assert not (tmp_path / "out").exists()
 
 
-def test_teams_that_cannot_be_attacked_are_named(
+def test_teams_without_a_seat_to_attack_are_named(
     team: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lone = tmp_path / "lone"

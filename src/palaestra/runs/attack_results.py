@@ -138,7 +138,8 @@ def _target_sentence(systems: Mapping[str, Any], differences: Mapping[str, Any])
 
     return (
         f"The targeted behaviour happens in {level(INTACT)} of the episodes of the intact team, {level(UNTRAINED)} "
-        f"with an untrained attacker, {level(TRAINED)} with the trained one. {_parts('The attack adds', differences, True)}"
+        f"with an untrained attacker, {level(TRAINED)} with the trained one. "
+        f"{_parts('The attack adds', differences, True)}"
     )
 
 

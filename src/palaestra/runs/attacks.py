@@ -168,7 +168,7 @@ def derive(
         "policies": policies,
         "team": {**others, seat: name},
         "warm_start": recipe.model_dump(mode="json")["warm_start"] if part["kind"] == "tiny" else None,
-        "reward": _paid(seat, counted, reward, target),
+        "reward": paid(seat, counted, reward, target),
         "stages": annotating if usual else recipe.stages,
         "credit": CREDIT if usual else recipe.credit,
         "learn": learn,
@@ -251,8 +251,22 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
     return " + ".join(f"({part})" for part in parts), list(recipe.stages[: Stages(recipe.stages).reward_at])
 
 
-def _paid(seat: str, counted: Sequence[str], reward: str, target: str | None) -> str:
-    """Reward of the attacker, on its last turn of an episode; nobody else is paid."""
+def paid(seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None) -> str:
+    """Reward of an attacker as recipe text: minus the team's mean return, or 1 where the target happened.
+
+    It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
+
+    Args:
+        seat: of the attacker.
+        counted: the other agents, whose rewards are the team's.
+        reward: expression of the reward.
+        target: expression that is above 0 where the targeted behaviour happened.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> two = {"episode": [0, 0, 1, 1], "agent": ["guide", "seeker"] * 2, "turn": [0, 1] * 2}
+    >>> parse(paid("seeker", ["guide"])).evaluate(Turns(two | {"reward": [1.0, 1.0, 0.5, 0.0]})).tolist()
+    [0.0, -1.0, 0.0, -0.5]
+    """
     if target is None:
         rows = f"where(is_in('agent', {_texts(counted)}), {reward}, 0.0)"
         worth = f"-total({rows}, over='episode') / {len(counted)}"

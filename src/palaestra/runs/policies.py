@@ -198,7 +198,7 @@ TAKES = {
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
-    "saved": Takes("palaestra.runs.saved_policies:saved_policy", 0, ("name", "seed")),
+    "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
 }
 NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}
 """The option that a kind cannot do without."""

@@ -16,7 +16,7 @@ from palaestra.runs.policies import POLICIES, Making
 def saved(made: Making) -> Policy:
     """A trained policy of another run, frozen; options.run is its folder, options.policy its name there."""
     # a recipe makes its policies with seed * 1000 + their number
-    found: Policy = made.call(saved_policy, seed=made.seed // 1000)
+    found: Policy = made.call(saved_policy, made.take("run"), seed=made.seed // 1000)
     return found
 
 
