@@ -1,9 +1,9 @@
-"""An update from conversations of 16 turns: rows of turns, which read the history 16 times, beside rows of conversations.
+"""An update from conversations of 16 turns: rows of turns, which read the history again and again, or one row for all.
 
 The model: a Llama made here, 4 layers, 256 wide (8 heads, 4 with keys, 683 inside), 4,096 tokens, float32. The rows: 4
-conversations (2 episodes of 2 tasks), a first prompt of 128 tokens, then 16 answers of 24 tokens with 40 tokens of tool
-results in front of all but the first: 64 turns, 1,536 sampled tokens. As rows of turns the model reads 40,256 tokens, as
-rows of conversations 4,448.
+conversations (2 episodes of 2 tasks), a first prompt of 128 tokens, then 16 answers of 24 tokens with 40 tokens of a
+tool's result in front of all but the first: 64 turns, 1,536 sampled tokens. Rows of turns have 40,448 tokens, rows of
+conversations 4,448.
 
 Criteria: loss and gradient are the same (to 1e-6 and 1e-5 of the norm), and conversations take at most a third of the
 CPU time of turns. `packing` is what it costs to find and to pack the conversations, which is part of the update.

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
-from palaestra.agents.backends.forward import Generic
+from palaestra.agents.backends.forward import Generic, Once
+from palaestra.agents.backends.llama import Llama
 from palaestra.agents.conversation import sequences
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
@@ -77,8 +78,9 @@ def alike(first: torch.Tensor, second: torch.Tensor) -> None:
 
 
 TOKEN_TERMS = (
-    "surrogate(clip=[.2, .28])", "surrogate(dual_clip=3, aggregate='token-sum')", "cispo()", "sapo(aggregate='token-mean')",
-    "gpg()", "reinforce(aggregate='token-mean')", "dppo()", "dro()", "kl_cov(share=.2)", "clip_cov(low=0, share=1)",
+    "surrogate(clip=[.2, .28])", "surrogate(dual_clip=3, aggregate='token-sum')", "cispo()",
+    "sapo(aggregate='token-mean')", "gpg()", "reinforce(aggregate='token-mean')", "dppo()", "dro()",
+    "kl_cov(share=.2)", "clip_cov(low=0, share=1)",
     "surrogate(), kl(.1), entropy(.01)", "kl(.1, 'k3', corrected=True)", "clone()", "clone(column='weight')",
     "corrected('surrogate()', cap=2)", "value(.5, 'weight', level='token'), surrogate()", "pinned()",
     "stable(aggregate='token-mean')",
@@ -130,9 +132,10 @@ def _said_in_order(row: dict[str, Any]) -> tuple[list[int], list[bool]]:
 
 def test_worked_example() -> None:
     rows = {
-        "group": [0] * 5, "episode": [0, 0, 0, 0, 1], "turn": [0, 1, 2, 3, 0], "agent": ["a"] * 5, "policy": ["lm"] * 5,
+        "group": [0] * 5, "episode": [0, 0, 0, 0, 1], "turn": [0, 1, 2, 3, 0], "agent": ["a"] * 5,
         "prompt_ids": [[1], [1, 2, 3, 9], [1, 2, 3, 9, 4, 8, 8], [7, 7], [1]],
-        "action_ids": [[2, 3], [4], [5, 6], [2], [2]], "advantage": [0.5, -1.0, 2.0, 0.0, 0.0], "score": [1, 1, 2, 3, 4],
+        "action_ids": [[2, 3], [4], [5, 6], [2], [2]], "advantage": [0.5, -1.0, 2.0, 0.0, 0.0],
+        "score": [1, 1, 2, 3, 4], "policy": ["lm"] * 5,
         "logprobs": [[-1.0, -2.0], [-3.0], [-4.0, -5.0], [-6.0], [-7.0]],
     }  # fmt: skip
     batch = pack(make_batch(Turns(rows), "lm", "advantage"), ["score"])
@@ -186,9 +189,6 @@ def test_every_way_through_a_model_is_the_same() -> None:
     """The modules of Hugging Face, with checkpoints and without, one pass for all rows, and the short way."""
     turns = table(5, conversations=3)
     _, expected = slope(turns, "surrogate()", "turn", model().twin())
-    from palaestra.agents.backends.forward import Once
-    from palaestra.agents.backends.llama import Llama
-
     ways: list[Callable[[Any], Any]] = [
         Generic, lambda each: Generic(each, checkpoints=True), Once, lambda each: Llama(each, checkpoints=True)
     ]  # fmt: skip

@@ -119,7 +119,8 @@ def pack(batch: Batch, columns: Mapping[str, str] | Iterable[str] = ()) -> Conve
     prompts, _, given = ragged(rows["prompt_ids"])
     if not given.all():
         raise LearnerError(f"rows='conversation': row {int(given.argmin())} has no prompt_ids; nothing was updated")
-    order, starts, conversations = found = group(rows)
+    found = group(rows)
+    order, starts = found.order, found.starts
     said, shown = batch.lengths[order], given[order]
     first = np.zeros(len(order), bool)
     first[starts] = True

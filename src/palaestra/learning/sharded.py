@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from palaestra.agents.backends.forward import Once
 from palaestra.agents.backends.interleaved import evaluate_rows
 from palaestra.agents.policy import Learnable, Scored
-from palaestra.errors import InputError, LearnerError, StorageError
+from palaestra.errors import LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
 from palaestra.learning.local_parts import local
 
