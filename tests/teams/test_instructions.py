@@ -42,11 +42,12 @@ ARGUMENTS: dict[str, dict] = {
     "context_window": {"budget": 4000},
     "self_summary": {"window": 1},
     "plan_act_check": {"rounds": 2},
+    "nested": {"outer": "chain(3)", "teams": {"link-2": "debate(2)"}},
     "supervisor": {"workers": {"alice": "You like sums.", "bob": ""}, "turns": 4},
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
-GAMES = {"advantage_feedback"}
-"""Workflows over games whose agents act at once; what they add to a message is tested beside them."""
+GAMES = {"advantage_feedback", "program"}
+"""A program of somebody tells its agents itself, the other is over games; what they say is tested beside them."""
 """Workflows around other games than a task, and what they are tried on."""
 WRONG_FIRST = {"refine", "conducted", "audited"}
 """Their later turns come about only if the first answer is wrong."""
@@ -125,7 +126,7 @@ def test_every_request_says_who_one_is_what_is_asked_and_who_said_what(name, str
             assert not re.search(r"\{\{|\{%|None|\bnull\b|\[\]", "\n".join(each["content"] for each in talk))
             names = WORKFLOWS.find(name) in (workflows.single, workflows.self_consistency, workflows.refine)
             seated = name in ("orchestrated", "conducted", "self_summary") or row["agent"] == "solver"
-            assert names or seated or "closer" in row["agent"] or row["agent"] in system["content"]
+            assert names or seated or "closer" in row["agent"] or row["agent"].split("/")[-1] in system["content"]
             part = re.search(r"\d [+=]", "\n".join(asked))
             assert part, "the question"
             assert "Question:" in asked[0] or "of the question" in asked[0] or name == "self_summary"
@@ -137,8 +138,9 @@ def test_every_request_says_who_one_is_what_is_asked_and_who_said_what(name, str
             ):
                 if kept and name != "tree_search":
                     read = "\n".join(asked) if name == "audited" else last
-                    assert f'<message from="{sender}"' in read
-                    assert said[sender, turn] in read, "all of it"
+                    names = {sender, *sender.split("/")}  # a member is known to others by its role
+                    assert any(f'<message from="{known}"' in read for known in names)
+                    assert "/" in sender or said[sender, turn] in read, "all of it"
             said[row["agent"], row["turn"]] = "Because."
     if name in OVER and name != "self_summary":
         return

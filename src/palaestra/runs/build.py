@@ -97,8 +97,10 @@ def resolve(recipe: Recipe) -> Setup:
     whole, first = _resolved(recipe.model_copy(update={"phases": ()})), made[0][1]
     for phase, setup in made:
         if setup.agents != whole.agents:
-            raise RecipeError(f"{phase.place}.env: its agents are {', '.join(setup.agents)}, those of the recipe's env "
-                              f"{', '.join(whole.agents)}; the seats stay the same")  # fmt: skip
+            raise RecipeError(
+                f"{phase.place}.env: its agents are {', '.join(setup.agents)}, those of the recipe's env "
+                f"{', '.join(whole.agents)}; the seats stay the same"
+            )
     return replace(
         whole,
         learner=first.learner,

@@ -7,7 +7,7 @@ somebody may sit in a seat from which the team is chosen (`orchestrated`).
 from __future__ import annotations
 
 from palaestra.envs import ENVS
-from palaestra.teams import workflows
+from palaestra.teams import votes, workflows
 from palaestra.teams.advantage_feedback import AdvantageFeedbackEnv, advantage_feedback
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
@@ -17,10 +17,12 @@ from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.named import WORKFLOWS
+from palaestra.teams.nested import Nested, nested
 from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
+from palaestra.teams.program import ProgramTeam, program
 from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
@@ -44,10 +46,12 @@ __all__ = [
     "Graph",
     "HandoverEnv",
     "Message",
+    "Nested",
     "OneConversation",
     "OrchestratedEnv",
     "Personas",
     "PipelineEnv",
+    "ProgramTeam",
     "ProposerEnv",
     "SelfOrganized",
     "SelfSummaryEnv",
@@ -59,16 +63,19 @@ __all__ = [
     "context_window",
     "directed",
     "handover",
+    "nested",
     "one_conversation",
     "orchestrated",
     "personas",
     "pipeline",
+    "program",
     "proposer",
     "scripted_role",
     "self_organized",
     "self_summary",
     "supervisor",
     "tree_search",
+    "votes",
     "workflows",
 ]
 
@@ -76,8 +83,9 @@ for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
-    workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, one_conversation, orchestrated,
-    personas, pipeline, proposer, self_organized, self_summary, supervisor, tree_search, context_window,
+    workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
+    orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
+    context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

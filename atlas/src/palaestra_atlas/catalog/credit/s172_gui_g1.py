@@ -89,7 +89,8 @@ def covered() -> Measure:
         found = []
         for seed in left.seeds():
             turns = Turns.load(seed / "turns").frame
-            box = np.array(turns.filter("success")["box"].to_list())
+            last = turns.filter("success", pl.col("iteration") == pl.col("iteration").max())
+            box = np.array(last["box"].to_list())
             found.append(float(np.prod(box[:, 2:] - box[:, :2], axis=1).mean() / 100**2))
         return found
 

@@ -11,18 +11,25 @@ import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from palaestra.evaluation.analyses import analyze
-from palaestra.evaluation.attempts import attempt_chain, pass_by_attempt, resource_efficiency, ten_points
+from palaestra.evaluation.attempts import (
+    SubtaskResult,
+    attempt_chain,
+    pass_by_attempt,
+    resource_efficiency,
+    ten_points,
+)
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.rubric import rubric
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 WEIGHTS = (0.3, 0.3, 0.2, 0.2)
-SUBTASKS, MOST, BREAKS = 3, 3, 0.1
+SUBTASKS, MOST, BREAKS, SCENARIOS = 3, 3, 0.1, 40
 REPAIRS = (0.0, 0.25, 0.5, 0.75)
 START, INHERITED = 0.3, 0.4
 """Chance that an item is right at the first attempt: START plus INHERITED times the share of points carried on."""
@@ -30,8 +37,8 @@ START, INHERITED = 0.3, 0.4
 Workspace = tuple[int, tuple[bool, ...]]
 
 
-def best_score(q: float, carry: str, luck: np.ndarray) -> float:
-    """Mean best score of one chain; luck: uniforms float[sub-task, attempt, item]."""
+def played(q: float, carry: str, luck: np.ndarray, most: int = MOST) -> list[SubtaskResult]:
+    """One chain of an agent that repairs a named item with chance q; luck: uniforms float[sub-task, attempt, item]."""
     tries = [0] * SUBTASKS
 
     def work(subtask: int, space: Workspace, failed: tuple[str, ...]) -> Workspace:
@@ -46,8 +53,38 @@ def best_score(q: float, carry: str, luck: np.ndarray) -> float:
         return ten_points(space[1], WEIGHTS), tuple(str(i) for i, met in enumerate(space[1]) if not met)
 
     start = (-1, (True, True, False, False))
-    chain = attempt_chain(work, judge, start, subtasks=SUBTASKS, most=MOST, carry=carry)  # type: ignore[arg-type]
-    return float(np.mean([result.best for result in chain]))
+    return attempt_chain(work, judge, start, subtasks=SUBTASKS, most=most, carry=carry)  # type: ignore[arg-type]
+
+
+def best_score(q: float, carry: str, luck: np.ndarray) -> float:
+    """Mean best score of one chain."""
+    return float(np.mean([result.best for result in played(q, carry, luck)]))
+
+
+def result_file(chain: Sequence[SubtaskResult], most: int) -> dict[str, Any]:
+    """One scenario as the runner records it."""
+    subtasks = [
+        {
+            "name": f"subtask{number}",
+            "attempts": [
+                {"attempt_index": each.number, "score": each.score, "rubric": {"failed_points": list(each.failed)}}
+                for each in result.attempts
+            ],
+            "best_score": result.best,
+        }
+        for number, result in enumerate(chain, start=1)
+    ]
+    return {"model": "agent", "scorer": "rubric", "max_attempts": most, "subtasks": subtasks}
+
+
+def scenarios(seed: int, folder: Path) -> None:
+    """Chains with a chance of repair of one half, each played with three attempts and, by the same luck, with one."""
+    luck = np.random.default_rng(seed).random((SCENARIOS, SUBTASKS, MOST, len(WEIGHTS)))
+    for name, most in (("three", MOST), ("one", 1)):
+        for number, each in enumerate(luck):
+            place = folder / name / f"scenario{number}"
+            place.mkdir(parents=True)
+            (place / "meta_eval.json").write_text(json.dumps(result_file(played(0.5, "best", each, most), most)))
 
 
 def tried(repairs: bool = True, most: int = 3, carry: str = "best") -> tuple[list[list[float]], list[tuple[int, ...]]]:

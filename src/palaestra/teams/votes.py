@@ -1,0 +1,87 @@
+"""Further rules of a graph: votes with weights, votes that need a quorum, and several gates one after the other.
+
+aggregate: weighted({'expert': 3})
+aggregate: quorum(3, otherwise="of('judge')")
+gate: in_turn("readable()", "top(2)")
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from palaestra.errors import InputError
+from palaestra.teams.instructions import family
+from palaestra.teams.rules import AGGREGATES, GATES, Aggregate, Draw, Gate, Message, Verdict
+
+
+@AGGREGATES.register("weighted")
+def weighted(weights: Mapping[str, float], default: float = 1.0) -> Aggregate:
+    """The answer whose speakers weigh most together; of equal ones a drawn one.
+
+    Args:
+        weights: Role, or role without its number, -> how much its vote counts, at least 0.
+        default: Weight of everybody else.
+
+    Raises:
+        InputError: a weight is negative or not finite.
+    """
+    for role, weight in (*weights.items(), ("default", default)):
+        if not (isinstance(weight, int | float) and math.isfinite(weight) and weight >= 0):
+            raise InputError(f"weighted: the weight of {role!r} is {weight!r}, expected a number of at least 0")
+
+    def aggregate(said: Sequence[Message], draw: Draw) -> Message:
+        totals: dict[str, float] = defaultdict(float)
+        first: dict[str, Message] = {}
+        for each in said:
+            totals[each.text] += weights.get(each.role, weights.get(family(each.role), default))
+            first.setdefault(each.text, each)
+        most = max(totals.values())
+        tied = [first[text] for text, total in totals.items() if math.isclose(total, most)]
+        return tied[0] if len(tied) == 1 else tied[int(draw().integers(len(tied)))]
+
+    return aggregate
+
+
+@AGGREGATES.register("quorum")
+def quorum(least: int, otherwise: str = "last()") -> Aggregate:
+    """The commonest answer if at least `least` roles give it, else what another aggregate says.
+
+    Raises:
+        InputError: `least` is below 1, or there is no such aggregate.
+    """
+    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        raise InputError(f"quorum: least={least!r}, expected a whole number of at least 1")
+    vote, fallback = AGGREGATES.build("vote()"), AGGREGATES.build(otherwise)
+
+    def aggregate(said: Sequence[Message], draw: Draw) -> Message:
+        most = max(sum(other.text == each.text for other in said) for each in said)
+        return (vote if most >= least else fallback)(said, draw)
+
+    return aggregate
+
+
+@GATES.register("in_turn")
+def in_turn(*gates: str) -> Gate:
+    """Several gates: each judges only what those before it let pass; weights are multiplied.
+
+    Raises:
+        InputError: there are none, or one is unknown.
+    """
+    if not gates:
+        raise InputError('in_turn: name at least one gate: in_turn("readable()", "top(2)")')
+    made = [GATES.build(gate) for gate in gates]
+
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
+        verdicts: list[Verdict] = [(1.0, None)] * len(said)
+        for each in made:
+            passed = [at for at, (_, held) in enumerate(verdicts) if held is None]
+            if not passed:
+                break
+            judged = each(receiver, own, [said[at] for at in passed], draw)
+            for at, (weight, held) in zip(passed, judged, strict=True):
+                verdicts[at] = (verdicts[at][0] * weight, held)
+        return verdicts
+
+    return gate
