@@ -36,7 +36,7 @@ def table(seed: int = 0, *, conversations: int = 4, turns: int = 4, agents: int 
     rng = np.random.default_rng(seed)
 
     def ids(low: int, high: int) -> list[int]:
-        return rng.integers(3, 250, rng.integers(low, high)).tolist()
+        return [int(each) for each in rng.integers(3, 250, rng.integers(low, high))]
 
     rows: list[dict[str, Any]] = []
     for number in range(conversations):
@@ -62,9 +62,8 @@ def slope(turns: Turns, terms: str, rows: str, policy: LMPolicy | None = None, *
     learner = PolicyGradient(Team(a=policy), terms, rows=rows, **options)  # type: ignore[arg-type]
     with torch.no_grad():
         for number, parameter in enumerate(policy.parameters()):
-            parameter += 0.05 * torch.randn(
-                parameter.shape, generator=torch.Generator().manual_seed(number), dtype=parameter.dtype
-            )
+            source = torch.Generator().manual_seed(number)
+            parameter.add_(torch.randn(parameter.shape, generator=source, dtype=parameter.dtype), alpha=0.05)
     metrics = learner.forward_backward(turns)["lm"]
     gradient = torch.cat(
         [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in policy.parameters()]

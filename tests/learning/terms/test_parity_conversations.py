@@ -64,7 +64,7 @@ def padded(turns: Turns, policy: LMPolicy) -> Padded:
         pl.col("logprobs").explode(), pl.col("advantage").first()
     )
     width = max(map(len, found["ids"]))
-    new, old, mask, completion = [], [], [], []
+    columns: tuple[list[Tensor], ...] = ([], [], [], [])
     for ids, sampled, logprobs in zip(found["ids"], found["mask"], said["logprobs"], strict=True):
         logits = policy.model(input_ids=torch.tensor([ids.to_list()])).logits[0, :-1]
         logps = logits.log_softmax(-1).gather(1, torch.tensor(ids.to_list())[1:, None])[:, 0]
@@ -72,12 +72,10 @@ def padded(turns: Turns, policy: LMPolicy) -> Padded:
         before = torch.zeros(len(logps)).masked_scatter(there, torch.tensor(logprobs.to_list(), dtype=torch.float32))
         first = int(there.nonzero()[0])
         pad = (0, width - len(logps) + first)
-        for parts, each in ((new, logps), (old, before), (mask, there), (completion, torch.ones_like(there))):
-            parts.append(torch.nn.functional.pad(each[first:], pad))
-    return Padded(
-        torch.stack(new), torch.stack(old), torch.tensor(said["advantage"].to_list()), torch.stack(mask),
-        torch.stack(completion),
-    )  # fmt: skip
+        for column, each in zip(columns, (logps, before, there, torch.ones_like(there)), strict=True):
+            column.append(torch.nn.functional.pad(each[first:], pad))
+    new, old, mask, completion = map(torch.stack, columns)
+    return Padded(new, old, torch.tensor(said["advantage"].to_list()), mask, completion)
 
 
 def slopes(loss: Tensor, policy: LMPolicy) -> tuple[float, Tensor]:
