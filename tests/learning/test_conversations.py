@@ -252,3 +252,26 @@ def test_groups_are_found_in_any_order() -> None:
     found, again = group(turns.frame), group(sorted_)
     assert len(found.starts) == len(again.starts)
     assert turns.frame[found.order].select("prompt_ids", "action_ids").n_unique() == len(turns)
+
+
+def test_weights_of_several_steps_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """π_start of all conversations is read before the first of several steps, at most so many tokens at once."""
+    turns, widths = table(10, conversations=6, turns=6), []
+    found = []
+    for chunk in (8192, 30):
+        monkeypatch.setattr("palaestra.learning.terms.correction.CHUNK", chunk)
+        policy = model().twin()
+        learner = PolicyGradient(Team(a=policy), "corrected(cap=1.5)", rows="conversation", minibatch=3, lr=0.01)
+        score = policy.score
+
+        def watched(rows: pl.DataFrame, score: Any = score) -> Any:
+            if not torch.is_grad_enabled():
+                widths.append(len(rows))
+            return score(rows)
+
+        monkeypatch.setattr(policy, "score", watched)
+        learner.update(turns, rng=np.random.default_rng(0))
+        found.append(torch.cat([p.detach().flatten() for p in policy.parameters()]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
+    assert widths[0] == 6
+    assert len(widths) > 4
