@@ -110,7 +110,8 @@ class Craft(NativeEnv):
             agent: _Mind(place, np.zeros((self.n, self.n), bool))
             for agent, place in zip(self.agents, places, strict=True)
         }
-        state = _CraftState(deposits, minds, begun=(dict(deposits), {agent: mind.place for agent, mind in minds.items()}))
+        begun = dict(deposits), {agent: mind.place for agent, mind in minds.items()}
+        state = _CraftState(deposits, minds, begun=begun)
         for mind in minds.values():
             self._see(state, mind)
         return f"craft:{int(self.rng.integers(2**40))}", state
