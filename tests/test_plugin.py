@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.in_turn import in_turn
 
 from palaestra import Turns, extend
 from palaestra.foundation.registry import REGISTRIES
@@ -53,18 +54,6 @@ TALK = (
     'env.workflow=graph(["a", "b"], edges="all", rounds=2, gate="short(20)", route="first()", aggregate="shortest()", '
     'stop="spoke(2)")'
 )
-IN_TURN = """
-import contextlib, io, json, sys
-from palaestra.interface.cli import main
-for words in json.loads(sys.argv[1]):
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main(words)
-    except SystemExit as error:
-        code = error.code or 0
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +80,7 @@ def run(site: Path, *commands: list[str], cwd: Path) -> list[tuple[int, str, str
     """Code, output and errors of commands that are given one after the other in a process that finds the plugin."""
     paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    process = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
-    done = subprocess.run(process, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+    return in_turn(sys.executable, *commands, cwd=cwd, env=environment)
 
 
 def test_what_comes_from_outside_is_found_by_name(site: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Every registered signal, with each of its parameters changed, gives the numbers it gave.
+"""Every registered signal, with each of its parameters changed, gives the numbers it gave, row by row.
 
-What those numbers should be is proved elsewhere: worked numbers, parity with the released code, properties; see
-`tests.frozen`.
+What those numbers should be is proved elsewhere: worked numbers, parity with the released code, properties. A case of
+`frozen.json` is named by its expression; see `tests.frozen_values`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import changed, write
+from tests.frozen_values import differences, write
 
 import palaestra  # noqa: F401  (registers everything)
 from palaestra.algebra.parse import parse
@@ -57,6 +57,8 @@ def flipped(hint: Any, name: str, default: Any) -> list[str]:
         return [str(not default)]
     if isinstance(default, int):
         return [str(default + 1), str(default + 2)]
+    if isinstance(default, float) and 0 < default < 1e-3:  # of six digits a value as small as it shows nothing
+        return ["0.5", "0.125"]
     if isinstance(default, float):
         return [repr(default * 2 if default else 1.0), repr(default / 2 if default else 0.25)]
     return [value for value in INSTEAD.get(name, ()) if value != repr(default)]
@@ -128,36 +130,37 @@ def refused(texts: list[str]) -> list[str]:
     return [signal if isinstance(signal := parsed(text), str) else "" for text in texts]
 
 
-def rich(ties: bool) -> Turns:
-    """Two runs of two iterations: ragged groups, a silent agent, nulls, failed and truncated episodes.
+@cache
+def table() -> Turns:
+    """Two runs of two iterations in 33 rows: ragged groups, a silent agent, nulls, failed and truncated episodes.
 
-    With `ties` every number is a multiple of 1/4, so that thresholds are met exactly.
+    In the second run every number is a multiple of 1/4, so that thresholds are met exactly.
     """
-    rng = np.random.default_rng(int(ties))
-    parts = []
-    for run in ("0", "1"):
-        first = sample_turns(rng, groups=(1, 2, 5, 3), agents=("a", "b", "idle"), idle="idle", missing=0.15)
-        second = sample_turns(rng, groups=(3, 4), agents=("b", "c"), longest=4, simultaneous=True, iteration=1)
-        parts.append(Turns.concat([first, second]).with_column(run=pl.lit(run)))
+    rng, parts = np.random.default_rng(4), []
+    for run, groups, later in (("0", (1, 3), ()), ("1", (2, 3), (2,))):
+        parts.append(sample_turns(rng, groups=groups, agents=("a", "b", "idle"), idle="idle", missing=0.15, longest=3))
+        if later:
+            options = {"agents": ("b", "c"), "longest": 3, "simultaneous": True, "iteration": 1}
+            parts[-1] = Turns.concat([parts[-1], sample_turns(rng, groups=later, **options)])
+        parts[-1] = parts[-1].with_column(run=pl.lit(run))
     turns = Turns.concat(parts)
     cut = pl.lit(pl.Series(rng.random(len(turns)) < 0.4)).first().over("run", "iteration", "group", "episode")
     turns = turns.with_column(truncated=cut, terminated=~cut)
     more = {name: made(name, turns, np.random.default_rng(zlib.crc32(name.encode()))) for name in sorted(NEEDED)}
     turns = turns.with_column(**{name: column for name, column in more.items() if name not in turns.columns})
-    if not ties:
-        return turns
-    real = {n: t for n, t in turns.frame.schema.items() if t.is_float()}
-    lists = {n: t for n, t in turns.frame.schema.items() if isinstance(t, pl.List) and t.inner.is_float()}
-    quarter = {n: (pl.col(n) * 4).round() / 4 for n in real if n != "cost"}
-    quarters = {
-        n: (pl.col(n).list.eval((pl.element() * 4).round() / 4)) for n in lists if n not in ("box", "target_box")
-    }
-    return turns.with_column(**quarter, **quarters, cost=(pl.col("cost") * 4).ceil() / 4)
 
+    def rounded(name: str, value: pl.Expr) -> pl.Expr:
+        return pl.when(pl.col("run") == "1").then(value).otherwise(pl.col(name))
 
-@cache
-def tables() -> tuple[Turns, Turns]:
-    return rich(False), rich(True)
+    real = [name for name, kind in turns.frame.schema.items() if kind.is_float() and name != "cost"]
+    lists = [
+        name
+        for name, kind in turns.frame.schema.items()
+        if isinstance(kind, pl.List) and kind.inner.is_float() and name not in ("box", "target_box")  # type: ignore[union-attr]
+    ]
+    quarter = {name: rounded(name, (pl.col(name) * 4).round() / 4) for name in real}
+    quarters = {name: rounded(name, pl.col(name).list.eval((pl.element() * 4).round() / 4)) for name in lists}
+    return turns.with_column(**quarter, **quarters, cost=rounded("cost", (pl.col("cost") * 4).ceil() / 4))
 
 
 def parsed(text: str) -> Signal | str:
@@ -176,37 +179,36 @@ NEEDED = {
 } | set(COLUMNS)
 
 
-def measured(text: str, ties: tuple[bool, ...] = (False, True)) -> list[object]:
-    """Its values on each table, or the error's name."""
+def measured(text: str) -> object:
+    """Its value on each row, or on each token; missing is null. Or the error's name."""
     signal = parsed(text)
     if isinstance(signal, str):
-        return [signal]
-    found: list[object] = []
-    for turns in [tables()[which] for which in ties]:
-        try:
-            value = signal.evaluate(turns)
-        except PalaestraError as error:
-            found.append(type(error).__name__)
-        else:
-            found.append(np.asarray(getattr(value, "values", value), float))
-    return found
+        return signal
+    value = signal.evaluate(table())
+    values = np.asarray(getattr(value, "values", value), float)
+    return [None if np.isnan(each) else each for each in values.tolist()]
 
 
-CASES = {f"{name} {text}": partial(measured, text) for name in NAMES for text in texts(name)}
-CASES |= {f"{name} {text}": partial(measured, text, (True,)) for name in NAMES for text in together(name)}
+def defaults(name: str) -> str:
+    """Its parameters: a default that is smaller than what six digits show is seen here."""
+    parameters = inspect.signature(REGISTRY[name]).parameters.values()
+    return ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
+
+
+CASES = {f"{name} parameters": partial(defaults, name) for name in NAMES}
+CASES |= {f"{name} {text}": partial(measured, text) for name in NAMES for text in (*texts(name), *together(name))}
 for name in NAMES:
     for parameter, default, whole in numeric(name):
-        edge = at_the_edge(name, parameter, default)
-        CASES[f"{name} refuses {parameter}"] = partial(refused, edge)
+        CASES[f"{name} refuses {parameter}"] = partial(refused, at_the_edge(name, parameter, default))
         for value in () if whole or isinstance(default, tuple) else (0.25, 0.5):
             text = with_value(example(name), parameter, value)
-            if f"{name} {text}" not in CASES:
-                CASES[f"{name} {text}"] = partial(measured, text, (True,))
+            CASES.setdefault(f"{name} {text}", partial(measured, text))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_gives_the_numbers_it_gave(name: str) -> None:
-    assert not changed(FROZEN, CASES, name)
+    other = differences(FROZEN, CASES, name)
+    assert not other, f"{name}: {REGISTRY.doc(name)}\n{other}\nRows are those of table() in {Path(__file__).name}."
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every stage, loss and critic on small tables, ties among them, gives what it gave; see `tests.frozen`.
+"""Every stage, loss and critic on small tables, ties among them, gives what it gave; see `tests.frozen_values`.
 
 Terms against verl and TRL are in `terms/test_frozen.py`; here is what they say of themselves, and where a ratio stands
 exactly on the clip.
@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tests.frozen import Case, changed, kinds, texts, write
+from tests.frozen import Case, kinds, texts
+from tests.frozen_values import ROWS, differences, write
 from torch import Tensor
 
 from palaestra.agents import TabularPolicy, Team
@@ -533,8 +534,9 @@ CASES = dict((*of_stages(), *of_terms(), *of_networks(), *of_learners()))
 
 @pytest.mark.parametrize("kind", kinds(CASES))
 def test_learning_gives_what_it_gave(kind: str) -> None:
-    assert not changed(FROZEN, CASES, kind)
+    other = differences(FROZEN, CASES, kind, ROWS)
+    assert not other, other
 
 
 if __name__ == "__main__":
-    write(FROZEN, CASES)
+    write(FROZEN, CASES, ROWS)

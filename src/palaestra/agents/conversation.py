@@ -305,7 +305,9 @@ def sequences(frame: pl.DataFrame) -> pl.DataFrame:
     usable = frame.filter(pl.col("action_ids").is_not_null() & pl.col("prompt_ids").is_not_null())
     rows: list[Mapping[str, Any]] = []
     for place, turns in usable.sort("turn", maintain_order=True).group_by(keys, maintain_order=True):
-        part, number, ids, mask = -1, 0, [], []  # type: ignore[var-annotated]
+        part, number = -1, 0
+        ids: list[int] = []
+        mask: list[bool] = []
         for prompt, action in turns.select("prompt_ids", "action_ids").iter_rows():
             if part < 0 or prompt[: len(ids)] != ids:
                 part += 1

@@ -31,7 +31,7 @@ MEASURED, TOKENS = 256, 4096
 
 
 class ServedPolicy(Serving):
-    """`lm` with a server that samples for it.
+    """Language model that learns here and samples on a server (vLLM, SGLang): the policy `lm` and where it is served.
 
     url: of a server that runs, `http://127.0.0.1:8000/v1`; or server="vllm", which starts one as a child on 127.0.0.1
     (`palaestra.agents.backends.launch`), with the options `engine`. dialect: "vllm" or "sglang". served_name: what the

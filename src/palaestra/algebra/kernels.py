@@ -36,8 +36,13 @@ BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "neg": np.negative, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign, "is_missing": np.isnan,
-}  # fmt: skip
+    "neg": np.negative,
+    "exp": np.exp,
+    "log": np.log,
+    "absolute": np.abs,
+    "sign": np.sign,
+    "is_missing": np.isnan,
+}
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 

@@ -274,7 +274,7 @@ def waltz_reward(
 
 @register()
 def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
-    """[167] WaltzRL: REINFORCE++ of each agent's own rows, and until iteration `until` the speaker does not learn.
+    """[167] WaltzRL: reward of the turn, standardised over the agent's rows; 0 for the speaker until iteration `until`.
 
     reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
     that what feedback is paid is nobody else's return.

@@ -14,11 +14,15 @@ from palaestra.credit.critics import PrefixCritic
 
 def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
     """What each turn of a team was: its rows, what its agents saw together, and what each of them did, in order."""
-    rows = pl.DataFrame({
-        "at": turns.codes("episode", "turn").ids, "row": np.arange(len(turns)),
-        "agent": turns["agent"].cast(pl.String), "state": turns["state"].cast(pl.String),
-        "action": turns["action"].fill_null(""),
-    })  # fmt: skip
+    rows = pl.DataFrame(
+        {
+            "at": turns.codes("episode", "turn").ids,
+            "row": np.arange(len(turns)),
+            "agent": turns["agent"].cast(pl.String),
+            "state": turns["state"].cast(pl.String),
+            "action": turns["action"].fill_null(""),
+        }
+    )
     seen = pl.concat_str(["agent", "state"], separator=" ").sort().str.join("\x1f").alias("seen")
     did = pl.concat_str(["agent", "action"], separator=" ").alias("did")
     return [each[1:] for each in rows.group_by("at", maintain_order=True).agg("row", seen, did).iter_rows()]

@@ -87,9 +87,14 @@ def splice(
 
 
 def _parted(
-    turns: Turns, same: Sequence[str], order: np.ndarray, start: np.ndarray, size: np.ndarray, one: np.ndarray,
+    turns: Turns,
+    same: Sequence[str],
+    order: np.ndarray,
+    start: np.ndarray,
+    size: np.ndarray,
+    one: np.ndarray,
     other: np.ndarray,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Number of steps that two episodes share before they part."""
     key = turns.codes(*same).ids[order]
     length = np.minimum(size[one], size[other])
@@ -194,9 +199,13 @@ def relabel(
     place, which, hit = place[fresh], which[fresh], hit[fresh]
     frame, rows = turns.frame, order[place]
     made = frame[rows].with_columns(
-        _example=pl.Series(which, dtype=pl.Int64), of_row=pl.Series(rows, dtype=pl.Int64), source=pl.lit("hindsight"),
-        loss_mask=pl.lit(True), _wish=wish.gather(use).gather(which), _hit=pl.Series(hit),
-    )  # fmt: skip
+        _example=pl.Series(which, dtype=pl.Int64),
+        of_row=pl.Series(rows, dtype=pl.Int64),
+        source=pl.lit("hindsight"),
+        loss_mask=pl.lit(True),
+        _wish=wish.gather(use).gather(which),
+        _hit=pl.Series(hit),
+    )
     made = made.with_columns(*(_reworded(made, name, goal) for name in texts))
     made = made.with_columns(pl.int_range(pl.len()).over("_example").cast(frame.schema["turn"]).alias("turn"))
     made = made.with_columns(pl.col("_wish").cast(frame.schema[goal]).alias(goal))

@@ -103,9 +103,11 @@ def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") ->
     total = pl.col("best").sum()
     spent = pl.col("tokens").sum()
     return best.group_by("system", maintain_order=True).agg(
-        per_attempt=total / pl.col("attempts").sum(), per_million=pl.when(spent > 0).then(1e6 * total / spent),
-        best=pl.col("best").mean(), attempts=pl.col("attempts").mean(),
-    )  # fmt: skip
+        per_attempt=total / pl.col("attempts").sum(),
+        per_million=pl.when(spent > 0).then(1e6 * total / spent),
+        best=pl.col("best").mean(),
+        attempts=pl.col("attempts").mean(),
+    )
 
 
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:

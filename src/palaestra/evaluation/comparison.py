@@ -27,6 +27,7 @@ from palaestra.evaluation.intervals import (
 )
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.trials import error_kind, infrastructure, lost
+from palaestra.foundation.scalars import scalar
 
 ALPHA = 0.05
 MOST_LOST = 0.2
@@ -36,7 +37,7 @@ MOST_LOST = 0.2
 
 @dataclass(frozen=True)
 class SystemResult:
-    """One row of the comparison.
+    """Results of one system: success, score, cost, and the difference to the baseline; a row of `comparison_table`.
 
     trials: per task and run (the most common number). fewest, most: their range over tasks and runs. unscored: trials
     without `value`. errors: episodes per kind of error.
@@ -176,7 +177,7 @@ def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
 def _per_task(trials: pl.DataFrame) -> tuple[int, int, int]:
     """Trials of a task in a run: the most common number, the fewest and the most."""
     counts = trials.group_by("run", "task").len()["len"]
-    return int(counts.mode().max()), int(counts.min()), int(counts.max())  # type: ignore[arg-type]
+    return int(scalar(counts.mode().max())), int(scalar(counts.min())), int(scalar(counts.max()))
 
 
 def _system(

@@ -68,9 +68,12 @@ def induce_metrics(policy: str, *, rounds: int = 10, held_out: float = 0.3) -> A
         learned = pl.col("episode") < round(len(rows) * (1 - held_out))
         seen, new = aspects.filter(learned), aspects.filter(~learned)
         found = induce(
-            seen, lambda open_, known: cluster(open_, known, asker),
-            lambda metrics: rated(metrics).filter(learned), matched, rounds=rounds,
-        )  # fmt: skip
+            seen,
+            lambda open_, known: cluster(open_, known, asker),
+            lambda metrics: rated(metrics).filter(learned),
+            matched,
+            rounds=rounds,
+        )
         covered = coverage(matched(new, rated(found.metrics))) if found.metrics and len(new) else None
         return found.history.with_columns(held_out=pl.lit(covered, pl.Float64))
 

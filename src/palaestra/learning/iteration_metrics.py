@@ -13,6 +13,7 @@ from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits import component_columns
 from palaestra.evaluation.audits.finding import per_turn
+from palaestra.foundation.scalars import scalar
 
 GOOD = pl.col("error").is_null()
 
@@ -85,7 +86,7 @@ def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:
     valid = acts["valid"].cast(pl.Float64).mean()
     later = acts["prefix"].drop_nulls() if "prefix" in acts.columns else acts["action"].clear()
     later = later.filter(later != "first")
-    talk = {"broken_prefixes": float((later != "extends").mean() or 0)} if len(later) else {}  # type: ignore[arg-type]
+    talk = {"broken_prefixes": scalar((later != "extends").mean())} if len(later) else {}
     return {
         "illegal": 1 - valid if isinstance(valid, float) else None,
         "distinct_actions": acts["action"].n_unique() / acts.height if acts.height else None,

@@ -157,8 +157,10 @@ def _checked(node: ast.AST) -> None:
     operators: list[ast.AST] = list(node.ops) if isinstance(node, ast.Compare) else []
     operators += [node.op] if isinstance(node, ast.BinOp | ast.UnaryOp) else []
     if not known or any(type(each) not in _OPERATORS and not isinstance(each, ast.Not) for each in operators):
-        raise InputError(f"a condition cannot hold {ast.unparse(node)!r}: only numbers, metrics, + - * / **, and, or, "
-                         f"not, comparisons, stalled and mean")  # fmt: skip
+        raise InputError(
+            f"a condition cannot hold {ast.unparse(node)!r}: only numbers, metrics, + - * / **, and, or, "
+            f"not, comparisons, stalled and mean"
+        )
     inside = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
     for child in [] if isinstance(node, ast.Attribute) else inside:
         if isinstance(child, ast.expr):

@@ -337,8 +337,11 @@ def search_space(text: str) -> tuple[str, list[Any]]:
     numbers = len(values) == 2 and all(isinstance(value, int | float) for value in values) and values[0] < values[1]
     whole = all(isinstance(value, int) for value in values)
     fits = {
-        "log": numbers and values[0] > 0, "uniform": numbers, "int": numbers and whole, "choice": len(values) > 0,
-    }  # fmt: skip
+        "log": numbers and values[0] > 0,
+        "uniform": numbers,
+        "int": numbers and whole,
+        "choice": len(values) > 0,
+    }
     if options or not fits.get(kind):
         raise InputError(
             f"{text!r} is no search space: write log(low, high) with 0 < low, uniform(low, high), int(low, high) or "

@@ -82,6 +82,8 @@ def _walk(value: Any, path: tuple[str, ...]) -> Iterator[NamedCode]:
         yield from (NamedCode(field, text, module) for text, module in _said(value))
     elif isinstance(value, Iterable):
         values = list(value)
+        if path[-1:] == ("command",):
+            yield NamedCode(field, " ".join(map(str, values)), f"the program {' '.join(map(str, values))}")
         if path[-1:] != ("imports",) and values and all(isinstance(each, str) for each in values):
             yield from _walk(", ".join(values), path)  # a call that YAML cut at its commas
         for each in values:

@@ -207,9 +207,12 @@ def run_trial(recipe: Recipe, *, seeds: int, bounds: Mapping[str, float]) -> dic
             tables: list[Table] = []
 
             def look(
-                iteration: int, team: Team, place: int = place, curve: dict[str, float] = curve,
+                iteration: int,
+                team: Team,
+                place: int = place,
+                curve: dict[str, float] = curve,
                 tables: list[Table] = tables,
-            ) -> dict[str, float]:  # fmt: skip
+            ) -> dict[str, float]:
                 due = iteration % recipe.train.evaluate_every == 0 or iteration == recipe.train.iterations
                 if found := _look(setup, executor, team, tables, due):
                     curve[str(iteration)] = found[0]
@@ -319,9 +322,12 @@ def _again(line: Mapping[str, Any], distributions: Mapping[str, Any]) -> optuna.
     from optuna.trial import create_trial
 
     return create_trial(
-        params=line["settings"], distributions=dict(distributions), value=line["value"], state=_state(line),
+        params=line["settings"],
+        distributions=dict(distributions),
+        value=line["value"],
+        state=_state(line),
         intermediate_values=_steps(line),
-    )  # fmt: skip
+    )
 
 
 def _distribution(text: str) -> Any:

@@ -22,6 +22,7 @@ from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
+from palaestra.teams.program import ProgramTeam, program
 from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
@@ -50,6 +51,7 @@ __all__ = [
     "OrchestratedEnv",
     "Personas",
     "PipelineEnv",
+    "ProgramTeam",
     "ProposerEnv",
     "SelfOrganized",
     "SelfSummaryEnv",
@@ -66,6 +68,7 @@ __all__ = [
     "orchestrated",
     "personas",
     "pipeline",
+    "program",
     "proposer",
     "scripted_role",
     "self_organized",
@@ -81,7 +84,8 @@ for made in (
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
-    orchestrated, personas, pipeline, proposer, self_organized, self_summary, supervisor, tree_search, context_window,
+    orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
+    context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -106,8 +106,6 @@ def directed(
     persona = DIVERSE.format(first) if first > 1 else ""
     names = {f"debater-{number}": persona for number in range(1, agents + 1)}
     graph = Graph.of(names, edges="all", rounds=rounds, aggregate="vote()", workflow="debate")
-    factory = functools.partial(
-        DirectedDebate, tasks, graph, keep=keep, eta=eta, grade=grade, first=first, **options
-    )  # fmt: skip
+    factory = functools.partial(DirectedDebate, tasks, graph, keep=keep, eta=eta, grade=grade, first=first, **options)
     factory()
     return factory

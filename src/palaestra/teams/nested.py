@@ -101,9 +101,12 @@ class Nested(AroundTask):
         self.agents = tuple(
             name
             for role in self.outer.agents
-            for name in ([self._members[role].seat(each) for each in self._members[role].env.agents]
-                         if role in self._members else [role])
-        )  # fmt: skip
+            for name in (
+                [self._members[role].seat(each) for each in self._members[role].env.agents]
+                if role in self._members
+                else [role]
+            )
+        )
         if len(set(self.agents)) < len(self.agents):
             raise InputError(f"nested: two seats have one name among {', '.join(self.agents)}")
         self.tolerates = self.outer.tolerates or any(each.env.tolerates for each in self._members.values())

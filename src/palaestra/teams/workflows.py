@@ -156,11 +156,14 @@ def strategy_auction(
     """All say how they would do it, all mark all plans, the best one for its price is carried out ([85], SALE)."""
     bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
     made = Graph.of(
-        [*bidders, *jurors], edges=dict.fromkeys(jurors, bidders), steps=[bidders, jurors, bidders],
-        route=f"awarded({[float(each) for each in prices]}, {weight!r})", aggregate="last()",
+        [*bidders, *jurors],
+        edges=dict.fromkeys(jurors, bidders),
+        steps=[bidders, jurors, bidders],
+        route=f"awarded({[float(each) for each in prices]}, {weight!r})",
+        aggregate="last()",
         workflow="strategy_auction",
         asks=dict.fromkeys(bidders, ("plan", "answer")) | dict.fromkeys(jurors, ("marks",)),
-    )  # fmt: skip
+    )
     values = {"prices": dict(zip(bidders, map(float, prices), strict=True))}
     return deliberation(tasks, made, values=values, **options)
 
@@ -178,9 +181,13 @@ def refine(
     if condition not in (known := ("last", "best", "none")):
         raise InputError(f"refine: condition={condition!r}{nearest(str(condition), known)}")
     made = Graph.of(
-        ["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none",
+        ["solver"],
+        rounds=attempts,
+        stop=stop,
+        aggregate="last()",
+        own=condition != "none",
         workflow="refine",
-    )  # fmt: skip
+    )
     factory = functools.partial(Refinement, tasks, made, improve=condition != "last", **options)
     factory()
     return factory

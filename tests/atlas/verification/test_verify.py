@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from palaestra_atlas.reproductions import _modules
 from palaestra_atlas.rows import read_mechanism, read_rows
+from palaestra_atlas.verification import uses
 from palaestra_atlas.verification.evidence import Evidence
 from palaestra_atlas.verification.verify import _code_of, note_of, verify
 
@@ -93,6 +97,28 @@ USE = """use: {line: palaestra evaluate a=a.csv --json, without: palaestra evalu
 """
 
 
+@pytest.fixture(scope="module")
+def answers() -> dict[object, subprocess.CompletedProcess[str]]:
+    """What commands printed, by their words and the files that they read."""
+    return {}
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, answers: dict[object, subprocess.CompletedProcess[str]]) -> list[object]:
+    """Equal commands on equal files run once for all tests: each of them takes seconds to import. Those asked for."""
+    asked: list[object] = []
+
+    def run(process: list[str], *, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        key = (*process, *((file.name, file.read_text()) for file in sorted(cwd.iterdir())))
+        if key not in answers:
+            answers[key] = subprocess.run(process, cwd=cwd, **options)
+        asked.append(key)
+        return answers[key]
+
+    monkeypatch.setattr(uses, "subprocess", SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired))
+    return asked
+
+
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Evidence]]:
     """Verifies the row after texts in its files were replaced."""
@@ -156,8 +182,9 @@ def test_a_fault_is_noticed(small: Callable[..., Evidence], old: str, new: str, 
     assert any(reason in each for each in found.reasons), found.reasons
 
 
-def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidence]) -> None:
+def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidence], commands: list[object]) -> None:
     found = small(use=True)
+    assert len(commands) == 6, "three seeds with and three without"
     assert (found.status, found.reasons) == ("works", ())
     assert found.use is not None
     assert (found.use.seeds, found.use.values, found.use.values_without) == ((501, 502, 503), (1.0,) * 3, (0.25,) * 3)
@@ -179,11 +206,13 @@ def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidenc
         ("measure: 'printed(\"0.success.mean\")',", "", "no effect is declared"),
     ],
 )
+@pytest.mark.usefixtures("commands")
 def test_a_use_without_its_effect_is_noticed(small: Callable[..., Evidence], old: str, new: str, reason: str) -> None:
     found = small((old, new), use=True)
     assert any(reason in each for each in found.reasons), found.reasons
 
 
+@pytest.mark.usefixtures("commands")
 def test_what_was_only_looked_at_quickly_is_not_called_working(small: Callable[..., Evidence]) -> None:
     found = small(fast=True, use=True)
     assert (found.status, found.reasons) == ("unverified", ())

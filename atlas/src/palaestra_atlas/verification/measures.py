@@ -78,8 +78,8 @@ def _held_out(column: str, system: str) -> Measure:
             table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == system)
             if table.is_empty():
                 raise InputError(f"no system {system!r} in the evaluation")
-            trial = "trial" if "trial" in table.columns else "episode"
-            last = table.group_by("task", trial).agg(pl.col(column).cast(float).last())
+            of_one = ("task", "trial") if "trial" in table.columns else ("task", "group", "episode")
+            last = table.group_by(of_one).agg(pl.col(column).cast(float).last())
             found.append(float(last[column].mean()))  # type: ignore[arg-type]
         return found
 

@@ -61,7 +61,7 @@ def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callabl
     if not lock() and "seccomp" in job["needs"]:
         os._exit(1)
     function, broken = load(job, offered)
-    memory = [{}] if job["fold"] else []  # type: ignore[var-annotated]
+    memory: list[dict[str, Any]] = [{}] if job["fold"] else []
     while os.read(3, 1):
         arguments = json.loads(row())
         try:

@@ -124,9 +124,14 @@ def check(call: Call, tools: Schemas) -> str | None:
 
 
 _TYPES: dict[str, Any] = {
-    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict,
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
     "null": type(None),
-}  # fmt: skip
+}
 
 
 def _is(value: Any, wanted: str) -> bool:

@@ -148,8 +148,11 @@ class Candidates(Routing):
         agrees = own is not None and given.count(own) * 2 > len(given)
         answered = own == 0
         return {"router": reward_without_labels(own is not None, agrees, latency)}, told | {
-            "latency": latency, "agrees": agrees, "answered": answered, "success": answered,
-        }  # fmt: skip
+            "latency": latency,
+            "agrees": agrees,
+            "answered": answered,
+            "success": answered,
+        }
 
     def _answer(self, worker: int) -> int | None:
         """0 is right; nothing of who is not available."""

@@ -32,9 +32,14 @@ class Fetch(NativeEnv):
 
     agents: tuple[str, ...] = ("hand",)
     facts = {
-        "carried": bool, "key_gap": float, "door_gap": float, "picked": bool, "dropped": bool, "opened": bool,
+        "carried": bool,
+        "key_gap": float,
+        "door_gap": float,
+        "picked": bool,
+        "dropped": bool,
+        "opened": bool,
         "progress": float,
-    }  # fmt: skip
+    }
 
     def __init__(self, *, side: int = 5, horizon: int = 30) -> None:
         if side < 3 or horizon < 1:

@@ -105,9 +105,7 @@ def step_around(
     walls[other[0]][other[1]] = "#"
     around = ["".join(row) for row in walls]
     near = [(at[0] + down, at[1] + right) for down, right in list(MOVES.values())[:4]]
-    free = [
-        (r, c) for r, c in near if 0 <= r < len(around) and 0 <= c < len(around[0]) and around[r][c] != "#"
-    ]  # fmt: skip
+    free = [(r, c) for r, c in near if 0 <= r < len(around) and 0 <= c < len(around[0]) and around[r][c] != "#"]
     if stuck and free:
         return free[int(rng.integers(len(free)))]
     far = distances(around, goal)

@@ -40,9 +40,10 @@ class Repair(NativeEnv):
             raise InputError(f"Repair: broken={broken} must be from 1 to modules={modules}, turns={turns} at least 1")
         self.modules, self.number, self.turns = modules, broken, turns
         self.choices = (
-            *(f"mend {module}" for module in range(modules)), *(f"break {module}" for module in range(modules)),
+            *(f"mend {module}" for module in range(modules)),
+            *(f"break {module}" for module in range(modules)),
             "outside",
-        )  # fmt: skip
+        )
 
     def begin(self) -> tuple[str, _RepairState]:
         """Break some modules."""

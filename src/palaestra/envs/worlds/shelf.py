@@ -124,7 +124,8 @@ def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """
-    text, agent = request.observation.text, request.agent
+    text: str = request.observation.text
+    agent: str = request.agent
     if agent == "coordinator":
         return f"w{int(request.rng.integers(len(WORDS)))}"
     words = text.split()

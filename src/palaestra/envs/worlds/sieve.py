@@ -42,9 +42,14 @@ class Sieve(NativeEnv):
     facts = {"tool": str, "evidence": list[int], "gold": list[int]}
 
     def __init__(
-        self, rows: Mapping[str, int] | None = None, *, accuracy: float = 0.95, worked: float = 1.0, stride: int = 1,
+        self,
+        rows: Mapping[str, int] | None = None,
+        *,
+        accuracy: float = 0.95,
+        worked: float = 1.0,
+        stride: int = 1,
         budget: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows = {"proof": 3, "chaff": 17} if rows is None else {name: int(n) for name, n in rows.items()}
         if len(self.rows) < 2 or min(self.rows.values()) < 1 or not (0 <= accuracy <= 1 and 0 <= worked <= 1):
             raise InputError(

@@ -15,6 +15,7 @@ import scipy
 from palaestra.algebra.signals import Signal, col
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.finding import Finding, Verdict, per_turn, prove, require
+from palaestra.foundation.scalars import scalar
 
 PREFIX = "r_"
 
@@ -98,7 +99,7 @@ def shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
 def _solved(turns: Turns) -> float:
     """Share of episodes, long or short; each agent's counts where there are agents."""
     keys = turns.key_columns(["episode", "agent"] if "agent" in turns.columns else ["episode"])
-    return float(turns.frame.group_by(keys).agg(pl.col("success").max())["success"].mean() or 0.0)  # type: ignore[arg-type]
+    return scalar(turns.frame.group_by(keys).agg(pl.col("success").max())["success"].mean())
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:

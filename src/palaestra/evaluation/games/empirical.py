@@ -79,9 +79,7 @@ def empirical_game(turns: Turns, by: str = "policy", *, reward: str = "reward") 
     covariance, groups = _covariance(centred, cell, played["g"].to_numpy(), count)
     tables = tuple(mean[:, i].reshape(shape) for i in range(n))
     spread = tuple(variance[:, i].reshape(shape) for i in range(n))
-    return Game(
-        tables, tuple(players), strategies, spread, covariance.reshape(*shape, n, n), groups.reshape(shape)
-    )  # fmt: skip
+    return Game(tables, tuple(players), strategies, spread, covariance.reshape(*shape, n, n), groups.reshape(shape))
 
 
 def _covariance(

@@ -24,10 +24,10 @@ def need_zero_sum(game: Game | Tree, solver: str) -> float:
         return total
     sums = np.sum(game.payoffs, axis=0)
     low, high = (np.unravel_index(k, sums.shape) for k in (sums.argmin(), sums.argmax()))
-    where = ""
+    where: tuple[str, ...] = ()
     if isinstance(game, Game):
         cells = [" × ".join(own[k] for own, k in zip(game.strategies, cell, strict=True)) for cell in (low, high)]
-        where = f" at {cells[0]}", f" at {cells[1]}"  # type: ignore[assignment]
+        where = f" at {cells[0]}", f" at {cells[1]}"
     shown = f"{sums[low]:g}{where[0] if where else ''} and {sums[high]:g}{where[1] if where else ''}"
     raise InputError(f"{solver}: the game is not zero- or constant-sum: payoffs add up to {shown}; {others}")
 

@@ -57,8 +57,12 @@ class Solution:
         """`player, strategy, probability, low, high` of a matrix; `player, state, action, probability` of a tree."""
         if isinstance(self.game, Tree):
             tree = self.game
-            owner = {i: who for who, own in zip(tree.players, tree.levels, strict=True) for level in own
-                     for i in range(level.sets.start, level.sets.stop)}  # fmt: skip
+            owner = {
+                i: who
+                for who, own in zip(tree.players, tree.levels, strict=True)
+                for level in own
+                for i in range(level.sets.start, level.sets.stop)
+            }
             rows = [
                 (owner[i], tree.keys[i], action, float(self.profile[a, i]))
                 for i in range(len(tree.keys))
@@ -79,9 +83,7 @@ class Solution:
         return pl.concat([pl.DataFrame(part, schema_overrides=kinds) for part in parts])
 
 
-def solve(
-    game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float = 0.95, seed: int = 0
-) -> Solution:  # fmt: skip
+def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float = 0.95, seed: int = 0) -> Solution:
     """Solve a game with a solver by name, `solve(game, "risk_averse(lam=.1)")`.
 
     Where payoffs are estimates, `draws` games are drawn from their posterior (flat prior, Student's t per cell, the

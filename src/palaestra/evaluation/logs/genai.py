@@ -16,12 +16,21 @@ from palaestra.evaluation.logs.spans import Kind, Span, facts_of
 from palaestra.evaluation.logs.usage import tokens
 
 _OPERATIONS: dict[str, Kind] = {
-    "chat": "model", "text_completion": "model", "generate_content": "model", "response": "model",
-    "invoke_agent": "agent", "execute_tool": "tool",
-}  # fmt: skip
+    "chat": "model",
+    "text_completion": "model",
+    "generate_content": "model",
+    "response": "model",
+    "invoke_agent": "agent",
+    "execute_tool": "tool",
+}
 _KINDS: dict[str, Kind] = {
-    "llm": "model", "generation": "model", "agent": "agent", "tool": "tool", "chat": "model", "completion": "model",
-}  # fmt: skip
+    "llm": "model",
+    "generation": "model",
+    "agent": "agent",
+    "tool": "tool",
+    "chat": "model",
+    "completion": "model",
+}
 _KIND = (
     "openinference.span.kind",
     "traceloop.span.kind",

@@ -64,11 +64,14 @@ def read(path: Path, rows: Rows) -> None:
                 for number, span in enumerate(scope.spans):
                     happened = [(event.name, _attributes(event.attributes)) for event in span.events]
                     raw = {
-                        "spanId": span.span_id.hex(), "traceId": span.trace_id.hex(), "name": span.name,
-                        "parentSpanId": span.parent_span_id.hex(), "startTimeUnixNano": span.start_time_unix_nano,
+                        "spanId": span.span_id.hex(),
+                        "traceId": span.trace_id.hex(),
+                        "name": span.name,
+                        "parentSpanId": span.parent_span_id.hex(),
+                        "startTimeUnixNano": span.start_time_unix_nano,
                         "endTimeUnixNano": span.end_time_unix_nano,
                         "status": {"code": span.status.code, "message": span.status.message},
-                    }  # fmt: skip
+                    }
                     place = f"{where}{', ' * bool(where)}span {number + 1}"
                     spans.append(span_of(raw, _attributes(span.attributes), happened, resource, place, rows))
     add_traces([span for span in spans if span is not None], rows)

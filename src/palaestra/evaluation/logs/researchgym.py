@@ -69,9 +69,14 @@ def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tu
     if not extras:
         raise InputError(f"{folder}: no run folder (one with status.json)")
     schema = {
-        "baseline": pl.Float64, "reference": pl.Float64, "hours": pl.Float64, "verdict": pl.String,
-        "violations": pl.Int64, "claimed": pl.Boolean, "over_budget": pl.Boolean,
-    }  # fmt: skip
+        "baseline": pl.Float64,
+        "reference": pl.Float64,
+        "hours": pl.Float64,
+        "verdict": pl.String,
+        "violations": pl.Int64,
+        "claimed": pl.Boolean,
+        "over_budget": pl.Boolean,
+    }
     added = pl.DataFrame(extras, schema=schema, strict=False)
     return Turns(rows.frame().hstack(added)), rows.problems
 

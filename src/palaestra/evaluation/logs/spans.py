@@ -22,9 +22,13 @@ Kind = Literal["agent", "model", "tool", "other"]
 _TASK = ("task", "task_id", "task_name", "question_id", "instance_id", "problem_id", "example_id", "sample_id")
 _SUCCESS = ("success", *(name for name in SUCCESS if name not in ("pass", "outcome", "result")))
 _FACTS = {
-    "task": _TASK, "success": _SUCCESS, "score": ("score", "reward"), "system": ("system", "system_name"),
-    "run": ("run",), "seed": ("seed",),
-}  # fmt: skip
+    "task": _TASK,
+    "success": _SUCCESS,
+    "score": ("score", "reward"),
+    "system": ("system", "system_name"),
+    "run": ("run",),
+    "seed": ("seed",),
+}
 
 
 _TEXTS = ("parent", "name", "agent", "model", "call", "conversation")

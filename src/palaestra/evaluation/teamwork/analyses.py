@@ -165,9 +165,14 @@ def tree(
 
     def answer() -> pl.DataFrame:
         found = best_team(
-            budget, scale=scale, exponent=exponent, fidelity=fidelity, correlation=correlation, window=window,
+            budget,
+            scale=scale,
+            exponent=exponent,
+            fidelity=fidelity,
+            correlation=correlation,
+            window=window,
             message=message,
-        )  # fmt: skip
+        )
         alone = min(1.0, scale * budget**exponent)
         return pl.DataFrame([{"team": found.depth > 0, **found._asdict(), "alone": alone}])
 

@@ -68,6 +68,8 @@ def order_effect(
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(each) for each in orders if each not in wide.columns)
     effect = pl.col("strong_first") - pl.col("weak_first")
     return wide.group_by(by, maintain_order=True).agg(
-        pl.col(*orders).mean(), effect=effect.mean(), effect_stderr=effect.std() / effect.count().sqrt(),
+        pl.col(*orders).mean(),
+        effect=effect.mean(),
+        effect_stderr=effect.std() / effect.count().sqrt(),
         tasks=effect.count(),
-    )  # fmt: skip
+    )

@@ -76,7 +76,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     top: int = 5,
 ) -> pl.DataFrame:
-    """The online composer: a row for each component that was tried, in order, with why it was taken or not.
+    """Choose components of a team online, within a budget: a row per component tried, with why it was taken or not.
 
     inventory: component, cost, skill, similarity (of the component's description to the skill); and without a probe
     verdict, what the sandbox says: 1, 0, -1. For each skill the `top` most similar components are tried on all skills

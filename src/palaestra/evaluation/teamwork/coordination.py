@@ -77,7 +77,9 @@ def coordination(
     base, errors = one["turns"][0], one["_wrong"][0]
     failed = 0.0 if one["success"][0] is None else 1 - one["success"][0]
     return table.select(
-        by, "success", "turns",
+        by,
+        "success",
+        "turns",
         overhead=pl.col("turns") / base - 1,
         efficiency=pl.col("success") * base / pl.col("turns"),
         density=pl.col("_sent").fill_null(0) / pl.col("_all") if sent is not None else pl.lit(None, pl.Float64),
@@ -85,7 +87,7 @@ def coordination(
         failure_ratio=(1 - pl.col("success")) / failed if failed > 0 else pl.lit(None, pl.Float64),
         error_amplification=pl.col("_wrong") / errors if errors else pl.lit(None, pl.Float64),
         success_per_1k="success_per_1k",
-    )  # fmt: skip
+    )
 
 
 def _sent(frame: pl.DataFrame, messages: pl.DataFrame | None, by: str, keys: Sequence[str]) -> pl.DataFrame | None:
@@ -133,17 +135,23 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | N
     need_columns("flips", turns.columns, [score, *([by] if by else [])])
     kinds = [by] if by else []
     frame = turns.frame.select(
-        pl.Series("_episode", turns.codes("episode").ids), pl.col("agent").cast(pl.String), "turn", *kinds,
+        pl.Series("_episode", turns.codes("episode").ids),
+        pl.col("agent").cast(pl.String),
+        "turn",
+        *kinds,
         _now=pl.col(score).cast(pl.Float64).fill_nan(None) >= right,
         _lost=~pl.col("success") if "success" in turns.columns else pl.lit(False),
-    ).sort("_episode", "agent", "turn")  # fmt: skip
+    ).sort("_episode", "agent", "turn")
     moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
     now, then = pl.col("_now"), pl.col("_then")
     return (
         moved.group_by(*kinds, "turn")
         .agg(
-            stayed_right=(now & then).sum(), stayed_wrong=(~now & ~then).sum(), to_right=(now & ~then).sum(),
-            to_wrong=(~now & then).sum(), overruled_right=(now & pl.col("_lost")).sum(),
+            stayed_right=(now & then).sum(),
+            stayed_wrong=(~now & ~then).sum(),
+            to_right=(now & ~then).sum(),
+            to_wrong=(~now & then).sum(),
+            overruled_right=(now & pl.col("_lost")).sum(),
         )
         .sort(*kinds, "turn")
-    )  # fmt: skip
+    )

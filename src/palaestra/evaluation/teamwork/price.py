@@ -208,15 +208,20 @@ def economy(
     found = pl.DataFrame(
         {
             "system": systems,
-            "cost": mean_cost, "cost_low": ends[0][0], "cost_high": ends[0][1],
-            "value": mean_value, "value_low": ends[1][0], "value_high": ends[1][1],
+            "cost": mean_cost,
+            "cost_low": ends[0][0],
+            "cost_high": ends[0][1],
+            "value": mean_value,
+            "value_low": ends[1][0],
+            "value_high": ends[1][1],
             "cost_of_pass": [c / v if v > 0 else None for c, v in zip(mean_cost, mean_value)],
-            "pass_low": ends[2][0], "pass_high": ends[2][1],
+            "pass_low": ends[2][0],
+            "pass_high": ends[2][1],
             "score_at_cost": [score_at_cost(points, c) for c in mean_cost],
             "cost_at_score": [cost_at_score(points, v) for v in mean_value],
             "on_frontier": best.mean(1),
         }
-    )  # fmt: skip
+    )
     finite = pl.col("pass_low", "pass_high")
     found = found.with_columns(pl.when(finite.is_finite()).then(finite))
     return found.join(points.select("system", "frontier", "hull"), on="system", how="left", maintain_order="left")

@@ -76,10 +76,15 @@ def answers(turns: Turns) -> pl.DataFrame:
     nothing = pl.Series([None] * len(frame))
     error = frame["tool_error"] if "tool_error" in frame.columns else nothing
     status = frame["status"] if "status" in frame.columns else nothing
-    table = pl.DataFrame({
-        "row": np.arange(len(frame)), "text": answered, "tool": frame["tool"].cast(pl.String),
-        "wrong": error.cast(pl.String), "status": status.cast(pl.Int32),
-    })  # fmt: skip
+    table = pl.DataFrame(
+        {
+            "row": np.arange(len(frame)),
+            "text": answered,
+            "tool": frame["tool"].cast(pl.String),
+            "wrong": error.cast(pl.String),
+            "status": status.cast(pl.Int32),
+        }
+    )
     bad, fine = pl.col("status") >= 400, pl.col("status") < 400
     said = pl.coalesce("wrong", "text", pl.lit(""))
     with_status = pl.concat_str(pl.format("{} ", "status").fill_null(""), said)  # what the status says is sure

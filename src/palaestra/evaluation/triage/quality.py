@@ -56,10 +56,15 @@ def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
     misaligned = pl.col("misalignment") > 0.3 * pl.col("user_turns")
     lost = pl.col("left") | (severity(pl.col("disengagement")) == 3) | (severity(pl.col("stagnation")) == 3)
     quality = (
-        50 + 20 * satisfied - 10 * severity(pl.col("disengagement")) - 15 * misaligned.cast(pl.Int64)
+        50
+        + 20 * satisfied
+        - 10 * severity(pl.col("disengagement"))
+        - 15 * misaligned.cast(pl.Int64)
         - pl.when(pl.col("stagnation") > 2).then(8 * severity(pl.col("stagnation"))).otherwise(0)
-        - 8 * pl.col("failure") - 5 * pl.col("loop") - 3 * pl.col("exhaustion")
-    )  # fmt: skip
+        - 8 * pl.col("failure")
+        - 5 * pl.col("loop")
+        - 3 * pl.col("exhaustion")
+    )
     table = table.with_columns(quality=pl.when(lost).then(0.0).otherwise(quality.clip(0, 100).cast(pl.Float64)))
     bucket = pl.lit(BUCKETS[-1][1])
     for least, name in reversed(BUCKETS[:-1]):

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.schema import SKIPPED, episode_failed
+from palaestra.foundation.scalars import scalar
 from palaestra.interface.report.load import Run
 
 CLIP = 320  # characters of a text that are shown at once
@@ -143,7 +144,7 @@ def _index(table: pl.DataFrame) -> pl.DataFrame:
 def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
     """Keys of the episodes, in the order in which they are shown."""
     chosen: list[tuple[Any, ...]] = []
-    seeds = int(index["place"].max()) + 1  # type: ignore[arg-type]
+    seeds = int(scalar(index["place"].max())) + 1
 
     def take(candidates: pl.DataFrame, first_seed: int) -> None:
         shown = [key[KEY.index("group")] for key in chosen]
@@ -179,7 +180,7 @@ def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
 
 def _largest(rows: pl.DataFrame, name: str) -> float:
     values = rows[name].drop_nulls().drop_nans().abs()
-    return float(values.max() or 0.0)  # type: ignore[arg-type]
+    return scalar(values.max())
 
 
 def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float]) -> ShownEpisode:

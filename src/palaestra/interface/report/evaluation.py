@@ -26,6 +26,7 @@ from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
+from palaestra.foundation.scalars import scalar
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
 from palaestra.interface.report.formatting import number, prose, span, told
 from palaestra.interface.report.load import Interval
@@ -250,7 +251,7 @@ def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.Da
     if "system" not in extra:
         episodes = episodes.with_columns(system=pl.lit("system"))
     said, sure = [], episodes["confidence"]
-    if len(sure) and (sure > 1).mean() > 0.5 and sure.is_between(0, 100).all():  # type: ignore[operator]
+    if len(sure) and scalar((sure > 1).mean()) > 0.5 and sure.is_between(0, 100).all():
         said.append("Confidences are read as percent: most of them are above 1, and none above 100.")
         episodes = episodes.with_columns(pl.col("confidence") / 100)
     wrong = episodes.filter(~pl.col("confidence").is_between(0, 1))

@@ -128,7 +128,8 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
     for rank, row in enumerate(chosen.to_dicts(), 1):
         rows = order[slice(*place[row["episode_code"]])].tolist()
         success = row.get("success")
-        outcome = "error" if row.get("error") else {True: "success", False: "failure"}.get(success, "played")  # type: ignore[arg-type]
+        outcome = "success" if success == 1 else "failure" if success == 0 else "played"
+        outcome = "error" if row.get("error") else outcome
         result.append(
             Read(
                 rank=rank,

@@ -60,10 +60,11 @@ class references(Stage):
 
 @stage
 class thinking(Stage):
-    """`label_mask`: which tokens of an answer pairs are compared by; see `palaestra.judges.refine.label_mask` ([105]).
+    """Fills `label_mask`, the tokens of an answer that count when pairs are compared: those after the thinking.
 
     mode: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
-    between `open` and `close`. The marks are tokenised as the policy that answered does.
+    between `open` and `close`. The marks are tokenised as the policy that answered does. See
+    `palaestra.judges.refine.label_mask` ([105]).
     """
 
     needs = ("policy", "action_ids")

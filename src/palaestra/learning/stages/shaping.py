@@ -128,8 +128,9 @@ class hops(Stage):
         if self.model is None:
             shown = shown_by(self.guide, self.films, 1, context)
             first = shown.filter(pl.col("episode") == shown["episode"][0])
-            self.model = hop_model(self._frames(first), np.random.default_rng(context.seed), pairs=self.pairs,
-                                   ridge=self.ridge)  # fmt: skip
+            self.model = hop_model(
+                self._frames(first), np.random.default_rng(context.seed), pairs=self.pairs, ridge=self.ridge
+            )
         frames = self._frames(turns)
         segments = turns.segments("episode", "agent")
         order = np.arange(len(turns)) if segments.order is None else segments.order

@@ -228,13 +228,19 @@ def _merged(new: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 def _rows(found: pl.DataFrame, iteration: int, **columns: pl.Expr) -> pl.DataFrame:
     """Rows of the table; `_mean`, `n` and `_expected` are what was seen of each task."""
     nothing: dict[str, Any] = {name: pl.lit(None) for name in ("parent", "proposer", "why")}
-    options = [json.dumps({"expected": text}, ensure_ascii=False) if text is not None else "{}"
-               for text in found["_expected"].to_list()]  # fmt: skip
+    options = [
+        json.dumps({"expected": text}, ensure_ascii=False) if text is not None else "{}"
+        for text in found["_expected"].to_list()
+    ]
     made = nothing | columns | {
         "options": pl.Series(options, dtype=pl.String),
         "difficulty": 1 - pl.col("_mean"),
         "created_at": pl.lit(iteration),
         "updated_at": pl.lit(iteration),
     }  # fmt: skip
-    return found.select(*((pl.col(name) if name in ("n", "seed") else made[name]).alias(name).cast(kind)
-                          for name, kind in TASKS.items()))  # fmt: skip
+    return found.select(
+        *(
+            (pl.col(name) if name in ("n", "seed") else made[name]).alias(name).cast(kind)
+            for name, kind in TASKS.items()
+        )
+    )

@@ -29,11 +29,13 @@ class checked(Stage):
     """
 
     adds = {
-        "diagnostics": "number of diagnostics after the turn", "diagnostics_before": "before it",
+        "diagnostics": "number of diagnostics after the turn",
+        "diagnostics_before": "before it",
         "safe": "whether the edits could be applied inside the workspace",
         "confidence": "1 / definitions of the target",
-        "bundle": "hash of the facts", "check_error": "why there are none",
-    }  # fmt: skip
+        "bundle": "hash of the facts",
+        "check_error": "why there are none",
+    }
 
     def __init__(
         self,

@@ -138,10 +138,10 @@ def product(first: SignalLike, *others: SignalLike) -> Signal:
 
 @register()
 def krc(first: SignalLike, *others: SignalLike) -> Signal:
-    """[21] Lucy-SKG's kinesthetic reward combination (arXiv 2305.15801): s · (Π |R_i|)^(1/n).
+    """[21] Lucy-SKG's reward combination (arXiv 2305.15801): (Π |R_i|)^(1/n), negative if any R_i is.
 
-    s = 1 if no component is negative, else -1: two negatives do not cancel, and one zero is a zero reward. (The paper
-    asks for R_i > 0, the code for R_i >= 0; where they differ the value is 0 in both.) Components in [-1, 1].
+    Two negatives do not cancel, and one zero is a zero reward. (The paper asks for R_i > 0, the code for R_i >= 0;
+    where they differ the value is 0 in both.) Components in [-1, 1].
 
     >>> krc("a", "b").evaluate(Turns({"a": [0.9, -0.9, 0.9, 0.8], "b": [0.1, -0.1, -0.1, 0.0]})).round(9)
     array([ 0.3, -0.3, -0.3,  0. ])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from palaestra.agents import Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Bertrand, Queue, forced
@@ -24,9 +25,13 @@ from palaestra.evaluation.counterfactual import Risk, risk_difference
 from palaestra.evaluation.triage import collusion as collusion_detector
 from palaestra.evaluation.triage import majority_sway, monopolisation, price_rule
 from palaestra.play.executors import Plan
+from palaestra.runs.build import resolve
 from palaestra.runs.inline import TrainingResult
+from palaestra.runs.recipe import alone
+from palaestra.runs.saved_teams import load_run
 from palaestra_atlas.catalog.evaluation.played import played
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
 PRICES = [round(float(price), 4) for price in np.linspace(1.1 * NASH - 0.1 * MONOPOLY, 1.1 * MONOPOLY - 0.1 * NASH, 11)]
@@ -78,6 +83,21 @@ def collusion(learned: TrainingResult) -> dict[str, float]:
     fall = (free - cut)[:, CUT + 1 : CUT + 1 + PROBE, 1].mean(axis=0).max()
     index = (free.mean() - NASH) / (MONOPOLY - NASH)
     return {"collusion": float(index), "response": float(fall / (MONOPOLY - NASH))}
+
+
+def answer() -> Measure:
+    """How far the second seller's price falls after a forced cut, by the tables that a training left, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        setup = resolve(alone(load_run(left.directory / "run")[0]))
+        executor = setup.executor()
+        try:
+            teams = [Team.load(seed / "policies") for seed in left.seeds()]
+            return [collusion(TrainingResult(team, [], setup, executor))["response"] for team in teams]
+        finally:
+            executor.close()
+
+    return measured
 
 
 def gradients(memory: bool) -> dict[str, Any]:

@@ -328,6 +328,11 @@ class ItemResponse(_Choice):
 
 
 MODELS: dict[str, Callable[[], DesignModel]] = {
-    "linear": Linear, "death_process": DeathProcess, "discounting": Discounting, "location_finding": LocationFinding,
-    "dugongs": Dugongs, "peregrines": Peregrines, "item_response": ItemResponse,
-}  # fmt: skip
+    "linear": Linear,
+    "death_process": DeathProcess,
+    "discounting": Discounting,
+    "location_finding": LocationFinding,
+    "dugongs": Dugongs,
+    "peregrines": Peregrines,
+    "item_response": ItemResponse,
+}

@@ -64,7 +64,7 @@ def average(values: pl.Series) -> float:
 
 
 def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None, seed: int = 0) -> Estimate:
-    """Mean of values with an interval that counts items, however many verdicts each has; null leaves."""
+    """Mean of verdicts with an interval clustered by item, however many verdicts an item has; nulls are left out."""
     frame = pl.DataFrame({"run": pl.repeat(0, len(values), eager=True), "task": items.cast(pl.String), "x": values})
     return mean_interval(frame.with_columns(trial=pl.int_range(pl.len())), value="x", share=share, seed=seed)
 

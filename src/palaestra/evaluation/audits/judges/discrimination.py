@@ -81,9 +81,14 @@ def _common(part: pl.DataFrame, compared: bool) -> dict[str, Any]:
     named = {name: part[name][0] for name in ("judge", "criterion") if name in part.columns}
     flat = items >= FEW and (share == 1 or low > NEARLY)
     return named | {
-        "commonest": share, "low": low, "high": high, "value": value, "values": part["_v"].n_unique(), "items": items,
+        "commonest": share,
+        "low": low,
+        "high": high,
+        "value": value,
+        "values": part["_v"].n_unique(),
+        "items": items,
         "flat": flat,
-    }  # fmt: skip
+    }
 
 
 def _tied(table: pl.DataFrame) -> float | None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
-from palaestra.evaluation.audits.finding import Finding
+from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import (
     FEW,
     bootstrap,
@@ -23,6 +23,7 @@ from palaestra.evaluation.audits.judges.common import (
     unit,
 )
 from palaestra.evaluation.scorers.agreement import krippendorff_alpha
+from palaestra.foundation.scalars import scalar
 
 RESAMPLES = 1000
 
@@ -39,7 +40,7 @@ def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
     table = pl.DataFrame({"said": said, "true": true})
     both = table.drop_nulls()
     if set(both["true"].unique()) <= {0.0, 1.0} and not both["said"].is_between(0, 1).all():
-        low, high = (float(end or 0.0) for end in (both["said"].min(), both["said"].max()))  # type: ignore[arg-type]
+        low, high = scalar(both["said"].min()), scalar(both["said"].max())
         raise InputError(
             f"{what}: values go from {low:g} to {high:g} and {truth!r} is 0 or 1; give the truth on the judge's scale"
         )
@@ -63,7 +64,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
         return Finding("accuracy", "cannot tell", "no verdict has a truth", fix="label some items by hand")
     pairwise = "order" in verdicts.columns and bool(verdicts["order"].is_not_null().all())
     true = verdicts[truth].filter(found.is_not_null())
-    base = 0.5 if pairwise else float(true.value_counts()["count"].max() or 0) / len(true)  # type: ignore[arg-type]
+    base = 0.5 if pairwise else scalar(true.value_counts()["count"].max()) / len(true)
     missing = float(found.is_null().sum())
     numbers = {
         "accuracy": one.mean,
@@ -74,12 +75,12 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
         "missing": missing,
     }
     low = one.mean if not math.isfinite(one.low) else one.low
-    said = "pass" if low > base else "fail" if one.mean <= base else "cannot tell"
+    said: Verdict = "pass" if low > base else "fail" if one.mean <= base else "cannot tell"
     said = "cannot tell" if one.clusters < 2 or one.mean == base == 1 else said
     beside = "a coin" if pairwise else "the commonest truth alone"
     sentence = f"right in {one.mean:.1%}{span(one.low, one.high)} of {one.n} verdicts; {beside} is in {base:.1%}"
     fix = "" if said == "pass" else "sharpen the rubric or change the model, and label more items"
-    return Finding("accuracy", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+    return Finding("accuracy", said, sentence, numbers, fix=fix)
 
 
 def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
@@ -98,7 +99,7 @@ def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndar
     table = verdicts.select(member=name, item=pl.struct(items).rank("dense").cast(pl.Int64) - 1, x=values)
     table = table.group_by("member", "item", maintain_order=True).agg(pl.col("x").mean())
     names = sorted(table["member"].unique())
-    grid = np.full((len(names), int(table["item"].max() or 0) + 1), np.nan)  # type: ignore[arg-type]
+    grid = np.full((len(names), int(scalar(table["item"].max())) + 1), np.nan)
     where = {n: i for i, n in enumerate(names)}
     grid[[where[n] for n in table["member"]], table["item"].to_numpy()] = table["x"].to_numpy().astype(float)
     return grid, names
@@ -138,7 +139,7 @@ def error_correlation(
     sizes = [float(n / max(1 + (n - 1) * r, 1 / n)) for r in (rho, high, low)]
     numbers = {"correlation": float(rho), "low": low, "high": high, "members": float(n), "items": float(grid.shape[1])}
     numbers |= {"effective": sizes[0], "effective_low": sizes[1], "effective_high": sizes[2]}
-    said = "pass" if high <= least else "fail" if low > 0.5 else "warn" if rho > least else "cannot tell"
+    said: Verdict = "pass" if high <= least else "fail" if low > 0.5 else "warn" if rho > least else "cannot tell"
     said = "cannot tell" if grid.shape[1] < FEW else said
     sentence = (
         f"errors of {n} members correlate at {rho:.2f}{span(low, high)}: they are worth {sizes[0]:.1f} independent ones"
@@ -148,7 +149,7 @@ def error_correlation(
         if said == "pass"
         else "take judges of other families, prompts or views; more votes of the same one buy nothing"
     )
-    return Finding("errors", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+    return Finding("errors", said, sentence, numbers, fix=fix)
 
 
 def _mean_correlation(grid: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -201,12 +202,12 @@ def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667
     if not math.isfinite(found.mean):
         return Finding("agreement", "cannot tell", "all members always say the same one thing", numbers)
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
-    said = "pass" if low >= good else "fail" if high < least else "warn"
+    said: Verdict = "pass" if low >= good else "fail" if high < least else "warn"
     said = "cannot tell" if found.clusters < FEW else said
     interval = span(found.low, found.high)
     sentence = f"Krippendorff's alpha of {len(names)} members is {found.mean:.2f}{interval} over {found.clusters} items"
     fix = "" if said == "pass" else "say in the rubric what each value means, with an example, or ask fewer values"
-    return Finding("agreement", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+    return Finding("agreement", said, sentence, numbers, fix=fix)
 
 
 def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0.1) -> Finding:

@@ -1,0 +1,200 @@
+"""An OpenAI-compatible endpoint on this machine whose answers come from somewhere else: a program's calls, intercepted.
+
+A program that asks `OPENAI_BASE_URL` for chat completions runs unchanged; each of its requests waits here until
+somebody answers it (`palaestra.teams.program`). Left out: embeddings, the responses API, several choices of a request.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from typing import Any
+
+from palaestra.envs.tool_calls import parse
+
+LONGEST = 32 * 2**20
+"""Bytes of a request; more is refused."""
+
+
+@dataclass
+class Intercepted:
+    """A chat request that waits for its answer.
+
+    Attributes:
+        body: What the program sent.
+    """
+
+    body: Mapping[str, Any]
+    _answered: threading.Event = field(default_factory=threading.Event)
+    _message: dict[str, Any] | None = None
+    _problem: str = ""
+
+    @property
+    def model(self) -> str:
+        """Name of the model that the program asks."""
+        return str(self.body.get("model", ""))
+
+    @property
+    def messages(self) -> tuple[dict[str, Any], ...]:
+        """Messages of the request; parts of a content are joined, what developers say is said by the system."""
+        return tuple(_message(each) for each in self.body.get("messages") or ())
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...]:
+        """Schemas of the tools that may be called."""
+        return tuple(self.body.get("tools") or ())
+
+    def answer(self, text: str) -> None:
+        """Send an answer; calls of tools in it, in whatever form models write them, become the API's."""
+        found = parse(text, "auto", self.tools) if self.tools else None
+        self._message = {"role": "assistant", "content": text}
+        if found is not None and found.calls and found.error is None:
+            self._message["content"] = found.text or None
+            self._message["tool_calls"] = [
+                {
+                    "id": f"call_{number}_{time.monotonic_ns():x}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
+                }
+                for number, call in enumerate(found.calls)
+            ]
+        self._answered.set()
+
+    def refuse(self, problem: str) -> None:
+        """Answer with an error that no client tries again."""
+        self._problem = problem
+        self._answered.set()
+
+    def wait(self, seconds: float) -> tuple[dict[str, Any] | None, str]:
+        """The message, or why there is none."""
+        if not self._answered.wait(seconds):
+            return None, f"nobody answered within {seconds:g} s"
+        return self._message, self._problem
+
+
+class Interceptor:
+    """Endpoint on 127.0.0.1.
+
+    Args:
+        arrived: Gets every request, in the order in which they come.
+        patience: Seconds that a request waits for its answer.
+
+    Attributes:
+        url: Its address, as `base_url` of a client.
+    """
+
+    def __init__(self, arrived: SimpleQueue[Any], patience: float) -> None:
+        class Handler(_Handler):
+            pass
+
+        Handler.arrived, Handler.patience = arrived, patience
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    arrived: SimpleQueue[Any]
+    patience: float
+
+    def log_message(self, *args: object) -> None:
+        """Nothing: a rollout has its own progress."""
+
+    def do_GET(self) -> None:
+        """The list of models, which some clients ask for first."""
+        if self.path.partition("?")[0].endswith("/models"):
+            self._send(200, {"object": "list", "data": []})
+        else:
+            self._fail(404, f"there is no {self.path} here, only chat/completions")
+
+    def do_POST(self) -> None:
+        """A chat request; blocks until it is answered."""
+        size = int(self.headers.get("content-length") or 0)
+        if not self.path.partition("?")[0].endswith("/chat/completions"):
+            self.rfile.read(min(size, LONGEST))
+            self._fail(404, f"there is no {self.path} here, only chat/completions")
+            return
+        try:
+            body = json.loads(self.rfile.read(size)) if size <= LONGEST else None
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or not isinstance(body.get("messages"), list) or not body["messages"]:
+            self._fail(400, "a JSON object with messages was expected")
+            return
+        if body.get("n") not in (None, 1):
+            self._fail(400, f"n={body['n']}: one choice a request can be had here")
+            return
+        call = Intercepted(body)
+        self.arrived.put(call)
+        message, problem = call.wait(self.patience)
+        if message is None:
+            self._fail(400, problem)
+        elif body.get("stream"):
+            self._stream(call, message)
+        else:
+            self._send(200, _completion(call, message))
+
+    def _send(self, code: int, value: Mapping[str, Any]) -> None:
+        data = json.dumps(value, ensure_ascii=False).encode()
+        self.send_response(code)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _fail(self, code: int, why: str) -> None:
+        self._send(code, {"error": {"message": why, "type": "palaestra", "code": None, "param": None}})
+
+    def _stream(self, call: Intercepted, message: dict[str, Any]) -> None:
+        """The whole answer as one event: a client that asked for a stream reads it as one."""
+        whole = _completion(call, message)
+        choice = whole["choices"][0]
+        delta = dict(choice["message"])
+        if "tool_calls" in delta:
+            delta["tool_calls"] = [{"index": place, **each} for place, each in enumerate(delta["tool_calls"])]
+        first = {"index": 0, "delta": delta, "finish_reason": None}
+        last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        for each in (first, last):
+            event = {**whole, "object": "chat.completion.chunk", "choices": [each]}
+            event.pop("usage")
+            self.wfile.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+
+def _completion(call: Intercepted, message: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{time.monotonic_ns():x}", "object": "chat.completion", "created": int(time.time()),
+        "model": call.model,
+        "choices": [{"index": 0, "message": dict(message), "logprobs": None,
+                     "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }  # fmt: skip
+
+
+def _message(given: Mapping[str, Any]) -> dict[str, Any]:
+    content = given.get("content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    role = "system" if given.get("role") == "developer" else str(given.get("role", "user"))
+    message: dict[str, Any] = {"role": role, "content": content or ""}
+    for name in ("tool_calls", "tool_call_id", "name"):
+        if given.get(name):
+            message[name] = given[name]
+    return message

@@ -1,0 +1,23 @@
+"""Aggregates of a column as plain floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["scalar"]
+
+
+def scalar(value: Any) -> float:
+    """Return an aggregate of polars as a float, 0 if there was nothing to aggregate.
+
+    polars types `Series.max()` and the like as any literal or None, because a column may hold anything.
+
+    Args:
+        value: what `Series.max()`, `min()` or `mean()` of a column of numbers gave.
+
+    Example:
+        >>> import polars as pl
+        >>> scalar(pl.Series([1, 3]).max()), scalar(pl.Series([], dtype=pl.Float64).mean())
+        (3.0, 0.0)
+    """
+    return 0.0 if value is None else float(value)

@@ -1,0 +1,81 @@
+"""Runs somebody's program in a process of its own: a line with a question comes in, a line with its answer goes out.
+
+Started as a script by `palaestra.teams.program`; it imports nothing of this package. What the program prints goes to
+the error stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def load(path: str) -> Callable[[str], Any]:
+    """What answers a question: a function, or a graph with `invoke`, as LangGraph compiles them."""
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if hasattr(found, "invoke"):
+        return lambda question: found.invoke({"messages": [{"role": "user", "content": question}]})
+    if callable(found):
+        return lambda question: found(question)
+    raise TypeError(
+        f"{path} is a {type(found).__name__}: expected a function of a question, or something with invoke()"
+    )
+
+
+def text_of(result: Any) -> str:
+    """Answer in whatever a program returned: a text, a state with messages, a message."""
+    if isinstance(result, Mapping):
+        for name in ("answer", "output"):
+            if name in result:
+                return text_of(result[name])
+        if result.get("messages"):
+            return text_of(result["messages"][-1])
+        if "content" in result:
+            return text_of(result["content"])
+    if hasattr(result, "content"):
+        return text_of(result.content)
+    return "" if result is None else str(result)
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the program prints is not the answer
+
+    def say(**what: str) -> None:
+        channel.write(json.dumps(what) + "\n")
+        channel.flush()
+
+    try:
+        program = load(sys.argv[1])
+    except BaseException as error:
+        say(error=f"cannot be loaded ({type(error).__name__}: {error})")
+        return
+    for line in sys.stdin:
+        try:
+            result = program(json.loads(line)["question"])
+            if inspect.isawaitable(result):
+                result = asyncio.run(_awaited(result))
+            say(answer=text_of(result))
+        except BaseException as error:
+            sys.stdout.flush()
+            traceback.print_exc()
+            say(error=f"{type(error).__name__}: {error}")
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+if __name__ == "__main__":
+    main()
