@@ -68,9 +68,8 @@ def test_the_stage_argues_for_the_action_against_its_alternative(tmp_path: Path)
         evidence(str(file), revealed=2)
     two = records().filter(pl.col("decision") != "c", pl.col("alternative") != "c")
     two.write_parquet(file)
-    first, second = evidence(str(file), revealed=2)(
-        Turns({"action": ["a", "b"], "features": [[1.0, 1.0, 1.0]] * 2}), None
-    )["lead"]  # type: ignore[arg-type]
+    both = Turns({"action": ["a", "b"], "features": [[1.0, 1.0, 1.0]] * 2})
+    first, second = evidence(str(file), revealed=2)(both, None)["lead"]  # type: ignore[arg-type]
     np.testing.assert_allclose(first.to_numpy(), -second.to_numpy())
 
 

@@ -19,7 +19,7 @@ from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
 
 ARMS = make("native/arms", pays=[0.0, 0.0], shows={"good": [0.0, 1.0], "long": [1.0, 0.0]})
-GOOD = r'''against("verifier(\"4 * col('good')\")")'''
+GOOD = r"""against("verifier(\"4 * col('good')\")")"""
 
 
 class Named:
@@ -27,9 +27,13 @@ class Named:
 
     name = "named"
 
-    def score(self, rows: pl.DataFrame, *, reference: pl.DataFrame, condition: pl.DataFrame) -> pl.Series:
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        assert reference is not None
+        assert condition is not None
         name = condition["criterion"][0]
-        return 1 / (1 + (reference[name] - rows[name]).exp())
+        return pl.Series(1 / (1 + np.exp(reference[name].to_numpy() - rows[name].to_numpy())))
 
 
 def context(team: Team, seed: int = 0) -> Context:
@@ -102,6 +106,7 @@ def test_by_recipe_with_tasks_that_are_sampled_by_weight() -> None:
 
 
 def test_bad_options_are_refused() -> None:
+    bad: dict[str, Any]
     for bad in ({"ceiling": 0.0}, {"criteria": []}, {"criteria": {"a": []}}):
         with pytest.raises(InputError, match="against_start: "):
-            against_start("x", Named(), **bad)  # type: ignore[arg-type]
+            against_start("x", Named(), **bad)

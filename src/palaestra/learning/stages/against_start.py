@@ -10,8 +10,9 @@ import polars as pl
 from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.judges.protocol import Scorer
 from palaestra.judges.rubric import cases
-from palaestra.judges.scorers import Scorer, build, numbers
+from palaestra.judges.scorers import build, numbers
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.judged.criteria import EPISODE, onto
 

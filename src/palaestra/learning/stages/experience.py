@@ -121,8 +121,8 @@ class experience(Stage):
     def state_dict(self) -> dict[str, Any]:
         """The memory as the bytes of a Parquet file, uint8; empty if nothing succeeded yet."""
         rows = [(task, *each) for task, each in self.memory.items()]
-        schema = {"task": pl.String, "score": pl.Float64, "beginning": pl.String, "actions": pl.List(pl.String)}
-        return {"memory": packed(pl.DataFrame(rows, schema, orient="row") if rows else None)}
+        names = ["task", "score", "beginning", "actions"]
+        return {"memory": packed(pl.DataFrame(rows, names, orient="row") if rows else None)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""

@@ -155,9 +155,9 @@ class align_histories(Stage):
     def state_dict(self) -> dict[str, Any]:
         """Known steps and pools as the bytes of a Parquet file, uint8; empty before the first call."""
         rows = [(*place, *self.known[place], self.pools.get(place, [])) for place in self.known]
-        kinds = {"kind": pl.String, "recorded": pl.String, "pool": pl.List(pl.String)}
-        schema = {"trace": pl.String, "step": pl.Int64, **kinds}
-        return {"steps": packed(pl.DataFrame(rows, schema, orient="row") if rows else None)}
+        names = ["trace", "step", "kind", "recorded", "pool"]
+        frame = pl.DataFrame(rows, names, schema_overrides={"pool": pl.List(pl.String)}, orient="row") if rows else None
+        return {"steps": packed(frame)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""

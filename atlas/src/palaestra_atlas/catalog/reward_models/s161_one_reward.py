@@ -112,10 +112,15 @@ class Told:
 
     name = "told"
 
-    def score(self, rows: pl.DataFrame, *, reference: pl.DataFrame, condition: pl.DataFrame) -> pl.Series:
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
         """See `Scorer`."""
+        assert reference is not None
+        assert condition is not None
         name = condition["criterion"][0]
-        return 1 / (1 + (-5.0 * (rows[name] - reference[name])).exp())
+        lead = rows[name].to_numpy() - reference[name].to_numpy()
+        return pl.Series(1 / (1 + np.exp(-5.0 * lead)))
 
 
 SHOWN = {"bright": [0.0, 0.5, 1.0], "sharp": [1.0, 0.5, 0.0], "near": [0.0, 1.0, 0.0]}

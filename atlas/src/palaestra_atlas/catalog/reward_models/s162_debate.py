@@ -111,7 +111,7 @@ def mixture_of_rewards() -> None:
     argued = [debate()(turns, stage_context(seed=seed)) for seed in range(10)]  # who begins is drawn
     found = {}
     for weight in (0.0, 0.25, 1.0):
-        reward = np.mean([debate_reward(weight).evaluate(each) for each in argued], axis=0)
+        reward = np.mean([np.asarray(debate_reward(weight).evaluate(each)) for each in argued], axis=0)
         best = reward.reshape(80, 2).argmax(axis=1)[:, None]
         found[weight] = [float(np.take_along_axis(each, best, 1).mean()) for each in (lead.sum(axis=2) > 0, pays)]
     assert found[0.25][0] > found[0.0][0] + 0.2, found
