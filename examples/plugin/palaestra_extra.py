@@ -317,6 +317,18 @@ def first_choice() -> Any:
     return lambda game: tuple(np.eye(size)[0] for size in game.shape)
 
 
+@extend.matchmaking()
+def youngest() -> Any:
+    """A rule of a league: the youngest past self is met."""
+    from palaestra.learning.league.rules import Rule
+
+    class Youngest(Rule):
+        def draw(self, standing: Any) -> Any:
+            return np.arange(len(standing.past)) == len(standing.past) - 1
+
+    return Youngest()
+
+
 @extend.chart()
 def heads_of_state(run: extend.Run) -> extend.Chart | None:
     """A chart on the page of a run: its reward, drawn again."""

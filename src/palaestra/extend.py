@@ -56,6 +56,7 @@ KINDS = {
     "format": "palaestra.envs.tool_calls.formats:FORMATS",
     "gate": "palaestra.teams.rules:GATES",
     "learner": "palaestra.learning.protocol:LEARNERS",
+    "matchmaking": "palaestra.learning.league.rules:MATCHMAKING",
     "measure": "palaestra.runs.measures:MEASURES",
     "pairing": "palaestra.judges.pairs:PAIRINGS",
     "policy": "palaestra.runs.policies:POLICIES",
@@ -132,8 +133,8 @@ __all__ = [
     "Policy", "Ragged", "Request", "RewardModel", "Rows", "Run", "Scored", "Scorer", "ScriptedPolicy", "Search",
     "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tracked", "Tracker", "Turns",
     "aggregate", "analysis", "as_signal", "audit", "chart", "col", "command", "env", "executor", "format", "gate",
-    "kernel", "learner", "measure", "pairing", "panel", "policy", "reader", "reward_model", "route", "scorer",
-    "script", "search", "signal", "solver", "stage", "stop", "term", "tracker", "verifier", "workflow",
+    "kernel", "learner", "matchmaking", "measure", "pairing", "panel", "policy", "reader", "reward_model", "route",
+    "scorer", "script", "search", "signal", "solver", "stage", "stop", "term", "tracker", "verifier", "workflow",
 ]  # fmt: skip
 
 
@@ -154,9 +155,9 @@ if TYPE_CHECKING:
 
     def _register(*names: str) -> Callable[[Any], Any]: ...
 
-    aggregate = analysis = audit = chart = env = executor = format = gate = learner = measure = pairing = _register
-    policy = reader = reward_model = route = scorer = script = search = signal = solver = stage = stop = _register
-    term = tracker = verifier = workflow = _register
+    aggregate = analysis = audit = chart = env = executor = format = gate = learner = matchmaking = _register
+    measure = pairing = policy = reader = reward_model = route = scorer = script = search = signal = _register
+    solver = stage = stop = term = tracker = verifier = workflow = _register
 else:
 
     def __getattr__(name: str) -> Any:

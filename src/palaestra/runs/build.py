@@ -25,10 +25,11 @@ from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor, Plan
 from palaestra.play.rollout import rollout
 from palaestra.runs import budget as budgets
-from palaestra.runs import coalitions, searching
+from palaestra.runs import coalitions, opponents, searching
 from palaestra.runs.config import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
+from palaestra.runs.opponents import OpponentsPart
 from palaestra.runs.phases import Order, Phase, order, phases_of
 from palaestra.runs.phases import read as read_phases
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk, reads_conversations
@@ -48,7 +49,7 @@ class Setup:
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
     Team; searches: the trained team, searching; rivals: those that are trained themselves.
     advisers: (seed, corpus) -> the policies without a seat that are asked. parts: all policies that the recipe names,
-    those of controls too. track: who is told the metrics. recipe: all of it as plain data.
+    those of controls too. track: who is told the metrics. recipe: all of it as plain data. opponents: of a league.
     """
 
     name: str
@@ -73,6 +74,12 @@ class Setup:
     recipe: dict[str, Any] = field(default_factory=dict)
     phases: tuple[tuple[Phase, Setup], ...] = ()
     order: Order | None = None
+    opponents: OpponentsPart | None = None
+
+    def learned(self, team: Team) -> tuple[str, ...]:
+        """Names of the policies of a team that are not frozen for the whole run."""
+        frozen = self.recipe.get("learn", {}).get("freeze", ())
+        return tuple(policy.name for policy in team.trainable if policy.name not in frozen)
 
 
 def resolve(recipe: Recipe) -> Setup:
@@ -181,6 +188,7 @@ def _resolved(recipe: Recipe) -> Setup:
         ),
         track=recipe.track,
         recipe=recipe.model_dump(mode="json"),
+        opponents=recipe.opponents,
     )
 
 
@@ -401,6 +409,8 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
             make_control(0, corpus)
         team = setup.team(0, corpus)
         learner = setup.learner(team)
+        if setup.opponents is not None:
+            opponents.check(setup.opponents, team, setup.learned(team), setup.train)
         advisers = {**setup.advisers(0, corpus), **team.policies}
         for name, said in setup.searches.items():
             searching.check(said, team, setup.test, advisers, f"evaluation.controls.{name}.search")
@@ -445,6 +455,7 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
     """
     played_by = EXECUTORS.find(read_call(setup.recipe.get("play", {}).get("executor", "local()"))[0])
     has = {*SCHEMA, *facts_of(setup.train), *getattr(played_by, "adds", ())}
+    has |= set() if setup.opponents is None else {"opponent"}
     stages = Stages(setup.stages)
     parts = setup.reward if isinstance(setup.reward, dict) else {} if setup.reward is None else {"": setup.reward}
     steps: list[tuple[str, Any, Any]] = [

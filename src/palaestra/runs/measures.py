@@ -25,6 +25,8 @@ from palaestra.foundation.registry import Registry
 Table = Mapping[str, Mapping[int, float]]
 AVERAGE = "average_"
 """`average_exploitability` is that of the average policy over the iterations, later ones weighing more."""
+LEAGUE = "league_"
+"""`league_exploitability` is that of the answer of a league: past selves weighed by its rule."""
 
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
@@ -87,23 +89,28 @@ MEASURES.add("expected_return", _expected_return)
 
 def lower_is_better(name: str) -> bool:
     """Whether a team improves when this measure falls."""
-    return name.removeprefix(AVERAGE) in ("exploitability", "nash_conv")
+    return name.removeprefix(AVERAGE).removeprefix(LEAGUE) in ("exploitability", "nash_conv")
 
 
 def named(name: str) -> str:
-    """The measure that is meant, without `average_`.
+    """The measure that is meant, without `average_` or `league_`.
 
     Raises:
         RecipeError: there is no measure of that name.
     """
-    bare = name.removeprefix(AVERAGE)
+    bare = name.removeprefix(AVERAGE).removeprefix(LEAGUE)
     if bare not in MEASURES:
         raise RecipeError(f"unknown measure {name!r}{nearest(bare, MEASURES)}")
     return bare
 
 
-def measure(name: str, game: str, tables: Sequence[Table]) -> float:
-    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 ….
+def measure(
+    name: str, game: str, tables: Sequence[Table], *, league: Sequence[tuple[Table, float]] | None = None
+) -> float:
+    """A measure of the last of `tables`, of their average, or of a league.
+
+    With the prefix `average_` it is that of their average with weights 1, 2, 3 …; with `league_` that of the mixture of
+    `league`, tables and their weights, and without one that of the last table.
 
     Raises:
         RecipeError: there is no measure of that name.
@@ -111,4 +118,7 @@ def measure(name: str, game: str, tables: Sequence[Table]) -> float:
     bare = named(name)
     if name.startswith(AVERAGE) and len(tables) > 1:
         return MEASURES[bare](game, average_policy(game, tables, [float(n) for n in range(1, len(tables) + 1)]))
+    if name.startswith(LEAGUE) and league:
+        mixed, weights = zip(*league, strict=True)
+        return MEASURES[bare](game, average_policy(game, mixed, list(weights)))
     return MEASURES[bare](game, tables[-1])

@@ -49,6 +49,7 @@ from palaestra.runs.config import (
     looked_up,
     to_be_made,
 )
+from palaestra.runs.opponents import OpponentsPart
 from palaestra.runs.phases import Phase, phases_of
 from palaestra.runs.phases import read as read_phases
 from palaestra.runs.scripts import naming
@@ -64,6 +65,11 @@ class Recipe(Section):
     env: EnvPart = Field(description="what is played")
     policies: dict[str, PolicyPart] = Field(description="who can play, by name")
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
+    opponents: OpponentsPart | None = Field(
+        None,
+        description="who fills the other seats in training: past selves and scripts by a rule, or the rule alone: "
+        "psro(nash); null: nobody but the team, see docs/games.md",
+    )
     warm_start: WarmStartPart | None = Field(None, description="imitation of scripted play before training")
     reward: str | dict[str, str] | None = Field(
         None,
@@ -155,6 +161,10 @@ class Recipe(Section):
             for policy in control.policies or ():
                 if policy not in self.policies:
                     raise ValueError(f"{field}.policies: no policy {policy!r}{nearest(policy, self.policies)}")
+        if self.opponents is not None:
+            checked(lambda part: part.check_names(self.policies, self.team), self.opponents)
+            if self.train.lag:
+                raise ValueError("opponents: who is met depends on the iteration before: write train.lag: 0")
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: give at least one seed, each once and none below 0, found {list(self.seeds)}")
         measures = ("success", "score", *self.evaluation.metrics)

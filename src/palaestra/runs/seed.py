@@ -26,7 +26,7 @@ from palaestra.evaluation import first_significant, success_interval, trials
 from palaestra.foundation.checksums import checksums
 from palaestra.foundation.files import read_object, write_json
 from palaestra.foundation.progress import Report, silent
-from palaestra.learning import checkpoints, demonstrations, supervised_warm_start
+from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.run_lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
@@ -37,7 +37,7 @@ from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_play, versions
 from palaestra.runs.config import EvaluationPart
-from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
+from palaestra.runs.measures import AVERAGE, LEAGUE, Table, lower_is_better, measure, table_of
 from palaestra.runs.policies import reads_conversations
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
@@ -235,6 +235,7 @@ class Training:
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
         self.tasks = Journal(directory / "tasks.jsonl")
+        self.trainer: Trainer | None = None
 
     def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
@@ -259,7 +260,7 @@ class Training:
         if not (self.resume and self._look(0).exists()):
             self._look_at(self.start, 0)
             self._fits()
-        trainer = trainer_of(
+        self.trainer = trainer_of(
             self.setup,
             self.team,
             learner,
@@ -278,7 +279,7 @@ class Training:
             track=self._trackers,
             progress=self.progress,
         )
-        lines = trainer.run(resume=self.resume)
+        lines = self.trainer.run(resume=self.resume)
         self.tables.rewind(part.iterations)
         self.tasks.rewind(part.iterations)
         return lines
@@ -308,7 +309,17 @@ class Training:
             self.tables.rewind(iteration - 1)
         game, table = table_of(self.test, team)
         self.tables.append({"iteration": iteration, "table": [[key, list(row.items())] for key, row in table.items()]})
-        return {name: measure(name, game, self._played(1)) for name in part.metrics} if looking else {}
+        if not looking:
+            return {}
+        league = self._league()
+        return {name: measure(name, game, self._played(1), league=league) for name in part.metrics}
+
+    def _league(self) -> list[tuple[Table, float]] | None:
+        """Play of the past selves that are a league's answer, with their weights; None: no measure asks for it."""
+        league = getattr(self.trainer, "league", None)
+        if league is None or not any(name.startswith(LEAGUE) for name in self.part.metrics):
+            return None
+        return [(table_of(self.test, league.as_team(name))[1], weight) for name, weight in league.answer().items()]
 
     def _meet(self, iteration: int, turns: Turns) -> None:
         """Note which tasks are trained on: held-out ones should not be among them."""
@@ -331,9 +342,9 @@ class Training:
             return {}
         game, start = table_of(self.test, self.start)
         _, end = table_of(self.test, self.team)
-        played = self._played(1) or [end]
+        played, league = self._played(1) or [end], self._league()
         return {
-            name: {"before": measure(name, game, [start]), "after": measure(name, game, played)}
+            name: {"before": measure(name, game, [start]), "after": measure(name, game, played, league=league)}
             for name in self.part.metrics
         }
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from palaestra.agents import Team
+from palaestra.agents.policy import Policy
 from palaestra.envs.protocol import EnvFactory
 from palaestra.learning import Learner, Trainer
+from palaestra.learning.league.population import League, LeagueSettings
+from palaestra.learning.league.rules import read_rule
+from palaestra.learning.league.trainer import LeagueTrainer, PhasedLeagueTrainer
 from palaestra.learning.phases import PhasedTrainer, TrainingPhase
 from palaestra.play.executors import Executor
 from palaestra.runs import budget
-from palaestra.runs.build import Setup
+from palaestra.runs.build import Setup, policy
+from palaestra.runs.config import PolicyPart
+from palaestra.runs.opponents import seat_lists
 from palaestra.runs.phases import Phase
 
 
@@ -49,11 +56,16 @@ def trainer_of(
         "run": str(seed),
         **further,
     }
+    league = league_of(setup, team, seed=seed, corpus=corpus)
+    if league is not None:
+        whole["league"] = league
     if setup.order is not None:
         phases = [phase_of(phase, each) for phase, each in setup.phases]
         steps, endless = setup.order.steps, setup.order.endless
-        return PhasedTrainer(env or setup.train, team, phases=phases, steps=steps, endless=endless, **whole)
-    return Trainer(
+        phased = PhasedTrainer if league is None else PhasedLeagueTrainer
+        return phased(env or setup.train, team, phases=phases, steps=steps, endless=endless, **whole)
+    make = Trainer if league is None else LeagueTrainer
+    return make(
         env or setup.train,
         team,
         credit=setup.credit,
@@ -82,3 +94,28 @@ def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
         learner=setup.learner,
         env=setup.train if "env" in phase.changes else None,
     )
+
+
+def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()) -> League | None:
+    """The league of one seed, without members but its scripts; None if the recipe has no opponents."""
+    part = setup.opponents
+    if part is None:
+        return None
+    settings = LeagueSettings(
+        rule=read_rule(part.rule),
+        text=part.rule,
+        floor=part.floor,
+        every=part.every,
+        matches=part.matches,
+        seats=seat_lists(part, team, setup.learned(team)),
+    )
+    named = dict(reversed(setup.parts))  # policies of controls come last, and are others
+    parts = {name: named[name] for name in part.scripts}
+    make = functools.partial(_policies, parts, setup.train, seed * 1000 + 999, list(corpus))
+    return League(settings, team, learned=setup.learned(team), scripts=make(), make_scripts=make, seed=seed)
+
+
+def _policies(
+    parts: Mapping[str, PolicyPart], factory: EnvFactory, seed: int, corpus: Iterable[str]
+) -> dict[str, Policy]:
+    return {name: policy(name, part, factory=factory, seed=seed, corpus=corpus) for name, part in parts.items()}

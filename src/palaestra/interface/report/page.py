@@ -15,6 +15,7 @@ from palaestra.foundation.yaml import read as read_yaml
 from palaestra.interface.report import formatting
 from palaestra.interface.report.episodes import sample
 from palaestra.interface.report.formatting import told
+from palaestra.interface.report.league import league
 from palaestra.interface.report.limits import limits
 from palaestra.interface.report.load import Interval, Run, load_run
 from palaestra.interface.report.panels import (
@@ -75,6 +76,7 @@ def write_report(run_dir: Path) -> Path:
         optimiser=by_policy(run.seeds, OPTIMISER_PANELS),
         policy_legend=legend(policies(run.seeds)),
         comparison=_comparison_panels(outcome) if outcome else [],
+        league=league(run),
         team=team(run),
         shares=contributions(run.seeds),
         rewards=paid,

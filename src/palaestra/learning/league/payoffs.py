@@ -1,0 +1,203 @@
+"""Empirical pay-offs between the members of a league: sums per pair, from which mean, interval and game follow.
+
+Rows are who has the seats of the learner, columns who has the seats of the opponents. Left out: covariance between
+cells, which share no episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy
+
+from palaestra.errors import InputError
+from palaestra.evaluation.games.game import Game
+from palaestra.foundation.files import whole, write_json
+
+SUMS = ("n", "own", "own_squares", "other", "other_squares", "won", "drawn")
+"""What is kept of each pair: episodes, sums and sums of squares of both returns, and how often the row won or drew."""
+
+FILES = ("payoffs.json", "payoffs.csv", "matches.csv")
+
+
+class Payoffs:
+    """Pay-offs between members.
+
+    Args:
+        mirrored: whether an episode of (row, column) is one of (column, row) as well, with the sides exchanged.
+
+    Attributes:
+        names: of the members, in the order of rows and columns.
+        sums: of each name in `SUMS`, float64[members, members].
+    """
+
+    def __init__(self, *, mirrored: bool = False) -> None:
+        self.mirrored = mirrored
+        self.names: list[str] = []
+        self.sums: dict[str, np.ndarray] = {name: np.zeros((0, 0)) for name in SUMS}
+
+    def grow(self, name: str) -> None:
+        """A further member, with empty cells."""
+        self.names.append(name)
+        self.sums = {key: np.pad(table, (0, 1)) for key, table in self.sums.items()}
+
+    def add(self, row: int, column: int, own: np.ndarray, other: np.ndarray) -> None:
+        """Episodes of a pair.
+
+        Args:
+            row: number of who had the learner's seats.
+            column: number of who had the opponents' seats.
+            own: mean return of the learner's seats, float64[episodes].
+            other: mean return of the opponents' seats, float64[episodes].
+        """
+        if self.mirrored and row == column:  # one policy on both sides: neither side is the learner's
+            own = other = (own + other) / 2
+        for name, value in tally(own, other).items():
+            self.sums[name][row, column] += value
+        if self.mirrored and row != column:
+            for name, value in tally(other, own).items():
+                self.sums[name][column, row] += value
+
+    def mean(self) -> np.ndarray:
+        """Mean return of the row's side, float64[members, members]; NaN where nobody played."""
+        return _ratio(self.sums["own"], self.sums["n"])
+
+    def errors(self) -> np.ndarray:
+        """Standard error of each mean, float64[members, members]; NaN below two episodes."""
+        return _error(self.sums["n"], self.sums["own"], self.sums["own_squares"])
+
+    def points(self) -> np.ndarray:
+        """Share of episodes that the row won, draws half, float64[members, members]; NaN where nobody played."""
+        return _ratio(self.sums["won"] + self.sums["drawn"] / 2, self.sums["n"])
+
+    def game(self) -> Game:
+        """The game between those who have met everybody (rows: past selves) and all members (columns).
+
+        Raises:
+            InputError: there is nobody who has; names a pair that did not play.
+        """
+        n = self.sums["n"]
+        rows = np.flatnonzero((n > 0).all(axis=1)) if len(n) else np.zeros(0, int)
+        if not len(rows):
+            pair = " and ".join(self.names[at] for at in np.argwhere(n == 0)[-1]) if len(n) else "nobody is there"
+            raise InputError(f"league: a pair has not played ({pair}); set opponents.matches to 2 or more")
+        n = n[rows]
+        own, other = (self.sums[key][rows] / n for key in ("own", "other"))
+        error = np.nan_to_num(self.errors()[rows])
+        constant = np.ptp(own + other) <= 1e-9 * max(float(np.abs(own).max()), 1e-300)
+        errors = (
+            error if constant else np.nan_to_num(_error(n, self.sums["other"][rows], self.sums["other_squares"][rows]))
+        )
+        covariance = np.zeros((*n.shape, 2, 2))
+        covariance[..., 0, 0], covariance[..., 1, 1] = error**2, errors**2
+        if constant:  # what one side gets, the other loses
+            covariance[..., 0, 1] = covariance[..., 1, 0] = -(error**2)
+        names = tuple(self.names[row] for row in rows), tuple(self.names)
+        return Game((own, other), ("learner", "opponent"), names, covariance=covariance, count=n.astype(np.int64))
+
+    def table(self, level: float = 0.95) -> pl.DataFrame:
+        """`member, opponent, mean, low, high, n`: of each pair that has played, with Student's t interval."""
+        n, mean, error = self.sums["n"], self.mean(), self.errors()
+        row, column = np.nonzero(n > 0)
+        margin = error * scipy.stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1))
+        names = np.array(self.names, dtype=object)
+        columns: dict[str, Any] = {"member": names[row].tolist(), "opponent": names[column].tolist()}
+        numbers = {"mean": mean, "low": mean - margin, "high": mean + margin}
+        columns |= {name: table[row, column] for name, table in numbers.items()}
+        return pl.DataFrame(columns).with_columns(
+            pl.col("low", "high").fill_nan(None), n=n[row, column].astype(np.int64)
+        )
+
+    def matches(self) -> pl.DataFrame:
+        """`player, opponent, score, weight`: how often each pair ended in 1, .5 or 0, as `palaestra rank` reads it."""
+        lost = self.sums["n"] - self.sums["won"] - self.sums["drawn"]
+        size, parts = len(self.names), []
+        counted = np.tri(size, k=-1) if self.mirrored else 1 - np.eye(size)
+        for score, count in ((1.0, self.sums["won"]), (0.5, self.sums["drawn"]), (0.0, lost)):
+            row, column = np.nonzero(count * counted > 0)
+            names = np.array(self.names, dtype=object)
+            who = {"player": names[row].tolist(), "opponent": names[column].tolist(), "score": [score] * len(row)}
+            parts.append(pl.DataFrame(who | {"weight": count[row, column]}, schema_overrides=_MATCHES))
+        return pl.concat(parts)
+
+    def write(self, folder: Path) -> None:
+        """Write `payoffs.json` (for `palaestra solve`), `matches.csv` (for `palaestra rank`) and `payoffs.csv`.
+
+        Nothing is written while nobody has played.
+        """
+        if not (self.sums["n"] > 0).all(axis=1).any():
+            return
+        game = self.game()
+        assert game.error is not None
+        assert game.count is not None
+        data = {
+            "payoffs": [table.tolist() for table in game.payoffs],
+            "players": list(game.players),
+            "strategies": [list(own) for own in game.strategies],
+            "error": [table.tolist() for table in game.error],
+            "count": game.count.tolist(),
+        }
+        write_json(folder / FILES[0], data)
+        for name, table in ((FILES[1], self.table()), (FILES[2], self.matches())):
+            with whole(folder / name) as temporary:
+                table.write_csv(temporary)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Names and sums, for a checkpoint."""
+        return {"names": list(self.names), "sums": {name: table.copy() for name, table in self.sums.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.names = list(state["names"])
+        self.sums = {name: np.array(state["sums"][name], float) for name in SUMS}
+
+
+def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """Sums of the returns of two sides, by the names in `SUMS`.
+
+    >>> {name: float(value) for name, value in tally(np.array([1.0, -1, 0]), np.array([-1.0, 1, 0])).items()}["won"]
+    1.0
+    """
+    sums = (
+        len(own),
+        own.sum(),
+        (own**2).sum(),
+        other.sum(),
+        (other**2).sum(),
+        (own > other).sum(),
+        (own == other).sum(),
+    )
+    return {name: float(value) for name, value in zip(SUMS, sums, strict=True)}
+
+
+def sides(turns: pl.DataFrame, opponents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean return of the learner's seats and of the opponents', float64[episodes] each.
+
+    Episodes that failed, or in which one side had no turn, are left out.
+    """
+    kept = turns.filter(pl.col("error").is_null().all().over("group", "episode"))
+    who = pl.col("agent").cast(pl.String)
+    seats = kept.group_by("group", "episode", who, maintain_order=True).agg(pl.col("reward").sum())
+    met = who.is_in(list(opponents))
+    found = (
+        seats.group_by("group", "episode", maintain_order=True)
+        .agg(own=pl.col("reward").filter(~met).mean(), other=pl.col("reward").filter(met).mean())
+        .drop_nulls()
+    )
+    return found["own"].to_numpy(), found["other"].to_numpy()
+
+
+_MATCHES = {"player": pl.String, "opponent": pl.String, "score": pl.Float64, "weight": pl.Float64}
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    return np.asarray(np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0))
+
+
+def _error(n: np.ndarray, total: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    variance = np.maximum(_ratio(squares, n) - _ratio(total, n) ** 2, 0.0)
+    return np.asarray(np.sqrt(_ratio(variance, np.where(n > 1, n - 1, 0))))

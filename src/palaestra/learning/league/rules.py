@@ -1,0 +1,184 @@
+"""Rules of a league: with which probability each member is met, and which mixture of members is the league's answer.
+
+One of your own is a class with `draw` and `answer`, and a registration:
+
+    @MATCHMAKING.register("mine")
+    class Mine(Rule):
+        \"\"\"One line about it.\"\"\"
+        def draw(self, standing): ...
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.games.game import Game, marginals
+from palaestra.evaluation.games.solvers import read_solver
+from palaestra.foundation.registry import Registry
+from palaestra.learning.league.payoffs import Payoffs
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """State of a league as a rule sees it.
+
+    Attributes:
+        past: whether a member is a past self rather than a script, bool[members]; past selves are in order of age.
+        payoffs: between the members.
+        won: share of episodes, draws half, that the learner of now takes from each member, float64[members]: of all
+            episodes since the last snapshot and of the matches of that snapshot, with one win and one loss added.
+    """
+
+    past: np.ndarray
+    payoffs: Payoffs
+    won: np.ndarray
+
+
+class Rule:
+    """Base class. LATEST: the learner's own latest parameters are met. SCRIPTS: nobody but scripts is met.
+
+    PAYOFFS: it reads the pay-offs between members, so every pair has to play.
+    """
+
+    LATEST: ClassVar[bool] = False
+    SCRIPTS: ClassVar[bool] = False
+    PAYOFFS: ClassVar[bool] = False
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """Weights of the members, float64[members], not all 0; not asked if LATEST."""
+        raise NotImplementedError
+
+    def answer(self, standing: Standing) -> np.ndarray:
+        """Mixture of past selves that stands for the league, float64[members], scripts 0; uniform by default."""
+        return standing.past / max(standing.past.sum(), 1)
+
+
+MATCHMAKING: Registry[Rule] = Registry("matchmaking", home=("palaestra.learning.league.rules",), example="psro(nash)")
+"""Rules of a league by the name that `opponents.rule` of a recipe takes."""
+
+
+@MATCHMAKING.register("latest")
+class Latest(Rule):
+    """Self-play against one's own latest parameters; with a floor, past selves now and then (arXiv 1912.06680)."""
+
+    LATEST = True
+
+    def answer(self, standing: Standing) -> np.ndarray:
+        """The youngest."""
+        found = np.zeros(len(standing.past))
+        found[np.flatnonzero(standing.past)[-1:]] = 1.0
+        return found
+
+
+@MATCHMAKING.register("uniform")
+class Uniform(Rule):
+    """Scripts and past selves alike: fictitious self-play; `recent`: only that share of the past (arXiv 1710.03748)."""
+
+    def __init__(self, recent: float = 1.0) -> None:
+        if not 0 < recent <= 1:
+            raise InputError(f"uniform: recent={recent}, a share above 0 and at most 1 is expected")
+        self.recent = recent
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """Equal weights."""
+        ages = np.flatnonzero(standing.past)
+        found = np.where(standing.past, 0.0, 1.0)
+        found[ages[len(ages) - int(np.ceil(self.recent * len(ages))) :]] = 1.0
+        return found
+
+
+@MATCHMAKING.register("pfsp")
+class Prioritised(Rule):
+    """Prioritised fictitious self-play (AlphaStar): weights by the share p of episodes that the learner wins.
+
+    weighting: hard, (1 - p)^power, or variance, p(1 - p).
+    """
+
+    def __init__(self, weighting: Literal["hard", "variance"] = "hard", power: float = 2.0) -> None:
+        if weighting not in ("hard", "variance"):
+            raise InputError(f"pfsp: weighting={weighting!r}{nearest(str(weighting), ('hard', 'variance'))}")
+        if power < 0:
+            raise InputError(f"pfsp: power={power}, at least 0 is expected")
+        self.weighting, self.power = weighting, power
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """By the share that the learner takes from each member."""
+        p = standing.won
+        found = np.asarray((1 - p) ** self.power if self.weighting == "hard" else p * (1 - p))
+        return found if found.sum() > 0 else np.ones(len(p))
+
+
+@MATCHMAKING.register("psro")
+class Psro(Rule):
+    """The meta-strategy of the empirical game, by a solver of `palaestra names solver` (PSRO, arXiv 1711.00832).
+
+    train: whose mixture is met. evaluate: whose mixture is the league's answer; None: the same. With nash it is a
+    double oracle, with uniform fictitious play.
+    """
+
+    PAYOFFS = True
+
+    def __init__(self, train: str = "nash", evaluate: str | None = None) -> None:
+        self.train, self.evaluate = read_solver(train), read_solver(evaluate or train)
+        self.names = train, evaluate or train
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """The opponents' mixture."""
+        return meta_strategy(standing.payoffs.game(), self.train, self.names[0])[1]
+
+    def answer(self, standing: Standing) -> np.ndarray:
+        """The learner's mixture."""
+        found = np.zeros(len(standing.past))
+        found[standing.past] = meta_strategy(standing.payoffs.game(), self.evaluate, self.names[1])[0]
+        return found
+
+
+@MATCHMAKING.register("scripts")
+class Scripts(Rule):
+    """Scripts only, all alike."""
+
+    SCRIPTS = True
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """Equal weights of scripts."""
+        return np.where(standing.past, 0.0, 1.0)
+
+
+def meta_strategy(game: Game, solver: object, name: str) -> tuple[np.ndarray, ...]:
+    """Each player's mixture by a solver; of a joint distribution its marginals. Rounding below 0 is cut off.
+
+    Raises:
+        InputError: the solver does not take this game; says which do.
+    """
+    assert callable(solver)
+    try:
+        found = solver(game)
+    except InputError as error:
+        raise InputError(
+            f"opponents.rule: psro({name}): {error}; solvers of any game: alpha_rank, replicator, qre, uniform"
+        ) from error
+    mixtures = marginals(found) if isinstance(found, np.ndarray) and found.shape == game.shape else found
+    cut = [np.maximum(np.asarray(x, float), 0.0) for x in mixtures]
+    return tuple(x / x.sum() for x in cut)
+
+
+def read_rule(text: str) -> Rule:
+    """The rule of a text: `latest`, `uniform(recent=.5)`, `pfsp(hard)`, `psro(alpha_rank)`.
+
+    Raises:
+        ExpressionError: there is none of this name, or it does not take these options.
+        InputError: it names a solver that is not there.
+    """
+    return MATCHMAKING.build(re.sub(_WORDS, lambda found: _quoted(found[0], found[1]), text))
+
+
+_WORDS = r"""'[^']*'|"[^"]*"|(?<=[(,=])\s*([A-Za-z_]\w*)\s*(?=[,)])"""
+
+
+def _quoted(whole: str, word: str | None) -> str:
+    return whole if word in (None, "True", "False", "None") else repr(word)

@@ -1,0 +1,266 @@
+"""`opponents` of a recipe: what is wrong is named before play; a killed league goes on bit for bit; files and pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, RecipeError, StorageError
+from palaestra.evaluation.games import read_game
+from palaestra.evaluation.ranking import read_matches
+from palaestra.interface.report import write_report
+from palaestra.learning import checkpoints
+from palaestra.learning.league.trainer import PhasedLeagueTrainer
+from palaestra.play.executors import Local
+from palaestra.runs import build
+from palaestra.runs.jobs import train
+from palaestra.runs.measures import lower_is_better, measure
+from palaestra.runs.recipe import load, validate
+from palaestra.runs.trainers import trainer_of
+
+KUHN: dict[str, Any] = {
+    "name": "kuhn",
+    "env": {"make": "openspiel/kuhn_poker"},
+    "policies": {
+        "one": {"kind": "tabular"}, "two": {"kind": "tabular"}, "dice": {"kind": "random"},
+        "fair": {"kind": "script", "options": {"script": "kuhn"}},
+    },
+    "team": {"*": "one"},
+    "credit": 'centre(agent_return(), over=("group", "agent"), unit="episode")',
+    "learn": {"lr": 0.3},
+    "train": {"iterations": 6, "groups": 4, "group_size": 2, "checkpoint_every": 2, "save_turns": "all"},
+}  # fmt: skip
+SEATED = {"player_0": "one", "player_1": "two"}
+
+
+def kuhn(opponents: Any, **changes: Any) -> dict[str, Any]:
+    return KUHN | {"opponents": opponents} | changes
+
+
+# -- what is wrong is said before play -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("opponents", "complaint"),
+    [
+        (
+            {"rule": "uniform", "every": None},
+            r"opponents: a league without opponents: no snapshots .*scripts: \[NAME\]",
+        ),
+        ({"rule": "latest", "every": None, "floor": 0.1}, r"opponents: a league without opponents"),
+        ("scripts", r"opponents: a league without opponents: rule scripts meets scripts"),
+        ("psro(nsh)", r"opponents.rule: .*unknown solver 'nsh'; did you mean 'nash'"),
+        ("psr(nash)", r"opponents.rule: .*unknown matchmaking 'psr'; did you mean 'psro'"),
+        ({"floor": 1.5}, r"opponents.floor: .*less than or equal to 1"),
+        ({"floor": -0.1}, r"opponents.floor: .*greater than or equal to 0"),
+        ({"every": 0}, r"opponents.every: "),
+        ({"rules": "latest"}, r"opponents.rules: unknown field"),
+        ({"scripts": ["fairr"]}, r"opponents.scripts: no policy 'fairr'; did you mean 'fair'"),
+        ({"scripts": "one"}, r"opponents.scripts: 'one' has a seat in the team"),
+        ({"rule": "psro(nash)", "matches": 0}, r"opponents: matches: rule psro\(nash\) needs the pay-offs"),
+        ({"rule": "psro(nash)", "every": None, "scripts": "dice"}, r"opponents: every: rule psro\(nash\) weighs past"),
+        ({"seats": [[]]}, r"opponents: seats: a list without a seat"),
+    ],
+)
+def test_what_is_wrong_in_a_recipe_is_named(opponents: Any, complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        validate(kuhn(opponents))
+
+
+@pytest.mark.parametrize(
+    ("opponents", "changes", "complaint"),
+    [
+        ({"seats": ["player_2"]}, {}, r"opponents.seats: the env has no agent 'player_2'; did you mean 'player_"),
+        (
+            {"seats": ["player_0", "player_1"]},
+            {},
+            r"opponents.seats: with opponents in player_0, player_1 nobody learns",
+        ),
+        (
+            {"seats": ["player_0"]},
+            {"team": {"player_0": "one", "player_1": "dice"}},
+            r"opponents.seats: with opponents in player_0 nobody learns: no other seat .*\(one\)",
+        ),
+        ({"seats": ["player_1"]}, {"team": SEATED}, r"policy 'two' sits in player_1 only, .*learn.freeze"),
+        (
+            {"seats": ["player_1"]},
+            {"team": {"player_0": "one", "player_1": "dice"}},
+            r"opponents.seats: no past self can sit in player_1, where no policy learns",
+        ),
+        ({"scripts": ["lost"]}, {"policies": KUHN["policies"] | {"lost": {"kind": "random"}}}, None),
+        (
+            {},
+            {"env": {"make": "native/arms"}, "team": {"*": "one"}},
+            r"opponents: a league without opponents: the env has",
+        ),
+        (
+            "psro(nash)",
+            {"env": {"make": "native/bargaining", "options": {"rounds": 2}}},
+            r"opponents.rule: psro\(nash\): the env's returns do not add up to a constant, and nash: .*take alpha_rank",
+        ),
+        ("psro(alpha_rank)", {"env": {"make": "native/bargaining", "options": {"rounds": 2}}}, None),
+    ],
+)
+def test_what_cannot_be_played_is_said_before_play(opponents: Any, changes: Any, complaint: str | None) -> None:
+    setup = build.resolve(validate(kuhn(opponents, **changes)))
+    if complaint is None:
+        build.check(setup)
+        return
+    with pytest.raises(InputError, match=complaint):
+        build.check(setup)
+
+
+def test_a_script_that_is_not_there_and_play_ahead_are_named() -> None:
+    lost = {"kind": "script", "options": {"script": "kuhnn"}}
+    with pytest.raises(RecipeError, match=r"policies.fair.options: unknown script .kuhnn.; did you mean 'kuhn'"):
+        validate(kuhn({"scripts": "fair"}, policies=KUHN["policies"] | {"fair": lost}))
+    with pytest.raises(RecipeError, match=r"opponents: .*write train.lag: 0"):
+        validate(kuhn("uniform", train={**KUHN["train"], "lag": 1}))
+
+
+def test_credit_may_read_the_opponent() -> None:
+    credit = 'centre(agent_return(), over=("opponent", "agent"), unit="episode")'
+    build.check(build.resolve(validate(kuhn("uniform", credit=credit))))
+    with pytest.raises(InputError, match="needs column 'opponent'"):
+        build.check(build.resolve(validate(KUHN | {"credit": credit})))
+
+
+# -- killed and resumed ----------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    pass
+
+
+def run(directory: Path, opponents: Any, *, die_at: int = 0, resume: bool = False, **changes: Any) -> dict[str, Any]:
+    setup = build.resolve(validate(kuhn(opponents, **changes)))
+    team = setup.team(0, ())
+
+    def die(iteration: int, turns: Turns) -> None:
+        if iteration == die_at:
+            raise Killed
+
+    made = trainer_of(
+        setup, team, setup.learner(team), Local(), seed=0, corpus=(), directory=directory, on_turns=die,
+        checkpoint_every=2, save_turns="all",
+    )  # fmt: skip
+    made.run(resume=resume)
+    state: dict[str, Any] = checkpoints.load(checkpoints.path_of(directory / "checkpoints", 6))
+    return state
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool((one == other).all()) if hasattr(one, "all") else bool(one == other)
+
+
+@pytest.mark.parametrize(
+    "opponents",
+    [
+        {"rule": "psro(nash)", "every": 1, "matches": 4, "scripts": ["fair"]},
+        {"rule": "pfsp(hard)", "every": 3, "matches": 0, "floor": 0.3},
+        {"rule": "latest", "every": 2, "matches": 2, "floor": 0.5},
+    ],
+    ids=["psro", "pfsp", "latest"],
+)
+@pytest.mark.parametrize("die_at", [1, 4])
+def test_a_killed_league_ends_as_one_that_was_not(tmp_path: Path, opponents: Any, die_at: int) -> None:
+    whole = run(tmp_path / "whole", opponents)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", opponents, die_at=die_at)
+    resumed = run(tmp_path / "killed", opponents, resume=True)
+    for part in ("policies", "learner", "league"):
+        assert same(whole[part], resumed[part]), part
+    for name in ("payoffs.json", "payoffs.csv", "matches.csv") if opponents["matches"] else ():
+        one, other = (tmp_path / folder / "league" / name for folder in ("whole", "killed"))
+        assert one.read_bytes() == other.read_bytes()
+    for iteration in range(1, 7):
+        name = f"turns/iteration-{iteration:06d}.parquet"
+        one, other = (Turns.load(tmp_path / folder / name).frame for folder in ("whole", "killed"))
+        assert one.drop("duration").equals(other.drop("duration"))
+        assert one["opponent"].null_count() == 0
+
+
+def test_a_resume_with_other_opponents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, {"rule": "uniform", "matches": 0, "every": 1}, die_at=4)
+    with pytest.raises(InputError, match="the run was made with opponents="):
+        run(tmp_path, {"rule": "uniform(recent=.5)", "matches": 0, "every": 1}, resume=True)
+
+
+def test_phases_and_a_league_go_together(tmp_path: Path) -> None:
+    phases = [{"name": "a", "until": 3}, {"name": "b", "learn": {"lr": 0.1}}]
+    opponents = {"rule": "uniform", "every": 2, "matches": 2}
+    whole = run(tmp_path / "whole", opponents, phases=phases)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", opponents, die_at=5, phases=phases)
+    resumed = run(tmp_path / "killed", opponents, resume=True, phases=phases)
+    assert all(same(whole[part], resumed[part]) for part in ("policies", "phase", "league"))
+    setup = build.resolve(validate(kuhn(opponents, phases=phases)))
+    team = setup.team(0, ())
+    made = trainer_of(setup, team, setup.learner(team), Local(), seed=0, corpus=())
+    assert isinstance(made, PhasedLeagueTrainer)
+    assert [line["phase"] for line in made.run()] == ["a"] * 3 + ["b"] * 3
+
+
+# -- a run as a person has it ----------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_its_matrix_and_shows_it(tmp_path: Path) -> None:
+    evaluation = {
+        "tasks": 4, "trials": 1, "look_tasks": 4, "look_trials": 1, "measure": "league_exploitability",
+        "metrics": ["league_exploitability", "exploitability"],
+    }  # fmt: skip
+    part = {"rule": "psro(nash, evaluate=uniform)", "every": 2, "matches": 4, "scripts": ["fair"]}
+    recipe = validate(kuhn(part, evaluation=evaluation))
+    summary = train(recipe, tmp_path / "run", jobs=1)
+    assert summary["measure"] == "league_exploitability"
+    values = json.loads((tmp_path / "run" / "seed-0" / "result.json").read_text())["metrics"]
+    assert values["league_exploitability"]["before"] == pytest.approx(11 / 24), "uniform play of Kuhn poker"
+    assert values["league_exploitability"]["after"] != values["exploitability"]["after"]
+    folder = tmp_path / "run" / "seed-0" / "league"
+    assert read_game(folder / "payoffs.json").strategies[0] == ("0", "2", "4", "6")  # type: ignore[union-attr]
+    assert set(read_matches(folder / "matches.csv").names) == {"0", "2", "4", "6", "fair"}
+    page = write_report(tmp_path / "run").read_text()
+    assert "Who earns what against whom" in page
+    assert "Its answer, by the latest snapshot" in page
+    (folder / "payoffs.csv").write_text("no,table\n1,2\n")
+    with pytest.raises(StorageError, match=r"payoffs.csv: not the table of a league"):
+        write_report(tmp_path / "run")
+
+
+def test_the_measure_of_a_league_is_of_its_mixture() -> None:
+    game = "matrix_rps"
+    rock, paper, scissors = (
+        {key: {a: float(a == hand) for a in range(3)} for key in _states(game)} for hand in range(3)
+    )
+    thirds = [(each, 1 / 3) for each in (rock, paper, scissors)]
+    assert measure("league_exploitability", game, [rock], league=thirds) == pytest.approx(0)
+    assert measure("league_exploitability", game, [rock]) == measure("exploitability", game, [rock]) == 1.0
+    assert lower_is_better("league_nash_conv")
+    with pytest.raises(RecipeError, match="unknown measure 'league_exploitabilty'; did you mean"):
+        measure("league_exploitabilty", game, [rock])
+
+
+def _states(game: str) -> list[str]:
+    from palaestra.envs.worlds.exact.exploitability import information_states
+
+    return [state.key for state in information_states(game)]
+
+
+def test_the_shipped_recipe_and_its_control_can_be_played() -> None:
+    recipe = load("leduc-psro")
+    build.check(build.resolve(recipe))
+    assert recipe.opponents is not None
+    control = recipe.evaluation.controls["self-play"].train
+    assert control == {"opponents": None}
