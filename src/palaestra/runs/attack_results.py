@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
@@ -93,8 +94,10 @@ def _happened(frame: pl.DataFrame, target: str) -> pl.DataFrame:
     parts = []
     for part in frame.partition_by("system", "run", maintain_order=True):
         turns = Turns(part)
-        hit = highest(1.0 * as_signal(parse(target, columns=turns.columns)), over="episode").evaluate(turns) > 0
-        parts.append(part.with_columns(success=pl.Series(hit, dtype=pl.Boolean)))
+        hit = highest(1.0 * as_signal(parse(target, columns=turns.columns)), over="episode").evaluate(turns)
+        if not isinstance(hit, np.ndarray):
+            raise InputError(f"--target {target!r}: a value per token; give one per turn, e.g. per_turn(…)")
+        parts.append(part.with_columns(success=pl.Series(np.greater(hit, 0.0), dtype=pl.Boolean)))
     return pl.concat(parts)
 
 

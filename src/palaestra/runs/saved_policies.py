@@ -53,9 +53,9 @@ def saved_policy(
     if "folder" not in (stored[policy] or {}):
         raise InputError(f"{folder}: policy {policy!r} has no parameters; write its own kind and options instead")
     others = {other: ScriptedPolicy(lambda _: 0, name=other) for other in stored if other != policy}
-    found = Team.load(folder, policies=others).policies.get(policy)
+    found = Team.load(folder, policies=others).policies.get(str(policy))
     if not isinstance(found, Learnable):
         raise InputError(f"{folder}: policy {policy!r} has no seat in the stored team")
     frozen = found.frozen_copy()
-    frozen.name = name or policy
+    frozen.name = name or str(policy)
     return frozen
