@@ -27,6 +27,7 @@ from palaestra.rewards.combine.modules import (
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
+from palaestra.rewards.judged.debates import debate_reward
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
 from palaestra.rewards.judged.outcome import outcome_reward
@@ -159,6 +160,7 @@ __all__ = [
     "cross_label",
     "cum_count",
     "cum_max_gain",
+    "debate_reward",
     "deep_travel_reward",
     "delta",
     "density",

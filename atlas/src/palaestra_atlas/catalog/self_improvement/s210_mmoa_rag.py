@@ -85,7 +85,8 @@ def beginner(skill: float = 0.3) -> Any:
 
 def numbers(signal: Any, turns: Turns) -> list[float]:
     """Values of a signal."""
-    return np.asarray(signal.evaluate(turns), float).round(6).tolist()
+    found: list[float] = np.asarray(signal.evaluate(turns), float).round(6).tolist()
+    return found
 
 
 def talk(f1: float = 0.8) -> Turns:
