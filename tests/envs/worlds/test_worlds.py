@@ -81,6 +81,7 @@ SETTINGS = [
     ("pulls", {"pulls": 5}, False),
     ("refusals", {}, True),
     ("retries", {}, False),
+    ("review", {}, True),
     ("slips", {"slip": True}, True),
     ("stories", {}, False),
     ("walk", {}, True),
