@@ -5,7 +5,7 @@ import pytest
 
 pyspiel = pytest.importorskip("pyspiel")
 
-from palaestra.envs.openspiel import openspiel  # noqa: E402
+from palaestra.envs.openspiel import OpenSpielEnv, openspiel  # noqa: E402
 from palaestra.errors import EnvError, InputError  # noqa: E402
 from palaestra.testing.env import check_env  # noqa: E402
 
@@ -244,3 +244,13 @@ def test_features_and_names_are_the_games_own(name):
             before = observation.array.copy()
             seen = env.step({agent: int(rng.choice(legal))}).observations
             np.testing.assert_array_equal(observation.array, before, "an observation does not change later")
+
+
+@pytest.mark.parametrize("game", ["matrix_rps", "goofspiel(num_cards=3,imp_info=True,points_order=descending)"])
+def test_exact_measures_read_simultaneous_games_as_players_do(game: str) -> None:
+    from palaestra.envs.worlds.exact.exploitability import information_states
+
+    env = OpenSpielEnv(game)
+    played = {observation.key() for observation in env.reset(0).values()}
+    walked = {OpenSpielEnv(game).look(each.state, each.player).key() for each in information_states(game)}
+    assert played <= walked, "what was learned is what is measured"

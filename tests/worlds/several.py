@@ -37,6 +37,7 @@ FULL: dict[str, dict[str, Any]] = {
     "heads": {"terms": "surrogate(), value(.5, target='goal'), kl(.05, 'k3')", "alone": True},
     "whole": {"terms": "kl_cov(.1)", "alone": True},
     "chunks": {"terms": MAIN, "alone": True, "chunk": 2**9},
+    "conversations": {"terms": "gspo([.2, .28]), kl(.1)", "rows": "conversation", "alone": True, "chunk": 2**7},
     "sequential": {"terms": "surrogate(ratio='sequence')", "sequential": "turn", "alone": True},
 }
 
@@ -72,10 +73,14 @@ def table(*, alone: bool = False, seed: int = 0, credited: int | None = None) ->
     """Turns of unequal length, some without credit, of a language model and of a table. credited: so many have any."""
     rng, n = np.random.default_rng(seed), ROWS
     said = [[int(x) for x in rng.integers(3, 15, 1 + i % 6)] for i in range(n)]
+    seen = [[int(x) for x in rng.integers(3, 15, 2 + i % 5)] for i in range(n)]
+    for i in range(n):
+        if i % 3 and i // 3 % 2:  # a turn of a conversation
+            seen[i] = seen[i - 1] + said[i - 1] + seen[i]
     rows: dict[str, list[Any]] = {
         "policy": ["lm"] * n,
         "agent": ["a"] * n,
-        "prompt_ids": [[int(x) for x in rng.integers(3, 15, 2 + i % 5)] for i in range(n)],
+        "prompt_ids": seen,
         "action_ids": said,
         "logprobs": [[float(x) for x in rng.normal(-2.7, 0.1, len(a))] for a in said],
         "state": [None] * n,

@@ -299,7 +299,7 @@ def sequences(frame: pl.DataFrame) -> pl.DataFrame:
 
     A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
     another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what
-    trainers that take whole conversations want; here each turn is a row, whose loss falls on its `action_ids` alone.
+    trainers that take whole conversations want. Here `learn.rows` says whether a row is a turn or a conversation.
     """
     keys = [key for key in ("run", "iteration", "group", "episode", "agent") if key in frame.columns]
     usable = frame.filter(pl.col("action_ids").is_not_null() & pl.col("prompt_ids").is_not_null())

@@ -23,6 +23,7 @@ import torch
 from palaestra.agents import conversation
 from palaestra.agents.backends import loading
 from palaestra.agents.backends.fastest import forward_of
+from palaestra.agents.backends.interleaved import evaluate_rows
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.envs.conversations import ChatMessage, Reader
@@ -61,6 +62,7 @@ class LMPolicy:
     """
 
     pretrained: Literal["whole", "adapters"] | None = None
+    reads_context = True
 
     def __init__(
         self,
@@ -341,18 +343,10 @@ class LMPolicy:
 
         `logits` are log-probabilities of the whole vocabulary under the sampling distribution; where they would be
         large they are made only if a term asks, and everything else chunk by chunk (`backends/head.py`).
+        `context_ids` of a row stand between its actions, where `context_places` says (`learning.conversations`).
         Raises InputError if a row lacks its tokens.
         """
-        lists = []
-        for column in ("prompt_ids", "action_ids"):
-            array = rows[column].to_arrow()
-            lengths = array.value_lengths().fill_null(0).to_numpy()
-            if not lengths.all():
-                raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
-            flat = array.flatten().to_numpy().astype(np.int64)
-            lists.append(np.split(flat, np.cumsum(lengths)[:-1]))
-        prompts, actions = lists
-        return evaluate(self.forward, prompts, actions, temperature=self.temperature)
+        return evaluate_rows(self.forward, rows, temperature=self.temperature)
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         """The exact play of a language policy: float64[n, choices] over legal choices, and the illegal mass, [n].

@@ -138,7 +138,11 @@ class Scored:
 
 @runtime_checkable
 class Learnable(Policy, Protocol):
-    """A policy with torch parameters. Non-LM policies are sequences of one token (the action id)."""
+    """A policy with torch parameters. Non-LM policies are sequences of one token (the action id).
+
+    One whose `score` reads `context_ids` and `context_places` between the actions of a row, which is what learning from
+    whole conversations gives it, says so by an attribute `reads_context = True`.
+    """
 
     def score(self, rows: pl.DataFrame) -> Scored:
         """Log-probabilities of the rows' `action_ids` given their `prompt_ids`, with gradient."""

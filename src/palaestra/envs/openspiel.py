@@ -135,8 +135,10 @@ class OpenSpielEnv:
         return self._observe()
 
     def look(self, state: Any, player: int) -> Observation:
-        """Observation of `player` in a pyspiel state of this game; ends the current episode."""
+        """Observation of `player` in a state of this game, or of its turn-based form; ends the current episode."""
         self.state = state.clone()
+        if state.get_game().get_type().short_name != self.game.get_type().short_name:
+            self.state = state.simultaneous_game_state()  # exact measures walk a simultaneous game in turns
         seen = self._see(player)
         if seen is None:
             raise InputError(f"{self.name}: player {player} has nothing to decide in this state")

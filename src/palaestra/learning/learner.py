@@ -27,6 +27,7 @@ from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, nearest
 from palaestra.learning import checkpoints
 from palaestra.learning.batch import Batch, check_rewards, make_batch, minibatches
+from palaestra.learning.conversations import NEEDS, OPTIONAL, ConversationBatch, Rows, check, pack
 from palaestra.learning.devices import Devices, Kind, on_every_rank, spread
 from palaestra.learning.learning_rates import Schedule, decay, rates
 from palaestra.learning.losses import aggregate, kl_between
@@ -54,8 +55,10 @@ class PolicyGradient:
         terms: what is minimised, texts or `Term` objects: `["surrogate(clip=[.2, .28])", "kl(.05)"]`, or one text.
         lr: learning rate, or one per policy name; None: 1e-5 for pretrained language models, 1e-3 for other policies.
         freeze: names of policies that do not learn; they keep what they are, and their rows take no part.
+        rows: what one row of the objective is. "turn": an agent's turn, whose prompt repeats all that came before.
+            "conversation": all that an agent said in an episode, packed and read once; see `learning.conversations`.
         betas, weight_decay: of AdamW.
-        epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows).
+        epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows), turns or conversations.
         max_grad_norm: the gradient of a policy is scaled down to this norm, parameters of terms included; None: never.
         schedule, updates: "linear" or "cosine" decay of the learning rate to 0 over so many updates. Some terms need
             `updates`, too.
@@ -89,6 +92,7 @@ class PolicyGradient:
         *,
         lr: float | Mapping[str, float] | None = None,
         freeze: Iterable[str] = (),
+        rows: Rows = "turn",
         epochs: int = 1,
         minibatch: int | None = None,
         max_grad_norm: float | None = 1.0,
@@ -106,6 +110,7 @@ class PolicyGradient:
     ) -> None:
         for option, value, known in (
             ("schedule", schedule, get_args(Schedule)),
+            ("rows", rows, get_args(Rows)),
             ("transaction", transaction, get_args(Transaction)),
             ("devices", devices, get_args(Kind)),
         ):
@@ -138,7 +143,7 @@ class PolicyGradient:
             raise InputError(f"PolicyGradient: freeze={name!r} is no policy that learns{nearest(name, self.policies)}")
         if self.freeze == self.policies.keys():
             raise InputError("PolicyGradient: every policy is in freeze; nothing can be learned")
-        self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
+        self.rows, self.epochs, self.minibatch, self.max_grad_norm = rows, epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
         self.betas, self.weight_decay, self.warmup = (betas[0], betas[1]), weight_decay, warmup
         self.updates = 0
@@ -149,6 +154,10 @@ class PolicyGradient:
             name: torch.nn.ModuleDict({key: term.module(policy) for key, term in self.terms.items() if term.module})
             for name, policy in self.policies.items()
         }
+        if rows == "conversation":
+            learning = [policy for name, policy in self.policies.items() if name not in self.freeze]
+            heads = [head for made in self.modules.values() for head in made.values()]
+            check(learning, self.terms, heads, sequential)
         wanted = any(term.reference for term in self.terms.values())
         for policy in self.policies.values():
             if hasattr(policy, "check_memory") and devices != "fsdp":
@@ -175,7 +184,8 @@ class PolicyGradient:
 
     def needs(self) -> set[str]:
         """Columns that the terms read beside `policy`, `action_ids`, `logprobs` and the advantage."""
-        return {column for term in self.terms.values() for column in term.needs}
+        found = {column for term in self.terms.values() for column in term.needs}
+        return found | {*NEEDS} if self.rows == "conversation" else found
 
     @on_every_rank
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
@@ -382,6 +392,8 @@ class PolicyGradient:
         for key, term in self.terms.items():
             for column in term.needs:
                 require(turns.frame, column, key)
+        for column in NEEDS if self.rows == "conversation" else ():
+            turns[column]  # an error says how to get it
         batches = self._batches(turns, advantage)
         if self.devices.size > 1:
             self.devices.meet(self, {name: batch.rows for name, batch in batches.items()})
@@ -462,6 +474,9 @@ class PolicyGradient:
         read = any(term.credit for term in self.terms.values())
         learning = [name for name in self.policies if name not in self.freeze]
         batches = {name: make_batch(turns, name, advantage if read else None) for name in learning}
+        if self.rows == "conversation":
+            read_by = {column: key for key, term in self.terms.items() for column in (*term.needs, *OPTIONAL)}
+            batches = {name: pack(batch, read_by) for name, batch in batches.items()}
         for name, batch in batches.items():  # before rows are shared out: every process numbers all states alike
             if meet := getattr(self.policies[name], "meet", None):
                 meet(batch.rows)
@@ -490,5 +505,5 @@ class PolicyGradient:
             "zero_credit": 1 - float(batch.credited.mean()) if rows else None,
             "rows": rows,
             "tokens": int(batch.counts.sum()),
-        }
+        } | (batch.metrics if isinstance(batch, ConversationBatch) else {})
         return base | metrics_of(taken) | {"seconds": time.perf_counter() - started}

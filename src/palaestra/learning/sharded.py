@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
@@ -25,9 +24,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from palaestra.agents.backends.forward import Once
-from palaestra.agents.backends.sampling import evaluate
+from palaestra.agents.backends.interleaved import evaluate_rows
 from palaestra.agents.policy import Learnable, Scored
-from palaestra.errors import InputError, LearnerError, StorageError
+from palaestra.errors import LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
 from palaestra.learning.local_parts import local
 
@@ -84,10 +83,9 @@ class ShardedLM:
 
     def score(self, rows: pl.DataFrame) -> Scored:
         """As `LMPolicy.score`."""
-        prompts, actions = _lists(rows, "prompt_ids"), _lists(rows, "action_ids")
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is done in place
-            return evaluate(self.forward, prompts, actions, temperature=self.temperature)
+            return evaluate_rows(self.forward, rows, temperature=self.temperature)
 
     def adopt(self, state: Mapping[str, Tensor] | None) -> None:
         """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""
@@ -122,15 +120,6 @@ class ShardedLM:
         )
 
     load_state_dict = frozen_copy = act
-
-
-def _lists(rows: pl.DataFrame, column: str) -> list[np.ndarray]:
-    from palaestra.learning.batch import ragged
-
-    flat, _, lengths = ragged(rows[column])
-    if not lengths.all():
-        raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
-    return np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
 
 
 def put(part: Tensor, whole: Tensor) -> None:

@@ -20,6 +20,7 @@ from palaestra.rewards.combine.mix import (
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
+from palaestra.rewards.judged.debates import debate_reward
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
 from palaestra.rewards.judged.pairs import (
@@ -150,6 +151,7 @@ __all__ = [
     "cross_label",
     "cum_count",
     "cum_max_gain",
+    "debate_reward",
     "deep_travel_reward",
     "delta",
     "density",

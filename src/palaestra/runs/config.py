@@ -147,6 +147,11 @@ class LearnPart(Section):
         "models are pretrained (adapters often take ten times as much), 1e-3 for others",
     )
     freeze: Texts = Field((), description="policies that do not learn, by name; their rows take no part")
+    rows: Literal["turn", "conversation"] = Field(
+        "turn",
+        description="what a row of the objective is: a turn, or all that an agent said in an episode, read once and, "
+        "for losses over sequences, one sequence (language models)",
+    )
     betas: tuple[float, float] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     weight_decay: float = Field(0.0, ge=0, description="decay of the weights by AdamW, times lr")
     warmup: int = Field(0, ge=0, description="iterations at the start in which the learning rate rises linearly")
@@ -155,7 +160,9 @@ class LearnPart(Section):
     )
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
     epochs: int = Field(1, ge=1, description="times that each batch is learned from")
-    minibatch: int | None = Field(None, ge=1, description="rows per step of the optimiser; null: the whole batch")
+    minibatch: int | None = Field(
+        None, ge=1, description="rows (turns or conversations) per step of the optimiser; null: the whole batch"
+    )
     chunk_tokens: int = Field(
         8192,
         ge=1,

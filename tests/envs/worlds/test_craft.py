@@ -74,3 +74,28 @@ def test_the_protocol_and_what_cannot_be_played():
     for options in ({"messages": ["claims"]}, {"agents": 0}, {"n": 5}):
         with pytest.raises(InputError, match="Craft"):
             Craft(**options)
+
+
+def test_games_in_one_world_begin_alike_and_remember_only_if_consolidated() -> None:
+    for consolidate in (True, False):
+        env = Craft(games=2, horizon=3, consolidate=consolidate)
+        env.reset(5)
+        deposits = dict(env.state.deposits)
+        places = {agent: mind.place for agent, mind in env.state.minds.items()}
+        at_first = {agent: len(mind.memory.recall("a diamond")) for agent, mind in env.state.minds.items()}
+        for _ in range(3):
+            result = env.step(dict.fromkeys(env.agents, "wood"))
+        assert "success" not in result.info
+        assert result.info["game"] == 0
+        assert env.state.game == 1
+        assert env.state.deposits == deposits
+        assert {agent: mind.place for agent, mind in env.state.minds.items()} == places
+        now = {agent: len(mind.memory.recall("a diamond")) for agent, mind in env.state.minds.items()}
+        assert (sum(now.values()) > sum(at_first.values())) == consolidate
+        if not consolidate:
+            assert now == at_first
+        for _ in range(3):
+            assert result.observations
+            result = env.step(dict.fromkeys(env.agents, "wood"))
+        assert not result.observations
+        assert result.info["game"] == 1

@@ -29,11 +29,15 @@ Cell = tuple[int, int]
 
 @dataclass
 class _Mind:
-    """Knowledge of one agent: its place, cells seen, the team's believed stock, where others go."""
+    """Knowledge of one agent: its place, cells seen, the team's believed stock, where others go.
+
+    episode: finds of the game that is played, also those that were taken.
+    """
 
     place: Cell
     seen: np.ndarray
     memory: KnowledgeGraph = field(default_factory=KnowledgeGraph)
+    episode: dict[Cell, str] = field(default_factory=dict)
     has: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     claims: dict[str, Cell] = field(default_factory=dict)
 
@@ -44,6 +48,8 @@ class _CraftState:
     minds: dict[str, _Mind]
     step: int = 0
     over: bool = False
+    game: int = 0
+    begun: tuple[dict[Cell, str], dict[str, Cell]] = field(default_factory=lambda: ({}, {}))
 
 
 @ENVS.register("native/craft")
@@ -53,19 +59,22 @@ class Craft(NativeEnv):
     A find is taken on arrival, if there is enough of everything before it (4 wood, 3 stone, 2 iron). Things are the
     team's, but who is told nothing counts its own. The first diamond ends it and pays everybody 1 - steps / horizon;
     that is success. They read what they have. facts: told, messages that the agent sent to single teammates; goal, its
-    choice.
+    choice; game, the number of the game.
 
     Args:
         agents: how many. n: rows and columns. view: cells that are seen in each direction. messages: the kinds that are
             sent: discovery (finds, what is gone, where one looked), inventory (what was taken), claim (where one goes:
             the others go elsewhere, and each looks in a part of its own first). addressed: only what is new to a
-            teammate is sent to it; else everything in sight, every step, to all. remember: finds out of sight.
+            teammate is sent to it; else everything in sight, every step, to all. remember: finds out of sight. games:
+            played one after the other in the same world, whose finds are there again; the last one is the success.
+            consolidate: after each game, everybody's finds of it are put below their goals in its graph, for the next
+            game; else all is forgotten.
 
     Raises:
         InputError: an option is out of range.
     """
 
-    facts = {"told": int, "goal": str}
+    facts = {"told": int, "goal": str, "game": int}
 
     def __init__(
         self,
@@ -77,14 +86,18 @@ class Craft(NativeEnv):
         messages: Sequence[str] = MESSAGES,
         addressed: bool = True,
         remember: bool = True,
+        games: int = 1,
+        consolidate: bool = True,
     ) -> None:
         for kind in messages:
             if kind not in MESSAGES:
                 raise InputError(f"Craft: messages has {kind!r}{nearest(str(kind), MESSAGES)}")
-        if agents < 1 or n * n < 2 * sum(DEPOSITS.values()) or view < 0 or horizon < 1:
-            raise InputError(f"Craft: {agents=} and {horizon=} of at least 1, {n=} of at least 9, {view=} at least 0")
+        if min(agents, horizon, games) < 1 or n * n < 2 * sum(DEPOSITS.values()) or view < 0:
+            raise InputError(
+                f"Craft: {agents=}, {horizon=} and {games=} of at least 1, {n=} of at least 9, {view=} at least 0"
+            )
         self.n, self.view, self.horizon, self.messages, self.addressed = n, view, horizon, set(messages), addressed
-        self.remember = remember
+        self.remember, self.games, self.consolidate = remember, games, consolidate
         self.agents = tuple(f"agent-{number}" for number in range(1, agents + 1))
 
     def begin(self) -> tuple[str, _CraftState]:
@@ -97,7 +110,8 @@ class Craft(NativeEnv):
             agent: _Mind(place, np.zeros((self.n, self.n), bool))
             for agent, place in zip(self.agents, places, strict=True)
         }
-        state = _CraftState(deposits, minds)
+        begun = dict(deposits), {agent: mind.place for agent, mind in minds.items()}
+        state = _CraftState(deposits, minds, begun=begun)
         for mind in minds.values():
             self._see(state, mind)
         return f"craft:{int(self.rng.integers(2**40))}", state
@@ -137,7 +151,20 @@ class Craft(NativeEnv):
         if kind is None:
             mind.memory.drop(key)
         else:
+            mind.episode[cell] = kind
             mind.memory.add(Entry(key, cell, time=float(time)), goal=kind, long_term="a diamond")
+
+    def _next_game(self, state: _CraftState) -> None:
+        """Begin another game in the same world, with what was consolidated of the experience of the last one."""
+        deposits, places = state.begun
+        state.deposits, state.step, state.over, state.game = dict(deposits), 0, False, state.game + 1
+        for agent, mind in state.minds.items():
+            found, seen = (mind.episode, mind.seen) if self.consolidate else ({}, np.zeros_like(mind.seen))
+            state.minds[agent] = _Mind(places[agent], seen)
+            for cell, kind in found.items():
+                self._note(state.minds[agent], cell, kind, 0)
+        for mind in state.minds.values():
+            self._see(state, mind)
 
     def target(self, agent: str, kind: str) -> Cell:
         """Cell to which an agent is on its way.
@@ -187,11 +214,13 @@ class Craft(NativeEnv):
             news, new = self._see(state, mind)
             told[agent] = self._tell(agent, target, took, news, new)
         state.step += 1
-        info: dict[str, Any] = {"told": told, "goal": goals}
+        info: dict[str, Any] = {"told": told, "goal": goals, "game": state.game}
         found, state.over = state.over, state.over or state.step >= self.horizon
-        if state.over:
-            info["success"] = found
         worth = 1 - state.step / self.horizon
+        if state.over and state.game + 1 < self.games:
+            self._next_game(state)
+        elif state.over:
+            info["success"] = found
         return (dict.fromkeys(self.agents, worth) if found else {}), info
 
     def _tell(

@@ -80,12 +80,13 @@ class _Case:
 class Cases(NativeEnv):
     """`cases` cases with `pieces` pieces of evidence each and two decisions that pay nearly the same, 1 and 1 - `cost`.
 
-    Which of them pays more is drawn, and has nothing to do with which one the evidence is for. facts: lead, how much
-    each piece speaks for the decision that was taken; justified, whether all of it together does.
+    Which of them pays more is drawn, and has nothing to do with which one the evidence is for. facts: pieces, how
+    much each piece speaks for the first decision; lead, how much for the decision that was taken; justified, whether
+    all of it together does.
     """
 
     agents: tuple[str, ...] = ("decider",)
-    facts = {"lead": list[float], "justified": bool}
+    facts = {"pieces": list[float], "lead": list[float], "justified": bool}
 
     def __init__(self, *, cases: int = 8, pieces: int = 12, cost: float = 0.05, draw: int = 0) -> None:
         if cases < 1 or not 1 <= pieces <= 12 or not 0 <= cost <= 1:
@@ -111,6 +112,7 @@ class Cases(NativeEnv):
         best = decision == self.pays[number]
         justified = bool(lead.sum() > 0)
         return {"decider": 1.0 if best else 1 - self.cost}, {
+            "pieces": self.lead[number].tolist(),
             "lead": lead.tolist(),
             "justified": justified,
             "success": bool(best),

@@ -9,6 +9,8 @@ import polars as pl
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.intervals import Estimate
+from palaestra.evaluation.judge_power import judge_power as power_under_errors
+from palaestra.evaluation.rubric import Rule
 from palaestra.evaluation.scorers import agreement as agree
 from palaestra.evaluation.scorers.files import Steps, read_scores
 from palaestra.evaluation.scorers.groups import Credit, Missing, Ties, best_of_k_accuracy, protocols, strict_accuracy
@@ -134,3 +136,38 @@ def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Co
         return _row(rank_correlation(rows[metric], rows[downstream], kind=kind))
 
     return answer
+
+
+@ANALYSES.register("judge_power")
+def judge_power(
+    error: float = 0.0,
+    *,
+    rule: Rule = "net",
+    spread: float = 1.0,
+    studies: int = 500,
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> Analysis:
+    """Would a study with a judge that errs tell the first of SYSTEMS from the others? Simulates it over CRITERIA.
+
+    SYSTEMS: system, rate and perhaps penalty. CRITERIA: task, criterion and perhaps kind and weight. See
+    `palaestra.evaluation.judge_power.judge_power` (AgentIF-OneDay [133], arXiv 2601.20613).
+
+    Args:
+        error: Probability that the judge flips a verdict.
+        rule: Scoring rule of a task, as of the analysis `rubric`.
+        spread: Standard deviation of the log odds over tasks, and over the criteria of a task.
+        studies: Number of simulated studies.
+        alpha: Level of the test.
+        seed: Of the simulation.
+    """
+    return lambda systems, criteria: power_under_errors(
+        table(systems, "system", "rate"),
+        table(criteria, "task", "criterion"),
+        error=error,
+        rule=rule,
+        spread=spread,
+        studies=studies,
+        alpha=alpha,
+        seed=seed,
+    )

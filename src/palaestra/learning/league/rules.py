@@ -55,7 +55,7 @@ class Rule:
 
     def answer(self, standing: Standing) -> np.ndarray:
         """Mixture of past selves that stands for the league, float64[members], scripts 0; uniform by default."""
-        return standing.past / max(standing.past.sum(), 1)
+        return np.asarray(standing.past / max(standing.past.sum(), 1))
 
 
 MATCHMAKING: Registry[Rule] = Registry("matchmaking", home=("palaestra.learning.league.rules",), example="psro(nash)")

@@ -112,9 +112,10 @@ def _start(piece: MicroBatch) -> Tensor:
         known[at[real]] = piece.new.detach().float().cpu().numpy()[real]
         return piece.new.detach()
     if step.number == 0 and not known.any():
-        prompts = ragged(step.table["prompt_ids"])[2] if "prompt_ids" in step.table.columns else 0
+        read = [step.table[name] for name in ("prompt_ids", "context_ids") if name in step.table.columns]
+        shown = sum((ragged(column)[2] for column in read), np.zeros_like(lengths))
         with torch.no_grad():
-            for rows in pieces(np.arange(len(lengths)), lengths + prompts, CHUNK):
+            for rows in pieces(np.arange(len(lengths)), lengths + shown, CHUNK):
                 scored = policy.score(step.table[rows]).logprobs
                 at, real = places(rows, scored.shape[1])
                 known[at[real]] = scored.float().cpu().numpy()[real]

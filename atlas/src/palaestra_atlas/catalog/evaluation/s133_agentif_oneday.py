@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.rubric import agreement, rubric
@@ -21,36 +20,24 @@ from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.verification.measures import Left, Measure
 
 RATES = (0.645, 0.635, 0.626, 0.562)
-TASKS, POINTS, ANALYSES = 104, 767, 2000
+TASKS, POINTS, STUDIES = 104, 767, 500
 FLIPS = (0.0, 0.1, 0.2)
-SPREAD = 1.0
-"""Standard deviation of the log odds over tasks, and again over the points of a task."""
 
 
-def intercept(rate: float) -> float:
-    """Log odds at which the mean over normal difficulties is the rate."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
-    grid = np.linspace(-4, 4, 4001)
-    means = (1 / (1 + np.exp(-(grid[:, None] + np.sqrt(2) * SPREAD * nodes)))) @ weights / weights.sum()
-    return float(np.interp(rate, means, grid))
+def study(error: float, studies: int, seed: int = 0) -> pl.DataFrame:
+    """Simulated studies of the published design, by `palaestra analyze`."""
+    points = pl.DataFrame({"task": np.sort(np.arange(POINTS) % TASKS)})
+    criteria = points.with_columns(criterion=pl.int_range(pl.len()).over("task"))
+    systems = pl.DataFrame({"system": ["1st", "2nd", "3rd", "4th"], "rate": RATES})
+    return powered(systems, criteria, f"judge_power({error}, studies={studies}, seed={seed})")
 
 
-def separated(flip: float, rng: np.random.Generator) -> np.ndarray:
-    """Share of studies that find the best better than the 2nd, 3rd and 4th at 5 %: paired, clustered by task."""
-    task = np.sort(np.arange(POINTS) % TASKS)
-    sizes = np.bincount(task)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    found = np.zeros(len(RATES) - 1)
-    for _ in range(ANALYSES // 100):
-        hard = SPREAD * (rng.standard_normal((100, TASKS))[:, task] + rng.standard_normal((100, POINTS)))
-        chance = 1 / (1 + np.exp(-(np.array([intercept(r) for r in RATES])[:, None, None] + hard)))
-        met = rng.random(chance.shape) < chance
-        seen = met ^ (rng.random(met.shape) < flip)
-        scores = np.add.reduceat(seen, starts, axis=2, dtype=float) / sizes
-        gap = scores[:1] - scores[1:]
-        t = gap.mean(2) / (gap.std(2, ddof=1) / np.sqrt(TASKS))
-        found += (t > stats.t.ppf(0.975, TASKS - 1)).sum(1)
-    return found / ANALYSES
+def powered(systems: pl.DataFrame, criteria: pl.DataFrame, text: str) -> pl.DataFrame:
+    """The table that `palaestra analyze` makes of systems and criteria."""
+    with tempfile.TemporaryDirectory() as folder:
+        systems.write_csv(Path(folder) / "systems.csv")
+        criteria.write_csv(Path(folder) / "criteria.csv")
+        return analyze(text, Path(folder) / "systems.csv", Path(folder) / "criteria.csv")
 
 
 def worked() -> tuple[float, float, float | None]:
@@ -106,6 +93,25 @@ def trust_in_a_judge() -> None:
     assert agreement(people, people) == (1.0, 1.0)
 
 
+@exact
+def errors_shrink_leads() -> None:
+    """A judge that errs in f of its verdicts shows (1 - 2f) of a lead, and parts best from fourth in fewer studies."""
+    found = {flip: study(flip, 50).row(3, named=True) for flip in (0.0, 0.2)}
+    assert abs(found[0.0]["lead"] / found[0.0]["true_lead"] - 1) < 1e-9
+    assert abs(found[0.2]["lead"] / found[0.2]["true_lead"] - 0.6) < 0.12, found
+    assert found[0.0]["found"] > 0.85, found
+    assert 0.3 < found[0.2]["found"] < 0.75, found
+
+
+@exact
+def penalties_decide_studies() -> None:
+    """Who meets more points and triggers most penalties is ahead by points alone, and behind net of penalties."""
+    criteria = pl.DataFrame({"task": range(30)}).join(KINDS, how="cross")
+    systems = pl.DataFrame({"system": ["eager", "careful"], "rate": [0.75, 0.6], "penalty": [0.9, 0.05]})
+    net, mean = (powered(systems, criteria, f'judge_power(0.1, studies=20, rule="{rule}")') for rule in ("net", "mean"))
+    assert net["true_lead"][1] < net["lead"][1] < 0 < mean["lead"][1] < mean["true_lead"][1], (net, mean)
+
+
 def made(seed: int, folder: Path) -> None:
     """A system that meets more points and triggers the penalties, and one that does neither."""
     rng = np.random.default_rng(seed)
@@ -140,9 +146,8 @@ def lead_of_the_eager() -> Measure:
     "20 % errors the 4th in 35 to 75 % and the 2nd in <= 15 %",
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked scores, then 2000 studies for each judge."""
-    rng = np.random.default_rng(seeds[0])
-    shares = {flip: separated(flip, rng) for flip in FLIPS}
+    """Worked scores, then 500 studies for each judge."""
+    shares = {flip: study(flip, STUDIES, seeds[0])["found"].to_list()[1:] for flip in FLIPS}
     measured = {
         f"separated_{rank}_flip_{flip}": float(share)
         for flip, found in shares.items()

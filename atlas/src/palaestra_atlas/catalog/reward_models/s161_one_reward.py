@@ -9,6 +9,8 @@ epochs, 71 % untold; it does not learn to read it in that time, so conditioning 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,13 +18,18 @@ import polars as pl
 import torch
 import torch.nn.functional as F
 
+from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.signals import clip
 from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds.mixture import Mixture
 from palaestra.judges import best_vs_worst
+from palaestra.learning import PolicyGradient
 from palaestra.learning.reward_models import LinearReward, PairwiseTokenReward, Preferences
 from palaestra.learning.reward_models.losses import pair_token_loss
+from palaestra.learning.stages.against_start import against_start
+from palaestra.play.executors import Plan
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.catalog.reward_models.made import decided, opposed, small_judge
+from palaestra_atlas.catalog.reward_models.made import decided, opposed, small_judge, stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 CRITERIA = np.array([[3.0, 0.0], [-3.0, 0.0], [1.0, 3.0]])
@@ -98,6 +105,65 @@ def best_and_worst_by_criterion() -> None:
             "alike": [0.5, 0.51, 0.5, 0.5]}  # fmt: skip
     found = [best_vs_worst(name, min_gap=0.05)(Turns(rows)) for name in ("red", "large", "alike")]
     assert [each.select("chosen", "rejected").rows() for each in found] == [[(0, 2)], [(2, 0)], []]
+
+
+class Told:
+    """P(yes) that the row's column that the criterion names is higher than the reference's."""
+
+    name = "told"
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See `Scorer`."""
+        assert reference is not None
+        assert condition is not None
+        name = condition["criterion"][0]
+        lead = rows[name].to_numpy() - reference[name].to_numpy()
+        return pl.Series(1 / (1 + np.exp(-5.0 * lead)))
+
+
+SHOWN = {"bright": [0.0, 0.5, 1.0], "sharp": [1.0, 0.5, 0.0], "near": [0.0, 1.0, 0.0]}
+TASKS = {"fill": (0.5, ["bright", "near"]), "extend": (0.25, ["bright"]), "remove": (0.25, ["sharp"])}
+MIXED = {
+    name: {"make": "native/arms", "weight": weight, "options": {"pays": [0.0, 0.0, 0.0], "shows": SHOWN}}
+    for name, (weight, _) in TASKS.items()
+}
+
+
+def judged(groups: int = 120) -> tuple[Turns, dict[str, float]]:
+    """Turns after learning to choose the last arm, the brightest, scored against the start, and means of `extend`."""
+    team, env = Team(player=TabularPolicy(3, name="player")), functools.partial(Mixture, MIXED)
+    stage = against_start("better", Told(), criteria={name: criteria for name, (_, criteria) in TASKS.items()})
+    told = dataclasses.replace(stage_context(env=env), team=team)
+    learner, means = PolicyGradient(team, lr=1.0), {}
+    for name in ("before", "after"):
+        turns = told.executor.play(env, team, Plan(groups=groups, group_size=4, seed=161))
+        scored = stage(turns, told)
+        means[name] = float(scored.frame.filter(part="extend")["against.better"].mean() or 0.0)  # type: ignore[arg-type]
+        for _ in range(3):
+            last = np.where(turns["action"] == "arm 2", 1.0, -1.0)
+            learner.update(turns.with_column(advantage=last))
+    return scored, means
+
+
+@exact
+def better_than_the_start() -> None:
+    """P(yes) against the frozen start is .5 on average before anything is learned, and rises with what is learned."""
+    _, means = judged()
+    assert abs(means["before"] - 0.5) < 0.07, means
+    assert means["after"] > 0.7, means
+
+
+@exact
+def tasks_and_their_criteria() -> None:
+    """Tasks come as often as their weights say, and each is paid by the mean of its own criteria."""
+    scored, _ = judged()
+    shares = dict(scored.frame.group_by("part").len().iter_rows())
+    found = {name: shares.get(name, 0) / len(scored) for name in TASKS}
+    assert all(abs(found[name] - weight) < 0.13 for name, (weight, _) in TASKS.items()), found
+    means = dict(scored.frame.group_by("part").agg(pl.col("against.better").mean()).iter_rows())
+    assert means["extend"] > 0.7 > 0.65 > means["fill"] > 0.35 > means["remove"], means
 
 
 def truth(learned: TrainingResult) -> dict[str, float]:

@@ -7,17 +7,22 @@ evaluation.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
-from palaestra.envs.worlds.evidence import EvidenceDebate
+from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exact.debate import at_random, greedy, minimax, one_sided
 from palaestra.learning.stages.debate import debate
+from palaestra.learning.stages.evidence import evidence
 from palaestra.play.executors import Local, Plan
+from palaestra.rewards import debate_reward
 from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
@@ -63,12 +68,63 @@ def zero_sum() -> None:
         assert sums["pro"] == -sums["con"], sums
 
 
+def recorded(cases: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features of states, and whether to treat: four features decide, and eight others are noisy copies of them."""
+    rng = np.random.default_rng([162, seed])
+    cause = rng.normal(size=(cases, 4))
+    copies = np.tile(cause, 2) + 0.3 * rng.normal(size=(cases, 8))
+    return np.concatenate([cause, copies], axis=1), cause.sum(axis=1) > 0
+
+
+@exact
+def judge_of_masked_evidence() -> None:
+    """Fitted to records with four of twelve features revealed, the stage's judge is right by any four of new states.
+
+    One that was fitted to whole states relies on causes alone, and is lost where their copies are revealed instead.
+    """
+    features, treat = recorded(400, 0)
+    rows = {"features": features.tolist(), "decision": np.where(treat, "treat", "wait").tolist()}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "recorded.parquet"
+        pl.DataFrame(rows | {"alternative": np.where(treat, "wait", "treat").tolist()}).write_parquet(file)
+        masked, whole = (evidence(str(file), revealed=number, ridge=1e-5) for number in (4, None))
+    states, right = recorded(2000, 1)
+    four = np.random.default_rng(2).random(states.shape).argsort(axis=1).argsort(axis=1) < 4
+    turns = Turns({"features": states.tolist(), "action": ["treat"] * len(states)})
+    correct = []
+    for stage in (masked, whole):
+        lead = np.array(stage(turns, stage_context())["lead"].to_list())
+        correct.append(float((((lead * four).sum(axis=1) > 0) == right).mean()))
+    assert correct[0] > 0.75, correct
+    assert correct[0] > correct[1] + 0.05, correct
+
+
+@exact
+def mixture_of_rewards() -> None:
+    """The best decisions are the more justified the more the debate weighs, for under 5 % of what the env pays."""
+    paid = np.asarray(debate_reward(0.25).evaluate(Turns({"reward": [1.0, 0.95], "debate_won": [0, 1]})))
+    np.testing.assert_allclose(paid, [0.75, 3.2125])
+    env = Cases(cases=80)
+    lead = np.stack([env.lead, -env.lead], axis=1)  # of both decisions
+    pays = np.where(np.arange(2) == env.pays[:, None], 1.0, 1 - env.cost)
+    turns = Turns({"lead": lead.reshape(160, 12).tolist(), "reward": pays.ravel()})
+    argued = [debate()(turns, stage_context(seed=seed)) for seed in range(10)]  # who begins is drawn
+    found = {}
+    for weight in (0.0, 0.25, 1.0):
+        reward = np.mean([np.asarray(debate_reward(weight).evaluate(each)) for each in argued], axis=0)
+        best = reward.reshape(80, 2).argmax(axis=1)[:, None]
+        found[weight] = [float(np.take_along_axis(each, best, 1).mean()) for each in (lead.sum(axis=2) > 0, pays)]
+    assert found[0.25][0] > found[0.0][0] + 0.2, found
+    assert found[1.0][0] >= found[0.25][0] - 0.05, found
+    assert 0.95 * found[0.0][1] < found[0.25][1] < found[0.0][1] == 1.0, found
+
+
 def arm(seed: int, lam: float, play: str) -> dict[str, Any]:
     """A training; cases differ by seed."""
     return {
         "env": {"make": "native/cases", "options": {"draw": seed, "cases": 16}},
         "stages": [f"debate(play={play!r})"],
-        "reward": f"{1 - lam} * reward + {lam} * 10 * col('debate_won')",
+        "reward": f"debate_reward({lam})",
         "train": {"iterations": 80, "groups": 8},
     }
 

@@ -152,7 +152,7 @@ def the_generator_stays_as_it_was_cloned() -> None:
     """The last phase leaves its table as it was, bit for bit, and moves those of the other two."""
     held = {}
     for preferred in (0, 2):
-        done = learn(made(groups=3, cloned=2, preferred=preferred), seed=3)
+        done = learn(made(groups=6, cloned=2, preferred=preferred), seed=3)
         assert [line["phase"] for line in done.lines] == ["sample", "clone"] + ["prefer"] * preferred
         held[preferred] = {
             role: np.concatenate([each.detach().numpy().ravel() for each in done.team.learnable[role].parameters()])

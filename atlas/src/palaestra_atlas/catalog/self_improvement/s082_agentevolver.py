@@ -8,6 +8,7 @@ rollouts.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +24,10 @@ from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.worlds import Lock
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.play import PlayOnly
+from palaestra.learning.stages import Context
+from palaestra.learning.stages.experience import experience
 from palaestra.learning.stages.task_table import task_table
+from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout
 from palaestra.teams import proposer
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -94,6 +98,44 @@ def repeated_proposals_are_not_paid() -> None:
     assert {text: count for text, count in said.select("proposal", "repeats").rows() if text in first} == first
     assert sorted(said.filter(proposal="8 + 8 =")["repeats"]) == [0.0, 1.0]
     assert sorted(said.filter(proposal="8 + 8 =")["reward"]) == [-2.0, 0.0]
+
+
+def reader(request: Request) -> str:
+    """Does what an experience of the same task says, else guesses."""
+    seen = request.observation.text
+    task = seen.rpartition("\n\n")[2]
+    known = re.search(rf"^experience: {re.escape(task)}: (.*)$", seen, re.MULTILINE)
+    return known[1] if known else str(request.rng.integers(1, 6))
+
+
+def with_experience() -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Turns of two iterations of play with experience in half of each group."""
+    stage, team, tables = experience(k=1), Team(solver=ScriptedPolicy(reader, name="solver")), []
+    for iteration in (1, 2):
+        told = Context(np.random.default_rng(iteration), iteration, Given, team, Local())
+        plan = stage.plan(Plan(groups=8, group_size=8, seed=3, iteration=iteration, env_seeds=list(range(8))), told)
+        tables.append(stage(told.executor.play(Given, team, plan), told).frame)
+    return tables[0], tables[1]
+
+
+@exact
+def part_of_a_group_has_experience() -> None:
+    """Half of each group plays with what succeeded before, and solves what guessing hardly ever does; half without."""
+    _, second = with_experience()
+    by = second.group_by("group", "source").agg(pl.len(), pl.col("success").cast(pl.Float64).mean())
+    shares = by.group_by("source").agg(pl.col("len").sum(), pl.col("success").mean())
+    found = {source: (n, success) for source, n, success in shares.iter_rows()}
+    assert found.get("experience", (0, 0.0))[0] == found["policy"][0] == 32, found
+    assert found["experience"][1] > 0.9 > 0.5 > found["policy"][1], found
+
+
+@exact
+def experience_is_stripped() -> None:
+    """No row that is learned from shows an experience, though the players of half of them read one."""
+    _, second = with_experience()
+    assert second["help"].is_not_null().sum() == 32
+    assert not second["observation"].str.contains("experience").any()
+    assert second.filter(helped=True)["rescored"].all()
 
 
 @exact

@@ -250,7 +250,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
         rng = np.random.default_rng(seed)
         apart, nested = auctioned(0.6, rng), auctioned(0.0, rng)
         first, last = np.mean([remembered(rng, True) for _ in range(TEAMS)], axis=0)
-        without = np.mean([remembered(rng, False)[1] for _ in range(TEAMS)])
+        without = float(np.mean([remembered(rng, False)[1] for _ in range(TEAMS)]))
         row = {f"{name}_complementary": value for name, value in apart.items()}
         row |= {f"{name}_nested": value for name, value in nested.items()}
         row |= {"cheap_first": first, "cheap_last": last, "cheap_without_memory": without}

@@ -104,6 +104,23 @@ def recalled_by_goal() -> None:
     assert [each.key for each in graph.recall("rest", k=1)] == ["inn"]
 
 
+def steps_of_games(games: int = 3) -> list[float]:
+    """Mean steps of the first, second … game that two planners play in the same world."""
+    env = functools.partial(Craft, games=games)
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(planner)))
+    frame = rollout(env, team, groups=FEW, seed=0, timeout=None).frame
+    counts = frame.group_by("game").len().sort("game")["len"].to_list()
+    return [count / FEW / 2 for count in counts]
+
+
+@exact
+def experience_is_used() -> None:
+    """What was found in a game is below its goal in the next one, which takes fewer steps; so does the third."""
+    first, second, third = steps_of_games()
+    assert second <= 0.8 * first, (first, second)
+    assert third <= 0.8 * first, (first, third)
+
+
 @exact
 def claims_part() -> None:
     """Two who see everything and tell where they go hardly ever chase the same find; untold they often do."""
