@@ -10,7 +10,7 @@ import polars as pl
 
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.interface.report import write_comparison, write_report
+from palaestra.interface.report import write_attack, write_comparison, write_report
 from palaestra.learning import need_torch
 from palaestra.runs.recipe import Recipe, load, override, typed
 
@@ -90,6 +90,44 @@ def compare(
         write_report(folder / name)
     write_comparison(folder)
     return comparison
+
+
+def attack(
+    run: str | Path,
+    seat: str,
+    *,
+    target: str | None = None,
+    kind: str | None = None,
+    iterations: int | None = None,
+    seeds: int | None = None,
+    overrides: Sequence[str] = (),
+    directory: str | Path | None = None,
+    jobs: int | None = None,
+    console: Console | None = None,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Train an adversary in one seat of a trained team, and write what the team loses to `summary.json` and a page.
+
+    run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
+    0 where the targeted behaviour happened; None: it is paid minus the team's reward. kind: of its policy, default as
+    the seat's. seeds: number of attackers. directory: default RUN/attacks/SEAT. More in docs/attacks.md.
+
+    Returns:
+        The summary, as in `summary.json`.
+
+    Raises:
+        InputError: the run, the seat, the kind or the target cannot be used. Nothing was played.
+    """
+    need_torch()
+    from palaestra.runs import attacks
+
+    folder = attacks.folder_of(Path(run), seat) if directory is None else Path(directory)
+    summary = attacks.attack(
+        Path(run), seat=seat, target=target, kind=kind, iterations=iterations, seeds=seeds, overrides=overrides,
+        directory=folder, jobs=jobs, console=console, trust=trust,
+    )  # fmt: skip
+    write_attack(folder)
+    return summary
 
 
 def evaluate(

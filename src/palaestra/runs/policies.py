@@ -53,7 +53,9 @@ class Making:
         return self.options.pop(option)
 
 
-POLICIES: Registry[Policy] = Registry("policy", home=("palaestra.runs.policies",), example="kind: tabular")
+POLICIES: Registry[Policy] = Registry(
+    "policy", home=("palaestra.runs.policies", "palaestra.runs.saved_policies"), example="kind: tabular"
+)
 
 
 @POLICIES.register("tiny")
@@ -196,8 +198,9 @@ TAKES = {
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
+    "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
 }
-NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script"}
+NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}
 """The option that a kind cannot do without."""
 
 

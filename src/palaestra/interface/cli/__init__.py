@@ -6,6 +6,7 @@ A command lives in a file of its own and joins by being imported here.
 from palaestra.interface.cli import (
     analyze,
     apply,
+    attack,
     audit,
     audit_judge,
     evaluate,
@@ -23,6 +24,7 @@ from palaestra.interface.cli.app import main
 __all__ = [
     "analyze",
     "apply",
+    "attack",
     "audit",
     "audit_judge",
     "evaluate",

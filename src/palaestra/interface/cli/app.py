@@ -40,6 +40,7 @@ class _InOrder(typer.core.TyperGroup):
             "compare",
             "report",
             "recipes",
+            "attack",
             "evaluate",
             "rank",
             "solve",
@@ -254,7 +255,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
         exec("")  # an interruption inside of exec, as in dataclasses, marks the process to die of it; this unmarks it
-        again = arguments[0] in ("compare", "judge", "fit-reward", "apply")
+        again = arguments[0] in ("compare", "judge", "fit-reward", "apply", "attack")
         resumes = "--resume" if arguments[0] == "train" else "the same command again" if again else ""
         hint(f"interrupted{f'; it goes on with {resumes}' if resumes else ''}")
     with contextlib.suppress(BrokenPipeError):

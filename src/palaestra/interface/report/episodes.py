@@ -90,21 +90,24 @@ class ShownEpisode:
 
 def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
     """At most `count` episodes of `run`, in the order of the module's docstring."""
-    table = _table(run)
-    if table is None:
-        return []
-    chosen = _choose(_index(table), count)
+    table = table_of(run)
+    chosen = [] if table is None else _choose(_index(table), count)
+    episodes = [] if table is None else shown(run, table, chosen)
+    kinds = ["error" if e.error else e.source.startswith("training") for e in episodes]
+    return [replace(e, open=kinds[:i].count(kind) < 2) for i, (e, kind) in enumerate(zip(episodes, kinds, strict=True))]
+
+
+def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> list[ShownEpisode]:
+    """The chosen episodes of `table_of(run)`, in that order; chosen: values of `KEY`."""
     if not chosen:
         return []
     keys = pl.DataFrame(chosen, schema={name: table.schema[name] for name in KEY}, orient="row").with_row_index("rank")
     rows = table.join(keys, on=KEY).sort("rank", "turn", maintain_order=True)
     scales = {name: _largest(rows, name) for name in ("reward", "advantage")}
-    episodes = [_episode(part.to_dicts(), run, scales) for part in rows.partition_by("rank", maintain_order=True)]
-    kinds = ["error" if e.error else e.source.startswith("training") for e in episodes]
-    return [replace(e, open=kinds[:i].count(kind) < 2) for i, (e, kind) in enumerate(zip(episodes, kinds, strict=True))]
+    return [_episode(part.to_dicts(), run, scales) for part in rows.partition_by("rank", maintain_order=True)]
 
 
-def _table(run: Run) -> pl.DataFrame | None:
+def table_of(run: Run) -> pl.DataFrame | None:
     """Training and evaluation rows of all seeds below each other, with the columns that the rest relies on."""
     parts = []
     for place, seed in enumerate(run.seeds):
