@@ -10,6 +10,7 @@ from palaestra.envs import ENVS
 from palaestra.teams import votes, workflows
 from palaestra.teams.advantage_feedback import AdvantageFeedbackEnv, advantage_feedback
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
+from palaestra.teams.branches import Branches, branches
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
 from palaestra.teams.deliberation import Deliberation
@@ -39,6 +40,7 @@ __all__ = [
     "WORKFLOWS",
     "AdvantageFeedbackEnv",
     "AuditedDeliberation",
+    "Branches",
     "ConductedEnv",
     "ContextWindowEnv",
     "Deliberation",
@@ -59,6 +61,7 @@ __all__ = [
     "TreeSearchEnv",
     "advantage_feedback",
     "audited",
+    "branches",
     "conducted",
     "context_window",
     "directed",
@@ -85,7 +88,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window,
+    context_window, branches,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

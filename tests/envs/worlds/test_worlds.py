@@ -83,6 +83,7 @@ SETTINGS = [
     ("rag", {"restricted": False}, True),
     ("refusals", {}, True),
     ("retries", {}, False),
+    ("review", {}, True),
     ("slips", {"slip": True}, True),
     ("stories", {}, False),
     ("walk", {}, True),

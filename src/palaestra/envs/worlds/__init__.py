@@ -58,6 +58,7 @@ from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
+from palaestra.envs.worlds.review import Review
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.shelf import Shelf
@@ -141,6 +142,7 @@ __all__ = [
     "Refusals",
     "Repair",
     "Retries",
+    "Review",
     "Routing",
     "SecondLook",
     "Shelf",
