@@ -45,7 +45,10 @@ ThreadingHTTPServer.request_queue_size = 256  # it is 5, and whoever comes sixth
 if "PYTEST_XDIST_WORKER" in os.environ:  # whichever test starts the first process, many of them play language models
     forkserver.TORCH += forkserver.LANGUAGE
 
-collect_ignore = ["plugin"]  # a package of its own: importing it here would register its names everywhere
+collect_ignore = [
+    "plugin",  # a package of its own: importing it here would register its names everywhere
+    "teams/langgraph_program.py",  # somebody's program: it wants OPENAI_API_KEY to be imported
+]
 
 WORLDS = Path(__file__).parent / "worlds"
 if str(WORLDS) not in sys.path:

@@ -125,6 +125,7 @@ def ended(process: subprocess.Popen[str]) -> bool:
 
 
 def test_processes_are_used_again_and_end() -> None:
+    gc.collect()
     end_idle()
     env = program(Sums, HERE + "chain", ROLES)()
     env.reset(1)
@@ -138,10 +139,10 @@ def test_processes_are_used_again_and_end() -> None:
     for _ in range(2):
         rollout(made, team(planner=adds, writer=adds), groups=1, group_size=1, seed=1)
         deadline = time.monotonic() + 5
-        while not any(_IDLE.values()) and time.monotonic() < deadline:
+        while not _IDLE[(HERE + "chain",)] and time.monotonic() < deadline:
             gc.collect()
             time.sleep(0.01)
-        (idle,) = (each for many in _IDLE.values() for each in many)
+        (idle,) = _IDLE[(HERE + "chain",)]
         used.add(idle.process)
     assert len(used) == 1
     end_idle()

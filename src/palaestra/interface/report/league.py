@@ -43,7 +43,7 @@ def league(run: Run) -> LeagueSection | None:
         return None
     seed, path = there[0]
     try:
-        table = pl.read_csv(path, schema_overrides=COLUMNS).select(*COLUMNS)
+        table = pl.read_csv(path, schema_overrides=COLUMNS, glob=False).select(*COLUMNS)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: not the table of a league: {str(error).splitlines()[0]}") from error
     names = table["opponent"].unique(maintain_order=True).to_list()
