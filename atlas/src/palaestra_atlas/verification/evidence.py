@@ -121,7 +121,8 @@ class Evidence(BaseModel):
         """
         found: dict[str, Any] = {"fresh": {}}
         for check in self.checks:
-            place = found["fresh"] if check.seeds and check.seeds[0] >= self.fresh > 0 else found
+            again = bool(check.seeds) and check.name in found  # the documented seeds come first, whatever they are
+            place = found["fresh"] if again else found
             place[check.name] = check.measured | {"seeds": len(check.seeds)}
         if self.use is not None:
             found["use"] = self.use.model_dump(exclude_none=True)
