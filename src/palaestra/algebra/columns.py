@@ -12,6 +12,7 @@ PROVIDERS: list[Callable[[str], str | None]] = []
 MADE_BY: dict[str, str] = {
     "action_reward": "a reward of the single decision: your env's fact, or with_column()",
     "action_values": "a critic's values of all actions of the agent (a list), e.g. counterfactual play",
+    "answer_f1": "your env's fact: token F1 of the episode's answer and the right one (`native/rag` tells it)",
     "arena": "by_group(turns, lambda items: tournament(items, judge).score, name='arena')",
     "box": "a fact of a GUI env: the box that was given, (left, top, right, bottom)",
     "calls": "a fact of an env with tools: number of calls that the turn made",
@@ -28,6 +29,7 @@ MADE_BY: dict[str, str] = {
     "edge": "a fact of native/voxels: how far the cell is from the true boundary",
     "flag": "a judge's column: the step helped, judge('flag', …)",
     "formatted": "a fact of a judge's seat (native/judging): reasons, then one choice",
+    "found": "your env's fact: numbers of the documents that were found (`native/rag` tells it)",
     "gold_logprob": "mean token log-probability of the true answer before each turn, from a probe of the policy",
     "hint": "marks what was forced, per token or turn; the hints of palaestra.learning.stages add it",
     "hinted": "marks episodes that were shown a hint; the hints of palaestra.learning.stages add it",
@@ -69,6 +71,7 @@ MADE_BY: dict[str, str] = {
     "value": "a critic's value of the turn: TurnCritic.value, palaestra.learning.critics, play.restart.mc_value",
     "values": "values where each token's segment starts (a list), from play.restart.mc_value",
     "without": "the team's score had this row's agent taken its default action, played anew from a snapshot",
+    "yes": "your env's fact: an outcome model's P(yes) at the end of an episode (`native/phrases` tells it)",
 }
 """How columns outside the schema that named methods read come about, where no provider knows better."""
 

@@ -37,7 +37,7 @@ from palaestra.errors import EnvError, InputError
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
 WORKER = Path(__file__).with_name("program_worker.py")
-TOGETHER = 0.005
+TOGETHER = 0.01
 """Seconds without a further request after which those that are there make a turn."""
 LAST_WORDS = 2000
 """Characters of what a program printed that an error shows."""
