@@ -22,6 +22,7 @@ MADE_BY: dict[str, str] = {
     "confidence": "palaestra.judges.language_server: how unambiguous the turn's target was",
     "consistent": "a judge's fact: the choice follows from the reasons, e.g. judge('consistent', …)",
     "control_score": "`proposer(controls=1)` (env.workflow) tells it: a control's score of the proposed task",
+    "debate_won": "debate() of a turn's decision: 1 if it wins the debate about it, else 0",
     "delta": "the fact of a simulated user (roles/user): what the reply changed of its emotion",
     "diagnostics": "palaestra.judges.language_server counts them",
     "diagnostics_before": "palaestra.judges.language_server: diagnostics before the turn",
