@@ -71,7 +71,7 @@ class Review(NativeEnv):
         return {"refiner": Observation(told, choices=self.answers)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """What is no choice counts as the first."""
+        """Plays a turn; an action that is no choice counts as the first choice."""
         state = self.state
         ((agent, said),) = chosen.items()
         action = said if isinstance(said, int) else 0

@@ -19,7 +19,7 @@ from palaestra.evaluation.games.game import Game
 from palaestra.foundation.files import whole, write_json
 
 SUMS = ("n", "own", "own_squares", "other", "other_squares", "won", "drawn")
-"""What is kept of each pair: episodes, sums and sums of squares of both returns, and how often the row won or drew."""
+"""Statistics of each pair: episodes, sums and sums of squares of both returns, and how often the row won or drew."""
 
 FILES = ("payoffs.json", "payoffs.csv", "matches.csv")
 

@@ -105,7 +105,7 @@ def errors_shrink_leads() -> None:
 
 @exact
 def penalties_decide_studies() -> None:
-    """Who meets more points and triggers most penalties is ahead by points alone, and behind net of penalties."""
+    """A system with most points and most penalties is first by points alone and last net of penalties."""
     criteria = pl.DataFrame({"task": range(30)}).join(KINDS, how="cross")
     systems = pl.DataFrame({"system": ["eager", "careful"], "rate": [0.75, 0.6], "penalty": [0.9, 0.05]})
     net, mean = (powered(systems, criteria, f'judge_power(0.1, studies=20, rule="{rule}")') for rule in ("net", "mean"))

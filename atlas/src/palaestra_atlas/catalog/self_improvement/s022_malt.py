@@ -101,7 +101,7 @@ def tree() -> Turns:
 
 
 def told() -> Context:
-    """What a stage is told beside the table."""
+    """Context of a stage."""
     return Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
 
 
@@ -165,7 +165,7 @@ def the_generator_stays_as_it_was_cloned() -> None:
 
 @exact
 def the_sample_is_that_of_the_untrained_team() -> None:
-    """What is learned from in the second iteration are the rows of the first, with the iteration of now."""
+    """The second iteration learns from the rows of the first, with its own iteration number."""
     stage = fixed_data(1)
     first = stage(tree(), told())
     other = Turns(tree().frame.with_columns(iteration=pl.lit(2), reward=pl.lit(0.0)))

@@ -190,7 +190,7 @@ def table(probabilities: list[float]) -> tuple[TabularPolicy, pl.DataFrame]:
 
 
 def replayed(probabilities: list[float]) -> tuple[pl.DataFrame, Context]:
-    """What a second iteration of one failed row replays of these."""
+    """Rows of these that a second iteration with one failed row replays."""
     policy, frame = table(probabilities)
     told = Context(np.random.default_rng(0), 1, None, Team(doer=policy), None)  # type: ignore[arg-type]
     stage = success_replay(most=10.0)

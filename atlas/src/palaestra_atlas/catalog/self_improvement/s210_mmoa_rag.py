@@ -139,7 +139,7 @@ def played(policy: Any, groups: int = 40, **options: Any) -> Turns:
 
 
 def probabilities(policy: Any, rows: pl.DataFrame) -> dict[str, np.ndarray]:
-    """What the policy gives the actions of the rows now, by role."""
+    """Current probability of the rows' actions under the policy, by role."""
     with torch.no_grad():
         logprobs = policy.score(rows).logprobs[:, 0].exp().double().numpy()
     agents = rows["agent"].cast(pl.String).to_numpy()

@@ -115,7 +115,7 @@ def steps_of_games(games: int = 3) -> list[float]:
 
 @exact
 def experience_is_used() -> None:
-    """What was found in a game is below its goal in the next one, which takes fewer steps; so does the third."""
+    """Goals found in a game are subgoals of the next one, which takes fewer steps; so does the third."""
     first, second, third = steps_of_games()
     assert second <= 0.8 * first, (first, second)
     assert third <= 0.8 * first, (first, third)
