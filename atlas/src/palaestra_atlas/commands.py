@@ -81,6 +81,7 @@ def verify(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="first seed of the fresh block")] = 1000,
     fast: Annotated[bool, typer.Option("--fast", help="without trainings: exact numbers and their parts")] = False,
     force: Annotated[bool, typer.Option("--force", help="also what has evidence of this code")] = False,
+    again: Annotated[bool, typer.Option("--again", help="keep the evidence; add the status on these seeds")] = False,
     shard: Annotated[str, typer.Option("--shard", help="a part of the work: 1/4, 2/4 …")] = "1/1",
     directory: Annotated[Path | None, typer.Option("--out", help="folder for the evidence [the atlas]")] = None,
     as_json: Json = False,
@@ -88,6 +89,7 @@ def verify(
     """Compute the status of systems: worked numbers, every part taken out, what runs, the line that a person uses.
 
     Writes a JSON file per system. What has evidence of the same code is not done again. Exit 0 iff all work.
+    With `--again` the evidence stays, and the status on another block of seeds is written beside it.
     """
     from palaestra_atlas.verification import evidence
     from palaestra_atlas.verification.verify import digest_of
@@ -98,9 +100,10 @@ def verify(
     folder = directory or evidence.folder()
     found = []
     for number in numbers[first - 1 :: parts]:
-        before = evidence.read(number, folder)
-        current = before is not None and not before.fast and before.digest == digest_of(number, package)
-        if before is not None and current and not force and not fast:
+        before, digest = evidence.read(number, folder), digest_of(number, package)
+        if again and (before is None or fast or before.fresh == seeds):
+            raise InputError(_no_repeat(number, before, fast))
+        if before is not None and not force and not fast and _known(before, digest, seeds if again else None):
             found.append(before)
         else:
             with err.status(Text(f"[{number}]")) as status:
@@ -110,6 +113,10 @@ def verify(
 
                 done = verify_one(number, package=package, fresh=seeds, fast=fast, say=say)
             found.append(done)
+            if again and before is not None:
+                done = before.repeated(done)
+            elif before is not None:
+                done = done.model_copy(update={"repeats": before.repeats})
             if not fast or directory is not None:
                 evidence.write(done, folder)
         if not as_json:
@@ -120,6 +127,21 @@ def verify(
     hint(", ".join(f"{counts[status]} {status}" for status in get_args(evidence.Status) if counts[status]))
     if any(each.status == "partly" for each in found):
         raise typer.Exit(1)
+
+
+def _known(before: Evidence, digest: str, block: int | None) -> bool:
+    """Whether there is evidence of this code: of its fresh block, or of this further one."""
+    if block is None:
+        return not before.fast and before.digest == digest
+    return any(each.fresh == block and each.digest == digest for each in before.repeats)
+
+
+def _no_repeat(number: int, before: Evidence | None, fast: bool) -> str:
+    if fast:
+        return "verify: --again needs whole evidence; leave --fast out"
+    if before is None:
+        return f"verify: [{number}] has no evidence that --again could add to; run `palaestra verify {number}` first"
+    return f"verify: [{number}] was verified on block {before.fresh}; name another one with --seeds"
 
 
 def _seeds(text: str) -> list[int]:

@@ -96,6 +96,9 @@ def page(entry: System) -> RenderableType:
     facts.add_row("status", Text(status, STYLES[status]))
     for reason in found.reasons if found else ():
         facts.add_row("", Text(reason, "yellow"))
+    for repeat in found.repeats if found else ():
+        why = f": {repeat.reasons[0]}" if repeat.reasons else ""
+        facts.add_row("", Text(f"again on seeds from {repeat.fresh}: {repeat.status}{why}", STYLES[repeat.status]))
     for name in entry.where:
         facts.add_row("where", Text(name, "cyan"))
     if entry.verified:

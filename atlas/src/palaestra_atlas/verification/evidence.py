@@ -83,6 +83,25 @@ class UseResult(BaseModel):
     problem: str | None = None
 
 
+class Repeat(BaseModel):
+    """Status of the system when it was judged again on another block of seeds.
+
+    Attributes:
+        fresh: first seed of the block.
+        status, reasons: as in `Evidence`.
+        digest, commit, date: of the code that was judged, and when.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    fresh: int
+    status: Status
+    reasons: tuple[str, ...] = ()
+    digest: str
+    commit: str | None = None
+    date: str = ""
+
+
 class Evidence(BaseModel):
     """All that was found of one system.
 
@@ -95,6 +114,7 @@ class Evidence(BaseModel):
         fresh: first seed of the block that took part in no choice.
         checks, parts, use: the findings.
         untraced: names of `where:` and `use:` that no check executed.
+        repeats: the same judgement on other blocks of seeds, one per block.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -112,6 +132,13 @@ class Evidence(BaseModel):
     parts: tuple[PartResult, ...] = ()
     untraced: tuple[str, ...] = ()
     use: UseResult | None = None
+    repeats: tuple[Repeat, ...] = ()
+
+    def repeated(self, found: Evidence) -> Evidence:
+        """This evidence with the status that `found` computed on another block; an earlier one of that block goes."""
+        kept = [each for each in self.repeats if each.fresh != found.fresh]
+        new = Repeat(**found.model_dump(include=set(Repeat.model_fields)))
+        return self.model_copy(update={"repeats": tuple(sorted([*kept, new], key=lambda each: each.fresh))})
 
     def numbers(self) -> dict[str, Any]:
         """Numbers that notes quote.
