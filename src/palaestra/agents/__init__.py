@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
     from palaestra.agents.tabular import TabularPolicy
@@ -27,6 +28,7 @@ __all__ = [
     "Learnable",
     "MLPPolicy",
     "Policy",
+    "QNetworkPolicy",
     "QTablePolicy",
     "Request",
     "Scored",
@@ -44,6 +46,7 @@ _LAZY = {
     "ChatPolicy": "chat",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
+    "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",
     "TabularPolicy": "tabular",
