@@ -4,6 +4,7 @@ from palaestra.algebra.fold import fold, fold_kernel, milestone_bonus, pressure,
 from palaestra.algebra.schedules import cosine, linear, two_phase
 from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
 from palaestra.rewards.combine.basic import call_price, penalty_invalid, success_reward
+from palaestra.rewards.combine.lengths import cut_off, mask_truncated, overlong
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.rewards.combine.mix import (
     Component,
@@ -158,6 +159,7 @@ __all__ = [
     "cosine",
     "count_bonus",
     "cross_label",
+    "cut_off",
     "cum_count",
     "cum_max_gain",
     "debate_reward",
@@ -207,6 +209,7 @@ __all__ = [
     "lexicographic",
     "lexicographic_preference",
     "linear",
+    "mask_truncated",
     "masked",
     "match_calls",
     "match_reward",
@@ -223,6 +226,7 @@ __all__ = [
     "oni_reward",
     "onto",
     "outcome_reward",
+    "overlong",
     "pairs",
     "penalty_invalid",
     "point_in_box",

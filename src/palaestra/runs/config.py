@@ -69,6 +69,11 @@ class EnvPart(Section):
         None, description="a team over the env: debate(3), module:name(…); or a graph written out: {roles: …, edges: …}"
     )
 
+    tools: dict[str, str | list[str]] = Field(
+        {}, description="role, or a pattern such as worker-*: its tools, e.g. [python()]; see `palaestra names tool`"
+    )
+    tool_turns: int = Field(4, ge=1, description="most answers with calls in one turn of a role with tools")
+
     @field_validator("workflow")
     @classmethod
     def _is_a_call(cls, value: str | dict[str, Any] | None, info: ValidationInfo) -> str | dict[str, Any] | None:

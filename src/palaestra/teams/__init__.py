@@ -25,6 +25,7 @@ from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
 from palaestra.teams.program import ProgramTeam, program
 from palaestra.teams.proposer import ProposerEnv, proposer
+from palaestra.teams.role_tools import RoleTools, role_tools
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
@@ -55,6 +56,7 @@ __all__ = [
     "PipelineEnv",
     "ProgramTeam",
     "ProposerEnv",
+    "RoleTools",
     "SelfOrganized",
     "SelfSummaryEnv",
     "Supervised",
@@ -73,6 +75,7 @@ __all__ = [
     "pipeline",
     "program",
     "proposer",
+    "role_tools",
     "scripted_role",
     "self_organized",
     "self_summary",
