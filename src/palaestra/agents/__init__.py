@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.ordered import OrderedPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
     from palaestra.agents.tabular import TabularPolicy
@@ -26,6 +27,7 @@ __all__ = [
     "LMPolicy",
     "Learnable",
     "MLPPolicy",
+    "OrderedPolicy",
     "Policy",
     "QTablePolicy",
     "Request",
@@ -44,6 +46,7 @@ _LAZY = {
     "ChatPolicy": "chat",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
+    "OrderedPolicy": "ordered",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",
     "TabularPolicy": "tabular",
