@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
 from palaestra.envs.gymnasium_spaces import features_of, library

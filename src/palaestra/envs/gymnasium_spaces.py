@@ -28,5 +28,3 @@ def library() -> Any:
     except ImportError:
         raise missing_extra("Gymnasium", "gymnasium") from None
     return gymnasium
-
-

@@ -30,7 +30,13 @@ class JointReplay:
         self.size = self.at = 0
         n, wide, many = len(self.agents), max(self.features.values()), max(self.actions.values())
         shapes = {"seen": (n, wide), "legal": (n, many), "action": (n,), "reward": (n,), "over": ()}
-        kinds: dict[str, Any] = {"seen": np.float32, "legal": bool, "action": np.int64, "reward": np.float32, "over": bool}
+        kinds: dict[str, Any] = {
+            "seen": np.float32,
+            "legal": bool,
+            "action": np.int64,
+            "reward": np.float32,
+            "over": bool,
+        }
         self.columns = {
             name: np.zeros((capacity, *shapes[name.removeprefix("next_")]), kinds[name.removeprefix("next_")])
             for name in FIELDS

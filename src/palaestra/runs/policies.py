@@ -154,7 +154,15 @@ def mlp(made: Making) -> Policy:
     """A small network on arrays; for envs that show arrays and have choices."""
     from palaestra.agents import MLPPolicy
 
-    return _network(made, MLPPolicy)
+    return _on_arrays(made, MLPPolicy)
+
+
+@POLICIES.register("ordered")
+def ordered(made: Making) -> Policy:
+    """A linear rule on arrays for choices that have an order, such as shares; `learn.kind: generations` evolves it."""
+    from palaestra.agents import OrderedPolicy
+
+    return _on_arrays(made, OrderedPolicy)
 
 
 @POLICIES.register("q_network")
@@ -162,10 +170,10 @@ def q_network(made: Making) -> Policy:
     """A network for what each choice is worth, on arrays; wants `learn.kind: value_decomposition`."""
     from palaestra.agents import QNetworkPolicy
 
-    return _network(made, QNetworkPolicy)
+    return _on_arrays(made, QNetworkPolicy)
 
 
-def _network(made: Making, kind: type[MLPPolicy]) -> Policy:
+def _on_arrays(made: Making, kind: type[MLPPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
         raise RecipeError(f"policies.{made.name}: this env shows text only; kind {kind.KIND!r} needs arrays and choices")
@@ -211,7 +219,11 @@ TAKES = {
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
+<<<<<<< HEAD
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
+=======
+    "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
+>>>>>>> h4
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
 }
 NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}

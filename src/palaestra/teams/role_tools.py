@@ -241,7 +241,9 @@ def _by_role(given: Given, agents: Sequence[str]) -> dict[str, tuple[Tool, ...]]
     for pattern, listed in given.items():
         matching = fnmatch.filter(agents, pattern)
         if not matching:
-            raise InputError(f"tools: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}")
+            raise InputError(
+                f"tools: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}"
+            )
         texts = split_calls(listed) if isinstance(listed, str) else listed
         made = [TOOLS.build(each) if isinstance(each, str) else each for each in texts]
         if strange := next((each for each in made if not isinstance(each, Tool)), None):

@@ -20,6 +20,7 @@ from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
@@ -46,6 +47,7 @@ from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.nodes import Nodes
+from palaestra.envs.worlds.off_switch import OffSwitch
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
@@ -100,6 +102,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "DonorGame",
     "Errands",
     "EvidenceDebate",
     "Exam",
@@ -128,6 +131,7 @@ __all__ = [
     "MemoryTeam",
     "Negotiation",
     "Nodes",
+    "OffSwitch",
     "Papers",
     "Partner",
     "Persuasion",

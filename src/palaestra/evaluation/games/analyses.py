@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from palaestra.envs.worlds.exact.deference import allowed, deference_value
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.games import auctions, hiring, markov, walks
@@ -105,6 +106,23 @@ def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
                 "value": [found.value] * len(kept),
             }
         )
+
+    return answer
+
+
+@ANALYSES.register("deference")
+def deference(error: float = 0.0) -> Analysis:
+    """Should a decision be left to a person who errs by `error`? SAMPLES: decision, utility, or p_allow beside them."""
+
+    def answer(samples: Path) -> pl.DataFrame:
+        frame = table(samples, "decision", "utility")
+        rows = []
+        for (decision,), each in frame.group_by("decision", maintain_order=True):
+            utility = each["utility"].to_numpy()
+            given = "p_allow" in each.columns
+            found = deference_value(utility, each["p_allow"].to_numpy() if given else allowed(utility, error))
+            rows.append({"decision": decision, **found._asdict(), "incentive": found.incentive, "best": found.best})
+        return pl.DataFrame(rows)
 
     return answer
 
