@@ -219,11 +219,8 @@ TAKES = {
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
-<<<<<<< HEAD
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
-=======
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
->>>>>>> h4
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
 }
 NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}

@@ -89,6 +89,7 @@ SETTINGS = [
     ("retries", {}, False),
     ("review", {}, True),
     ("slips", {"slip": True}, True),
+    ("slips", {"paths": 3}, True),
     ("stories", {}, False),
     ("walk", {}, True),
     ("wishes", {}, True),
