@@ -169,5 +169,7 @@ def test_it_explores_less_with_every_update():
 
 def test_credit_does_not_move_the_networks():
     learner = learned("sum", updates=1)
-    assert not any(parameter.requires_grad for each in learner.networks.values() for parameter in each.module.parameters())
+    assert not any(
+        parameter.requires_grad for each in learner.networks.values() for parameter in each.module.parameters()
+    )
     assert learner.rest is None

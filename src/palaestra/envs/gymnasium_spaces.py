@@ -1,4 +1,4 @@
-"""Observations of Gymnasium's spaces as vectors, for the adapters of Gymnasium and of PettingZoo, which uses its spaces."""
+"""Observations of Gymnasium's spaces as vectors, for the adapters of Gymnasium and of PettingZoo."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class TupleTeam:
-    """Such an environment with the interface of PettingZoo's parallel API; agents are called `player_0`, `player_1` …
+    """Such an environment with the interface of PettingZoo's parallel API; agents are `player_0`, `player_1` ….
 
     Args:
         env: a Gymnasium environment whose action and observation spaces are `Tuple` spaces of equal length.

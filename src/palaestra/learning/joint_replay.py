@@ -59,8 +59,8 @@ class JointReplay:
         n = len(self.agents)
         if len(rows) % n or not (rows["place"].to_numpy().reshape(-1, n) == np.arange(n)).all():
             raise LearnerError(
-                f"learn.kind value_decomposition: in some turns not all of {', '.join(self.agents)} act; it learns what "
-                "joint actions are worth, and needs envs in which all act at once"
+                f"learn.kind value_decomposition: in some turns not all of {', '.join(self.agents)} act; it "
+                "learns what joint actions are worth, and needs envs in which all act at once"
             )
         first = rows.gather_every(n)
         episode = first.select(pl.struct(keys).rle_id()).to_series().to_numpy()

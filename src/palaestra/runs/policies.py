@@ -176,9 +176,10 @@ def q_network(made: Making) -> Policy:
 def _on_arrays(made: Making, kind: type[MLPPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
-        raise RecipeError(f"policies.{made.name}: this env shows text only; kind {kind.KIND!r} needs arrays and choices")
-    found: Policy = made.call(kind, len(first.array), len(first.choices), seed=made.seed)
-    return found
+        found = f"this env shows text only; kind {kind.KIND!r} needs arrays and choices"
+        raise RecipeError(f"policies.{made.name}: {found}")
+    policy: Policy = made.call(kind, len(first.array), len(first.choices), seed=made.seed)
+    return policy
 
 
 @POLICIES.register("random")

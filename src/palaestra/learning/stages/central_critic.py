@@ -1,4 +1,4 @@
-"""A critic that sees what all agents see: centralised training of policies that act on what each sees itself (MAPPO)."""
+"""A critic that sees what all agents see, for policies that act on what each sees itself (MAPPO)."""
 
 from __future__ import annotations
 
