@@ -20,7 +20,7 @@ PAYOFF = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
 
 
 class TwoStep:
-    """The first agent chooses between two matrix games; in one all get 7, in the other 8 if both take the second action."""
+    """The first agent chooses between two matrix games; one pays 7, the other 8 if both take the second action."""
 
     agents = ("one", "two")
     task = "two steps"
@@ -114,8 +114,10 @@ def test_a_resumed_learner_goes_on_bit_for_bit():
 def rows(**columns):
     data = {
         "run": ["0"] * 6, "iteration": [0] * 6, "group": [0, 0, 0, 0, 1, 1], "episode": [0] * 6,
-        "turn": [0, 0, 1, 1, 0, 0], "agent": ["x", "y"] * 3, "features": [[1.0], [2.0, 3.0], [4.0], [5.0, 6.0], [7.0], [8.0, 9.0]],
-        "action_ids": [[0], [1], [1], [0], [1], [1]], "reward": [0.5, 0.25, None, 2.0, 3.0, 4.0], "truncated": [False] * 4 + [True] * 2,
+        "turn": [0, 0, 1, 1, 0, 0], "agent": ["x", "y"] * 3,
+        "features": [[1.0], [2.0, 3.0], [4.0], [5.0, 6.0], [7.0], [8.0, 9.0]],
+        "action_ids": [[0], [1], [1], [0], [1], [1]], "reward": [0.5, 0.25, None, 2.0, 3.0, 4.0],
+        "truncated": [False] * 4 + [True] * 2,
     }  # fmt: skip
     return pl.DataFrame({**data, **columns}, strict=False)
 

@@ -20,7 +20,8 @@ def table(seed=0, episodes=100):
     coins = np.random.default_rng(seed).integers(2, size=(episodes, 2)).astype(float)
     return Turns(
         pl.DataFrame({
-            "run": "0", "iteration": 0, "group": np.repeat(np.arange(episodes), 2), "episode": 0, "turn": 0, "truncated": False,
+            "run": "0", "iteration": 0, "group": np.repeat(np.arange(episodes), 2), "episode": 0, "turn": 0,
+            "truncated": False,
             "agent": ["b", "a"] * episodes, "policy": "p", "observation": "",
             "features": [[float(coin)] for pair in coins for coin in pair[::-1]],
             "reward": np.repeat(10.0 * coins.prod(1), 2),
