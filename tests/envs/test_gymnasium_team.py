@@ -21,7 +21,7 @@ def test_foraging_keeps_the_protocol():
 
 
 def test_it_is_the_same_environment_as_gymnasiums():
-    env = make(f"gymnasium/{NAME}")()
+    env = make(NAME.replace(":", "/"))()
     rng = np.random.default_rng(0)
     assert env.agents == ("player_0", "player_1")
     for seed in range(2):

@@ -8,6 +8,7 @@ effect, Taxi's for example, not illegal ones).
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from palaestra.envs.gymnasium_spaces import features_of, library
 from palaestra.envs.gymnasium_team import TupleTeam
 from palaestra.envs.pettingzoo import PettingZooParallel
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
-from palaestra.errors import InputError, MissingExtraError, nearest
+from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 
 class GymnasiumEnv:
@@ -165,3 +166,14 @@ def gymnasium(
     )
     factory()
     return factory
+
+
+def lbforaging(name: str, **options: Any) -> EnvFactory:
+    """Factory of a level-based foraging game; `Foraging-8x8-2p-2f-v3` is 8 by 8 fields, 2 players and 2 pieces of food.
+
+    Raises:
+        InputError: there is no such game. MissingExtraError: the package is not installed.
+    """
+    if importlib.util.find_spec("lbforaging") is None:
+        raise missing_extra("level-based foraging", "marl")
+    return gymnasium(f"lbforaging:{name}", **options)
