@@ -23,6 +23,7 @@ from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
+from palaestra.envs.worlds.exchange import Exchange
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
@@ -103,6 +104,7 @@ __all__ = [
     "Errands",
     "EvidenceDebate",
     "Exam",
+    "Exchange",
     "Experiment",
     "ExploredGrid",
     "Fetch",
