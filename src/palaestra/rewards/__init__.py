@@ -5,6 +5,7 @@ from palaestra.algebra.schedules import cosine, linear, two_phase
 from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
 from palaestra.rewards.combine.basic import call_price, penalty_invalid, success_reward
 from palaestra.rewards.combine.lengths import cut_off, mask_truncated, overlong
+from palaestra.rewards.combine.conversations import optima_reward
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.rewards.combine.mix import (
     Component,
@@ -225,6 +226,7 @@ __all__ = [
     "once",
     "oni_reward",
     "onto",
+    "optima_reward",
     "outcome_reward",
     "overlong",
     "pairs",

@@ -31,6 +31,7 @@ from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
+from palaestra.teams.turn_tree import TurnTree, turn_tree
 
 __all__ = [
     "AGGREGATES",
@@ -61,6 +62,7 @@ __all__ = [
     "SelfSummaryEnv",
     "Supervised",
     "TreeSearchEnv",
+    "TurnTree",
     "advantage_feedback",
     "audited",
     "branches",
@@ -81,6 +83,7 @@ __all__ = [
     "self_summary",
     "supervisor",
     "tree_search",
+    "turn_tree",
     "votes",
     "workflows",
 ]
@@ -91,7 +94,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches,
+    context_window, branches, turn_tree,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -14,6 +14,7 @@ CYCLE = "((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))"
 EXAMPLES: dict[str, str] = {
     "absolute": "absolute(reward)",
     "alignment_weight": "alignment_weight(reward)",
+    "along": "along(reward)",
     "attribute": "attribute(reward, 'weight')",
     "ballots": "ballots('answer', over=group)",
     "best_of": "best_of(reward)",
@@ -103,6 +104,7 @@ EXAMPLES: dict[str, str] = {
     "oni_reward": "oni_reward('label', 'message')",
     "opponent": "opponent(reward)",
     "overlong": "overlong(limit=2, cache=1)",
+    "optima_reward": "optima_reward(tokens='cost', loss='weight', leaf=is_last())",
     "overlap": "overlap('selected', 'gold', measure='jaccard', empty=0)",
     "per_token": "per_token(reward)",
     "per_turn": "per_turn(logprobs)",

@@ -73,6 +73,7 @@ SETTINGS = [
     ("denoise", {}, True),
     ("evidence_debate", {}, True),
     ("exam", {}, True),
+    ("exchange", {}, True),
     ("halves", {}, True),
     ("judging", {}, True),
     ("layers", {}, True),

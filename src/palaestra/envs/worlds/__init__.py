@@ -24,6 +24,7 @@ from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
+from palaestra.envs.worlds.exchange import Exchange
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
@@ -106,6 +107,7 @@ __all__ = [
     "Errands",
     "EvidenceDebate",
     "Exam",
+    "Exchange",
     "Experiment",
     "ExploredGrid",
     "Fetch",
