@@ -84,9 +84,7 @@ class SupervisedChoice(NativeEnv):
         history: int = 5,
     ) -> None:
         if rounds < 1 or not high > low > 0 or not 0 <= audit <= 1 or history < 0:
-            raise InputError(
-                f"SupervisedChoice: {rounds=}, {high=} > {low=} > 0, {audit=} in [0, 1], {history=}"
-            )
+            raise InputError(f"SupervisedChoice: {rounds=}, {high=} > {low=} > 0, {audit=} in [0, 1], {history=}")
         if pattern not in get_args(Pattern):
             raise InputError(f"SupervisedChoice: {pattern=}{nearest(str(pattern), get_args(Pattern))}")
         self.rounds, self.low, self.high = rounds, float(low), float(high)

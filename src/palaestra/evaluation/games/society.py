@@ -34,9 +34,7 @@ def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np
     """
     when, dead = np.asarray(times, float), np.asarray(ended, bool)
     if when.shape != dead.shape or not when.size:
-        raise InputError(
-            f"kaplan_meier: {when.size} times and {dead.size} marks of an end; as many are needed"
-        )
+        raise InputError(f"kaplan_meier: {when.size} times and {dead.size} marks of an end; as many are needed")
     moments = np.unique(when)
     risk = (when[:, None] >= moments).sum(0)
     deaths = ((when[:, None] == moments) & dead[:, None]).sum(0)

@@ -60,5 +60,5 @@ def regrown(
 
 
 def collapsed(pool: float, *, least: float = 5.0, most: float = 95.0, inverse: bool = False) -> bool:
-    """Whether a pool after the harvest is the end: less than `least` is left, or more than `most` if nobody wants it."""
+    """Whether a pool after the harvest is the end: less than `least` is left, or, inverse, more than `most`."""
     return pool > most if inverse else pool < least
