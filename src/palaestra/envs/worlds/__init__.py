@@ -14,6 +14,7 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.candidates import Candidates
 from palaestra.envs.worlds.codes import CodesEnv
+from palaestra.envs.worlds.commons import Commons
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
 from palaestra.envs.worlds.cups import Cups
@@ -72,10 +73,12 @@ from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
 from palaestra.envs.worlds.subagents import SubAgents
+from palaestra.envs.worlds.supervised_choice import SupervisedChoice
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.taps import Taps
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
+from palaestra.envs.worlds.threshold_game import ThresholdGame
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
@@ -96,6 +99,7 @@ __all__ = [
     "Candidates",
     "Cases",
     "CodesEnv",
+    "Commons",
     "Corridor",
     "Craft",
     "Cups",
@@ -159,10 +163,12 @@ __all__ = [
     "Steps",
     "Stories",
     "SubAgents",
+    "SupervisedChoice",
     "Talk",
     "Taps",
     "TaskTemplate",
     "TeamBuilder",
+    "ThresholdGame",
     "TwoPhase",
     "Verdict",
     "Voxels",
