@@ -44,6 +44,8 @@ SETTINGS = [
     ("negotiation", {"values": None, "rounds": 3}, True),
     ("persuasion", {"rounds": 4, "memory": "all"}, True),
     ("queue", {"fee": 100}, True),
+    ("rendezvous", {"sight": 2}, True),
+    ("rendezvous", {"walkers": 3, "cells": 5, "last": True}, True),
     ("repair", {}, True),
     ("answers", {}, True),
     ("corridor", {}, False),

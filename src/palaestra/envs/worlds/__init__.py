@@ -60,6 +60,7 @@ from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
+from palaestra.envs.worlds.rendezvous import Rendezvous
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
@@ -150,6 +151,7 @@ __all__ = [
     "Queue",
     "Rag",
     "Refusals",
+    "Rendezvous",
     "Repair",
     "Retries",
     "Review",
