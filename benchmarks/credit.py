@@ -53,6 +53,7 @@ CYCLE = "((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))"
 
 EXAMPLES = {
     "alignment_weight": "alignment_weight('reward')",
+    "along": "along('reward', 'episode', 'turn')",
     "backup": "backup('reward', 'episode', 'turn')",
     "discount": "discount('cost', where=is_first(over='episode'))",
     "dominance": "dominance('reward', 'cost')",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from palaestra.foundation.registry import load_object
 from palaestra.runs.config import (
+    AttackPart,
     ControlPart,
     EnvPart,
     EvaluationPart,
@@ -30,7 +31,7 @@ SCHEMA = ROOT / "src" / "palaestra" / "runs" / "recipes" / "recipe.schema.json"
 PARTS = {
     "": Recipe, "env": EnvPart, "policies.NAME": PolicyPart, "warm_start": WarmStartPart, "learn": LearnPart,
     "train": TrainPart, "play": PlayPart, "evaluation": EvaluationPart, "evaluation.controls.NAME": ControlPart,
-    "evaluation.scorers.NAME": ScorerPart, "tune": TunePart,
+    "evaluation.attacks.NAME": AttackPart, "evaluation.scorers.NAME": ScorerPart, "tune": TunePart,
 }  # fmt: skip
 
 HEAD = """# Recipes

@@ -204,6 +204,12 @@ class Here:
         """Nothing to give back."""
 
 
+@extend.tool()
+def shout() -> extend.Tool:
+    """A tool that answers in capital letters."""
+    return extend.Tool("shout", "Say it louder.", {"text": {"type": "string"}}, str.upper)
+
+
 @extend.tracker("textfile")
 class TextFile:
     """A tracker that appends a line per iteration to `tracked.txt` of the seed's folder."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from palaestra.algebra.turns import Ragged, Turns
     from palaestra.envs.protocol import Env, EnvFactory, Observation, StepResult
     from palaestra.envs.tool_calls.formats import Call, Format
+    from palaestra.envs.tools import Tool
     from palaestra.envs.worlds.native import NativeEnv
     from palaestra.evaluation.analyses import Analysis
     from palaestra.evaluation.logs.readers import LogReader
@@ -71,6 +72,7 @@ KINDS = {
     "stage": "palaestra.learning.stages.stage:STAGES",
     "stop": "palaestra.teams.rules:STOPS",
     "term": "palaestra.learning.terms.term:TERMS",
+    "tool": "palaestra.envs.tools:TOOLS",
     "tracker": "palaestra.learning.trackers:TRACKERS",
     "verifier": "palaestra.teams.rules:VERIFIERS",
     "workflow": "palaestra.teams:WORKFLOWS",
@@ -116,6 +118,7 @@ NAMES = {
     "StepResult": "palaestra.envs.protocol",
     "Team": "palaestra.agents",
     "Term": "palaestra.learning.terms.term",
+    "Tool": "palaestra.envs.tools",
     "Tracked": "palaestra.learning.trackers",
     "Tracker": "palaestra.learning.trackers",
     "Turns": "palaestra.algebra.turns",
@@ -131,10 +134,10 @@ __all__ = [
     "Evaluation", "Executor", "Format",
     "Judge", "Learnable", "Learner", "LogReader", "Making", "MicroBatch", "NativeEnv", "Observation", "Plan",
     "Policy", "Ragged", "Request", "RewardModel", "Rows", "Run", "Scored", "Scorer", "ScriptedPolicy", "Search",
-    "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tracked", "Tracker", "Turns",
+    "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tool", "Tracked", "Tracker", "Turns",
     "aggregate", "analysis", "as_signal", "audit", "chart", "col", "command", "env", "executor", "format", "gate",
     "kernel", "learner", "matchmaking", "measure", "pairing", "panel", "policy", "reader", "reward_model", "route",
-    "scorer", "script", "search", "signal", "solver", "stage", "stop", "term", "tracker", "verifier", "workflow",
+    "scorer", "script", "search", "signal", "solver", "stage", "stop", "term", "tool", "tracker", "verifier", "workflow",
 ]  # fmt: skip
 
 

@@ -348,3 +348,16 @@ def test_it_keeps_the_promises_of_a_policy_if_the_endpoint_honours_seeds(endpoin
     )
     check_policy(policy(endpoint), [Observation(text) for text in "abc"])
     assert policy(endpoint).act([]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "finish"),
+    [("stop", "stop"), ("length", "length"), ("tool_calls", "tool"), ("abort", "aborted"), (None, None), (7, None)],
+)
+def test_why_an_answer_ended_is_in_the_table(endpoint: ChatEndpoint, said: object, finish: str | None) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, completion(finish_reason=said))
+    decision = ask(policy(endpoint))[0]
+    assert (decision.action, decision.finish, decision.error) == ("42", finish, None)
+    row = TurnRecord("player")
+    accept(decision, Observation("hi"), row, 0.0)
+    assert row.finish == finish

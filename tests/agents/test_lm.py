@@ -67,6 +67,7 @@ def test_an_answer_includes_its_end_but_its_text_does_not(requests) -> None:
         )
     decision = policy.act(requests()[:1])[0]
     assert decision.action == "pass"
+    assert decision.finish == "stop"
     assert decision.action_ids[-1] == end
     assert decision.tokens_out == len(decision.action_ids) == len(decision.logprobs)
     assert decision.tokens_in == len(decision.prompt_ids)
@@ -97,7 +98,10 @@ def test_every_end_token_of_the_model_ends_an_answer(requests) -> None:
     policy = tiny(max_new_tokens=8)
     first = policy.act(requests())[0].action_ids
     policy.model.generation_config.eos_token_id = [policy.tokenizer.eos_token_id, int(first[2])]
-    again = LMPolicy(policy.model, policy.tokenizer, max_new_tokens=8).act(requests())[0].action_ids
+    decision = LMPolicy(policy.model, policy.tokenizer, max_new_tokens=8).act(requests())[0]
+    assert decision.finish == "stop"
+    assert LMPolicy(policy.model, policy.tokenizer, max_new_tokens=2).act(requests())[0].finish == "length"
+    again = decision.action_ids
     assert again.tolist() == first[: first.tolist().index(first[2]) + 1].tolist()
 
 

@@ -91,6 +91,8 @@ def test_answers_are_those_of_the_weights_that_are_here(server: Any, dialect: st
             assert one == pytest.approx(two, abs=1e-5)
         assert served.mismatch(table)["mismatch"] < 1e-5
         assert served.syncs == round_ + 1
+        whole = [each.action_ids[-1] in served.lm._ends for each in decisions]  # type: ignore[index]
+        assert [each.finish for each in decisions] == ["stop" if each else "length" for each in whole]
         assert decisions[0].action == served.tokenizer.decode(decisions[0].action_ids, skip_special_tokens=True).strip()
         move(served, round_)
     assert isinstance(served, Learnable)

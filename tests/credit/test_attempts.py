@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.signals import Signal, col, is_in, total
 from palaestra.algebra.turns import Turns
-from palaestra.credit import backup, exp_weight, improvement, keep, signed
+from palaestra.credit import along, backup, exp_weight, improvement, keep, signed
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import by_role, complement, neutral
 
@@ -103,6 +103,24 @@ def test_means_of_means_decide_which_generator_is_kept() -> None:
     assert [name for name in ("A", "B") if kept[turns["node"].to_list().index(name)]] == ["B"]
 
 
+def test_a_node_is_worth_the_mean_of_all_rollouts_below_it() -> None:
+    rows = {"group": [0] * 5, "node": ["r", "a", "a", "b", "c"], "parent": [None, "r", "r", "r", "b"]}
+    turns = Turns(rows | {"reward": [9.0, 1.0, 0.0, 9.0, 0.5]})
+    np.testing.assert_allclose(values(backup(how="rollouts"), turns), [0.5, 0.5, 0.5, 0.5, 0.5])
+    turns = Turns(rows | {"reward": [None, 1.0, 1.0, None, 0.1]})
+    np.testing.assert_allclose(values(backup(how="rollouts"), turns), [0.7, 1, 1, 0.1, 0.1])
+    assert values(backup(), turns)[0] == pytest.approx(0.55)
+
+
+def test_sums_and_maxima_along_the_way_from_the_root() -> None:
+    rows = {"group": [0] * 4 + [1], "node": ["r", "a", "a", "b", "b"], "parent": [None, "r", "r", "a", "a"]}
+    turns = Turns(rows | {"x": [1.0, 2.0, 4.0, 5.0, 7.0]})
+    np.testing.assert_allclose(values(along("x"), turns), [1, 3, 5, 9, 7])
+    np.testing.assert_allclose(values(along("x", how="max"), turns), [1, 2, 4, 5, 7])
+    some = Turns(rows | {"x": [None, 2.0, 4.0, None, None]})
+    np.testing.assert_array_equal(values(along("x", how="max"), some), [NAN, 2, 4, 3, NAN])
+
+
 def test_deep_and_shuffled_trees_unknown_leaves_and_circles() -> None:
     depth = 400
     chain = {"node": [str(n) for n in range(depth)], "parent": [None, *(str(n) for n in range(depth - 1))]}
@@ -147,6 +165,7 @@ def test_roles_are_paid_by_what_each_is_there_for() -> None:
 
 def test_bad_options_are_refused() -> None:
     bad: Any = "all"
-    for make in (partial(improvement, of=bad), partial(backup, how=bad), partial(exp_weight, temperature=0)):
+    trees = (partial(backup, how=bad), partial(along, how=bad))
+    for make in (partial(improvement, of=bad), *trees, partial(exp_weight, temperature=0)):
         with pytest.raises(ExpressionError):
             make("x")

@@ -47,3 +47,14 @@ def test_prompts_that_a_template_would_write_otherwise_are_counted_and_raise_an_
     assert any("75% of its later prompts are not what the chat template writes" in text for text in alarms(line, []))
     alone = measure(turns.filter(pl.col("prefix") == "first"), 1, {"p": {}}, ["p"])
     assert "broken_prefixes" not in alone["policies"]["p"]
+
+
+def test_the_share_of_answers_that_were_cut_off() -> None:
+    turns = Turns({
+        "group": [0] * 4, "episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "policy": ["p", "p", "p", "q"],
+        "reward": [0.0] * 4, "success": [False] * 4, "error": [None] * 4, "valid": [True] * 4, "action": list("wxyz"),
+        "finish": ["stop", "length", None, None],
+    })  # fmt: skip
+    line = measure(turns, 1, {"p": {}, "q": {}}, ["p", "q"])
+    assert line["policies"]["p"]["cut_off"] == 0.5
+    assert "cut_off" not in line["policies"]["q"], "it generates no text"

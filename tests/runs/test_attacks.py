@@ -141,6 +141,28 @@ def test_what_is_kept_of_a_recipe(team: Path) -> None:
     assert tiny.warm_start == recipe.warm_start
 
 
+def test_influence_is_taken_off_in_each_turn(team: Path) -> None:
+    recipe = validate(TEAM, trust=True)
+    found = attacks.derive(recipe, team, [0, 1], seat="guide", influence=0.2)
+    assert Stages(found.stages).names == ["minority_influence"]
+    assert "0.2 * fill_missing('influence', 0.0)" in str(found.reward)
+    assert found.credit == attacks.BY_TURN
+    without = attacks.derive(recipe, team, [0, 1], seat="guide", influence=0.0)
+    assert (without.stages, without.credit) == ((), attacks.BY_TURN)
+    assert "influence" not in str(without.reward)
+
+
+def test_a_recipe_names_attacks_as_a_part_of_its_proof(tmp_path: Path) -> None:
+    asked = {"bad": {"seat": "seeker", "iterations": 12, "influence": 0.05}}
+    recipe = validate(TEAM | {"evaluation": TEAM["evaluation"] | {"attacks": asked}, "seeds": 1}, trust=True)
+    found = library.train(recipe, directory=tmp_path / "run", jobs=1)["attacks"]["bad"]
+    loss = found["differences"]["loss"]
+    assert loss["low"] <= loss["mean"] <= loss["high"]
+    assert loss["mean"] > 0.4
+    assert (tmp_path / "run" / "attacks" / "bad" / "report.html").exists()
+    assert read_object(tmp_path / "run" / "summary.json")["attacks"]["bad"]["seat"] == "seeker"  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.ordered import OrderedPolicy
+    from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
     from palaestra.agents.tabular import TabularPolicy
@@ -26,7 +28,9 @@ __all__ = [
     "LMPolicy",
     "Learnable",
     "MLPPolicy",
+    "OrderedPolicy",
     "Policy",
+    "QNetworkPolicy",
     "QTablePolicy",
     "Request",
     "Scored",
@@ -44,6 +48,8 @@ _LAZY = {
     "ChatPolicy": "chat",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
+    "OrderedPolicy": "ordered",
+    "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",
     "TabularPolicy": "tabular",

@@ -226,6 +226,7 @@ class ChatPolicy:
             decision.messages = to_record(observation, reader)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
+            decision.finish = endpoint.finish(getattr(answer.choices[0], "finish_reason", None))
             decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
         except Exception as error:
             where = f" [model {self.model!r} at {self._address()}]"

@@ -224,12 +224,14 @@ class LMPolicy:
             answers = [ids[row, :length] for row, length in enumerate(lengths)]
             for row, (i, text) in enumerate(zip(fits, self._texts(answers), strict=True)):
                 n = len(answers[row])
+                whole = bool(ended[row].any())
                 decisions[i] = Decision(
                     text,
                     prompts[i],
                     answers[row],
                     logprobs[row, :n],
                     entropies[row, :n],
+                    finish="stop" if whole else "length",
                     tokens_in=len(prompts[i]),
                     tokens_out=n,
                 )

@@ -59,6 +59,7 @@ class Decision:
     float32[A].
     messages: what a chat model was shown, where the env left it to the policy to have that written.
     prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
+    finish: why the generation ended, as `palaestra.agents.backends.endpoint.finish` has it: stop, length, tool ….
     error: the policy failed on this request; the episode ends as a row with this error.
     """
 
@@ -69,6 +70,7 @@ class Decision:
     entropies: np.ndarray | None = None
     messages: Sequence[Mapping[str, Any]] | None = None
     prefix: str | None = None
+    finish: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None

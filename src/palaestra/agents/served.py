@@ -82,6 +82,7 @@ class ServedPolicy(Serving):
                     prompts[i],
                     answer.ids,
                     answer.logprobs,
+                    finish="stop" if answer.ids[-1] in lm._ends else "length",
                     tokens_in=len(prompts[i]),
                     tokens_out=len(answer.ids),
                 )

@@ -21,6 +21,8 @@ _KINDS = {
     "bandit": "palaestra.agents.bandits:BanditPolicy",
     "lm": "palaestra.agents.lm:LMPolicy",
     "mlp": "palaestra.agents.mlp:MLPPolicy",
+    "ordered": "palaestra.agents.ordered:OrderedPolicy",
+    "q_network": "palaestra.agents.q_network:QNetworkPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
     "tabular": "palaestra.agents.tabular:TabularPolicy",
 }

@@ -67,6 +67,11 @@ SCHEMA: dict[str, Column] = {
         "how the prompt continues the agent's last turn: first, extends, retokenised, rewritten, anew",
         "only language models in conversations have it",
     ),
+    "finish": Column(
+        pl.String,
+        "why the generation ended: stop, length (cut off), tool, filtered, aborted, or the server's own word",
+        "only policies that generate text have it",
+    ),
     "tokens_in": Column(pl.Int32, "prompt tokens"),
     "tokens_out": Column(pl.Int32, "sampled tokens"),
     "cost": Column(pl.Float64, "price of the call"),

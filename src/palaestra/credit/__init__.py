@@ -48,9 +48,9 @@ from palaestra.algebra.signals import (
     where,
 )
 from palaestra.credit.anchors import similar
+from palaestra.credit.attempt_trees import along, backup
 from palaestra.credit.attempts import (
     agent_rlvr,
-    backup,
     exp_weight,
     improvement,
     retroformer,
@@ -148,6 +148,7 @@ __all__ = [
     "agent_rlvr",
     "alignment_weight",
     "allocate_budget",
+    "along",
     "answer_potential",
     "archer",
     "arena_rl",

@@ -2,8 +2,8 @@
 
 Paid as a reward and summed over an episode, an improvement rewards whoever makes the first attempt worse: with
 α > 1 in (1 - α)·r₁ + (1 + α)·r₂ it is best to fail on purpose first. So it is a value per row here, to be standardised
-with unit="row", not a part of anybody's return. Beside it: values that are backed up a tree of attempts, and the
-signed and the exponential weights by which attempts are cloned.
+with unit="row", not a part of anybody's return. Beside it: the signed and the exponential weights by which attempts are
+cloned.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import polars as pl
 
-from palaestra.algebra.codes import Codes
 from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined, turn_values
 from palaestra.algebra.returns import episode_score
@@ -35,7 +33,7 @@ from palaestra.algebra.signals import (
     standardise,
     where,
 )
-from palaestra.errors import ExpressionError, InputError
+from palaestra.errors import ExpressionError
 
 
 @register()
@@ -101,98 +99,6 @@ def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
     result = np.full(len(x), np.nan)
     result[order[fine]] = value[second[fine]] - value[first[fine]]
     return result
-
-
-@register()
-def backup(
-    value: SignalLike = "reward",
-    node: str | Signal = "node",
-    parent: str | Signal = "parent",
-    *,
-    over: Keys = "group",
-    how: Literal["mean", "max"] = "mean",
-) -> Signal:
-    """Value of each row's node in a tree of attempts: a leaf's own, else the mean (or the best) of its children's.
-
-    A child counts once, however many leaves are below it: means of means, as MALT's (arXiv 2412.01928) and Agent-R's
-    (arXiv 2501.11425). Binarise with `backup(...) > 0.5`.
-
-    Args:
-        value: of leaves; the mean over the rows of a node. A node whose value nobody knows leaves its parent's.
-        node: column that names a row's node; several rows may be one node.
-        parent: column that names the node it went on from; null at a root.
-        over: names are unique within it.
-        how: "mean" or "max" of the children's values.
-
-    Raises:
-        ExpressionError: `how` is unknown, or a name is that of no column.
-        InputError: the parents of a tree go round in a circle.
-
-    >>> from palaestra.algebra.turns import Turns
-    >>> rows = {"node": ["A", "a", "b", "c", "d"], "parent": [None, "A", "A", "b", "b"], "group": [0] * 5}
-    >>> backup("reward").evaluate(Turns(rows | {"reward": [None, 1.0, None, 0.0, 1.0]}))
-    array([0.75, 1.  , 0.5 , 0.  , 1.  ])
-    """
-    if how not in ("mean", "max"):
-        raise ExpressionError(f"backup: how={how!r} is 'mean' or 'max'")
-    names = [as_signal(each) for each in (node, parent)]
-    if any(name.op != "col" for name in names):
-        raise ExpressionError(f"backup: node={node} and parent={parent} must be names of columns")
-    return Signal("backup", as_signal(value), *names, over=joined(over), how=how)
-
-
-@kernel("backup")
-def _backup(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    (x,) = turn_values(evaluation, node, node.inputs[:1])
-    codes = evaluation.codes(node.options["over"])
-    own, above, size = _nodes(evaluation, node, codes)
-    known = ~np.isnan(x)
-    number = np.bincount(own[known], minlength=size)
-    with np.errstate(invalid="ignore"):
-        value = np.where(number > 0, np.bincount(own[known], x[known], size) / np.maximum(number, 1), np.nan)
-    for nodes in reversed(_levels(above)):
-        nodes = nodes[~np.isnan(value[nodes]) & (above[nodes] >= 0)]
-        parents, at = np.unique(above[nodes], return_inverse=True)
-        if node.options["how"] == "mean":
-            value[parents] = np.bincount(at, value[nodes]) / np.bincount(at)
-        else:
-            value[parents] = -np.inf
-            np.maximum.at(value, above[nodes], value[nodes])
-    return np.asarray(value[own])
-
-
-def _nodes(evaluation: Evaluation, node: Signal, codes: Codes) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number of each row's node, of each node's parent (-1: none in the table), and how many nodes there are."""
-    one, other = (evaluation.turns[name.options["name"]] for name in node.inputs[1:])
-    if not (one.dtype.is_integer() and other.dtype.is_integer()):
-        one, other = (each.cast(pl.String).cast(pl.Categorical) for each in (one, other))
-    named = pl.concat([one, other]).to_physical()
-    number = named.fill_null(-1).to_numpy().astype(np.int64)
-    kinds, name = np.unique(number, return_inverse=True)
-    full = codes.ids * len(kinds)
-    nodes, first, own = np.unique(full + name[: len(full)], return_index=True, return_inverse=True)
-    up = (full + name[len(full) :])[first]
-    at = np.minimum(np.searchsorted(nodes, up), max(len(nodes) - 1, 0))
-    known = (nodes[at] == up) & other.is_not_null().to_numpy()[first]
-    return own, np.where(known, at, -1), len(nodes)
-
-
-def _levels(above: np.ndarray) -> list[np.ndarray]:
-    """Nodes by depth, roots first."""
-    depth = np.full(len(above), -1)
-    level = np.flatnonzero(above < 0)
-    order = np.argsort(above, kind="stable")
-    start, end = (np.searchsorted(above[order], np.arange(len(above)), side) for side in ("left", "right"))
-    found: list[np.ndarray] = []
-    while len(level):
-        depth[level] = len(found)
-        found.append(level)
-        number = end[level] - start[level]
-        first = np.repeat(start[level] - np.cumsum(number) + number, number)
-        level = order[first + np.arange(number.sum())]
-    if (depth < 0).any():
-        raise InputError(f"backup: {int((depth < 0).sum())} nodes are their own ancestors; look at `parent`")
-    return found
 
 
 @register()

@@ -1,5 +1,6 @@
 """Gymnasium environments with numbered actions, as games of one agent called `player`.
 
+One whose spaces are tuples is a game of several agents, `player_0`, `player_1` …, who act at once.
 Left out: continuous actions, vector environments, and `info["action_mask"]` (in Gymnasium it marks actions without
 effect, Taxi's for example, not illegal ones).
 """
@@ -7,13 +8,15 @@ effect, Taxi's for example, not illegal ones).
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
+from palaestra.envs.gymnasium_spaces import features_of, library
+from palaestra.envs.gymnasium_team import TupleTeam
+from palaestra.envs.pettingzoo import PettingZooParallel
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
@@ -51,23 +54,9 @@ class GymnasiumEnv:
         check_illegal(illegal)
         self.agents: tuple[str, ...] = ("player",)
         self.facts = named(facts)
-        gymnasium = _gymnasium()
+        gymnasium = library()
         self.name = name if isinstance(name, str) else getattr(name, "__name__", "gymnasium")
-        if isinstance(name, str):
-            try:
-                self.env = gymnasium.make(name, disable_env_checker=True, **options)
-            except gymnasium.error.UnregisteredEnv as error:
-                raise InputError(f"Gymnasium has no env {name!r}{nearest(name, gymnasium.registry)}") from error
-            except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-                said = " ".join(str(error).split())
-                if (missing := getattr(error, "name", None)) and "install" not in said:
-                    extra = {"jax": "jax", "pygame": "classic-control", "mujoco": "mujoco"}.get(missing, "all")
-                    said += f': pip install "gymnasium[{extra}]"'
-                raise MissingExtraError(f"Gymnasium's {name!r} needs another package: {said}") from error
-            except (TypeError, gymnasium.error.Error) as error:
-                raise InputError(f"Gymnasium cannot make {name!r} with {options}: {error}") from error
-        else:
-            self.env = name()
+        self.env = _made(name, options) if isinstance(name, str) else name()
         space = self.env.action_space
         if not isinstance(space, gymnasium.spaces.Discrete):
             raise InputError(f"{self.name}: its action space is {space}; this adapter needs a Discrete one")
@@ -113,23 +102,31 @@ class GymnasiumEnv:
         return dict(self._turn)
 
 
-def features_of(space: Any) -> Callable[[Any], np.ndarray]:
-    """float32 features of the observations of a Gymnasium space, flattened."""
-    spaces = _gymnasium().spaces
-    if isinstance(space, spaces.Box | spaces.MultiBinary):
-        return lambda value: np.array(value, dtype=np.float32).ravel()
-    if isinstance(space, spaces.Discrete):
-        ones = np.eye(int(space.n), dtype=np.float32)
-        return lambda value: ones[int(value) - int(space.start)].copy()
-    return lambda value: np.array(spaces.flatten(space, value), dtype=np.float32)
-
-
-def _gymnasium() -> Any:
+def _made(name: str, options: Mapping[str, Any]) -> Any:
+    """`gymnasium.make`, whose errors say what to do."""
+    gymnasium = library()
     try:
-        import gymnasium
-    except ImportError:
-        raise missing_extra("Gymnasium", "gymnasium") from None
-    return gymnasium
+        return gymnasium.make(name, disable_env_checker=True, **options)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise InputError(f"Gymnasium has no env {name!r}{nearest(name, gymnasium.registry)}") from error
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        said = " ".join(str(error).split())
+        if (missing := getattr(error, "name", None)) and "install" not in said:
+            extra = {"jax": "jax", "pygame": "classic-control", "mujoco": "mujoco"}.get(missing, "all")
+            said += f': pip install "gymnasium[{extra}]"'
+        raise MissingExtraError(f"Gymnasium's {name!r} needs another package: {said}") from error
+    except (TypeError, gymnasium.error.Error) as error:
+        raise InputError(f"Gymnasium cannot make {name!r} with {options}: {error}") from error
+
+
+class _Team:
+    """Makes an environment of several agents; a class, so that a recipe's workers can be sent it."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, **options: Any) -> TupleTeam:
+        return TupleTeam(_made(self.__name__, options))
 
 
 def gymnasium(
@@ -143,12 +140,19 @@ def gymnasium(
     facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of `GymnasiumEnv`; the id and the options are checked at once.
+    """Factory of `GymnasiumEnv`, or of a game of several agents; the id and the options are checked at once.
 
     >>> env = gymnasium("FrozenLake-v1", actions=["left", "down", "right", "up"], success=1.0, is_slippery=False)()
     >>> env.reset(seed=0)["player"].legal
     ('left', 'down', 'right', 'up')
     """
+    if isinstance(name, str) and isinstance(_made(name, options).action_space, library().spaces.Tuple):
+        if actions is not None:
+            raise InputError(f"env gymnasium/{name}: actions= names those of one agent, and it has several")
+        shared = {"text": text, "illegal": illegal, "penalty": penalty, "success": success, "facts": facts}
+        team = functools.partial(PettingZooParallel, _Team(name), **shared, **options)
+        team()
+        return team
     factory = functools.partial(
         GymnasiumEnv,
         name,
@@ -162,3 +166,14 @@ def gymnasium(
     )
     factory()
     return factory
+
+
+def lbforaging(name: str, **options: Any) -> EnvFactory:
+    """Factory of a level-based foraging game; `Foraging-8x8-2p-2f-v3` is 8 by 8 fields, 2 players and 2 pieces of food.
+
+    Raises:
+        InputError: there is no such game. MissingExtraError: the package is not installed.
+    """
+    if importlib.util.find_spec("lbforaging") is None:
+        raise missing_extra("level-based foraging", "marl")
+    return gymnasium(f"lbforaging:{name}", **options)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from palaestra.envs.sandbox import Limits, read, run_program
-from palaestra.envs.tools import Tool, ToolError
+from palaestra.envs.tools import TOOLS, Tool, ToolError
 from palaestra.errors import InputError, StorageError
 
 LIMITS = Limits(cpu=2, wall=3.0, memory=256 * 2**20)
@@ -19,6 +19,7 @@ LARGEST = 2**20
 """Bytes of a file that is searched; what is longer is cut."""
 
 
+@TOOLS.register()
 def python(limits: Limits = LIMITS) -> Tool:
     r"""A tool that runs a program and says what it prints, the value of its last line included.
 
@@ -131,3 +132,12 @@ class Library:
     def _say(self, query: str, most: int, longest: int) -> str:
         found = self.find(query, most)
         return "\n".join(f"{name}: {text.strip()[:longest]}" for name, text in found) or "nothing was found"
+
+
+@TOOLS.register()
+def search(folder: str, *, most: int = 3, longest: int = 1000) -> Tool:
+    """A tool that searches the text files of a folder; see `Library`, whose `tool` has the same options."""
+    return _read(folder).tool(most, longest)
+
+
+_read = functools.lru_cache(8)(Library.read)

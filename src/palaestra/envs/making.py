@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from palaestra.envs.dataset import dataset
-from palaestra.envs.gymnasium import gymnasium
+from palaestra.envs.gymnasium import gymnasium, lbforaging
 from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo
@@ -21,6 +21,7 @@ from palaestra.errors import InputError, nearest
 _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "dataset": dataset,
     "gymnasium": gymnasium,
+    "lbforaging": lbforaging,
     "momaland": momaland,
     "openspiel": openspiel,
     "pettingzoo": pettingzoo,

@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
-from palaestra.envs.gymnasium import features_of
+from palaestra.envs.gymnasium_spaces import features_of
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
@@ -197,7 +197,8 @@ def pettingzoo(
     """Factory of `PettingZooAEC` or `PettingZooParallel`; name and options are checked at once.
 
     Args:
-        name: `"classic.tictactoe_v3"` (a module below `pettingzoo`), or a function that makes a PettingZoo env.
+        name: `"classic.tictactoe_v3"` (a module below `pettingzoo`), `"mpe.simple_spread_v3"` (of the package mpe2), or
+            a function that makes a PettingZoo env.
         api: "auto" is parallel where the module offers `parallel_env`, else AEC.
         text: observation -> text; default `describe`.
         illegal: "lose" ends the episode; the offender's reward is `penalty`, all others' 0. "random" plays a random
@@ -251,12 +252,13 @@ def to_pettingzoo(env: EnvFactory, *, api: Literal["aec", "parallel"] = "aec", l
 
 
 def _module(name: str) -> Any:
-    if importlib.util.find_spec("pettingzoo") is None:
-        raise missing_extra("PettingZoo", "pettingzoo")
+    package, name, extra = ("mpe2", name[4:], "marl") if name.startswith("mpe.") else ("pettingzoo", name, "pettingzoo")
+    if importlib.util.find_spec(package) is None:
+        raise missing_extra("PettingZoo" if package == extra else "MPE2", extra)
     try:
-        return importlib.import_module(f"pettingzoo.{name}")
+        return importlib.import_module(f"{package}.{name}")
     except ImportError as error:
-        known = _known()
+        known = _known() if package == extra else _versioned("mpe2")
         if name not in known:
             raise InputError(f"PettingZoo has no env {name!r}{nearest(name, known)}") from error
         fix = f"pip install 'pettingzoo[{name.partition('.')[0]}]'"
@@ -264,13 +266,12 @@ def _module(name: str) -> Any:
 
 
 def _known() -> Sequence[str]:
-    """Names of PettingZoo's environments, found without importing them."""
-    import pettingzoo
+    """Names of PettingZoo's environments."""
+    return [f"{family}.{name}" for family in FAMILIES for name in _versioned(f"pettingzoo.{family}")]
 
-    root = pettingzoo.__path__[0]
-    return [
-        f"{family}.{found.name}"
-        for family in FAMILIES
-        for found in pkgutil.iter_modules([f"{root}/{family}"])
-        if "_v" in found.name
-    ]
+
+def _versioned(package: str) -> Sequence[str]:
+    """Names of a package's modules that end with a version, found without importing them."""
+    root, *inner = package.split(".")
+    folder = "/".join([*importlib.import_module(root).__path__, *inner])
+    return [found.name for found in pkgutil.iter_modules([folder]) if "_v" in found.name]

@@ -2,7 +2,8 @@
 
 `ToolEnv` is such a conversation for one agent; a subclass says in `draw` which task a seed stands for. An answer with
 calls runs them, all or none; one without calls is the final answer. What is malformed, unknown or fails is told to the
-agent, and in the table. Left out: several agents, and tools that wait for each other.
+agent, and in the table. Roles of a team get tools of their own by `palaestra.teams.role_tools`. Left out: tools that
+wait for each other.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, to_json
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import EnvError, InputError, nearest
+from palaestra.foundation.registry import Registry
 
 LONGEST_RESULT = 4000
 
@@ -65,6 +67,48 @@ class Tool:
         if len(result) > LONGEST_RESULT:
             result = f"{result[:LONGEST_RESULT]} … ({len(result)} characters)"
         return clean(result), problem and clean(problem)[:LONGEST_RESULT]
+
+
+TOOLS: Registry[Tool] = Registry("tool", home=("palaestra.envs.local_tools",), example="python()")
+"""What `env.tools` of a recipe may give to a role: functions that make a `Tool`."""
+
+
+class ToolReply(NamedTuple):
+    """What calls brought: messages of the answer and of its results, the results as text, the first thing that failed."""
+
+    messages: tuple[dict[str, Any], ...]
+    results: tuple[str, ...]
+    problem: str | None
+
+
+def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first: int, native: bool) -> ToolReply:
+    """Run all calls of an answer, which could be read, in order.
+
+    Args:
+        tools: By name.
+        said: The answer as it was read.
+        text: The answer as it was written.
+        first: Number of the first call in its conversation.
+        native: Whether messages are those of chat models with tools, see `ToolEnv`.
+    """
+    named = [(f"call{first + number:05d}", call) for number, call in enumerate(said.calls)]
+    answer: dict[str, Any] = {"role": "assistant", "content": said.text if native else text}
+    if native:
+        answer["tool_calls"] = [
+            {"id": name, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for name, call in named
+        ]
+    ran = [tools[call.name].run(call.arguments) for _, call in named]
+    told = [told_result(result, name if native else None) for (name, _), (result, _) in zip(named, ran, strict=True)]
+    problems = [problem for _, problem in ran if problem]
+    return ToolReply((answer, *told), tuple(result for result, _ in ran), problems[0] if problems else None)
+
+
+def told_result(text: str, name: str | None = None) -> dict[str, Any]:
+    """Message with the result of the call of this name; without a name from a user."""
+    if name is None:
+        return {"role": "user", "content": text}
+    return {"role": "tool", "content": text, "tool_call_id": name}
 
 
 @dataclass(frozen=True)
@@ -190,27 +234,16 @@ class ToolEnv(NativeEnv):
 
     def _run(self, said: ParsedAnswer, text: str) -> str | None:
         """Run all calls and tell the results; what went wrong first."""
-        talk, problems = self.state, []
-        named = [(f"call{talk.calls + number:05d}", call) for number, call in enumerate(said.calls)]
-        talk.calls += len(named)
-        answer: dict[str, Any] = {"role": "assistant", "content": said.text if self.native else text}
-        if self.native:
-            answer["tool_calls"] = [
-                {"id": name, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
-                for name, call in named
-            ]
-        talk.messages.append(answer)
-        for name, call in named:
-            result, problem = self.tools[call.name].run(call.arguments)
-            problems += [problem] if problem else []
-            talk.messages.append(self._tell(result, name if self.native else None))
-        return problems[0] if problems else None
+        talk = self.state
+        found = run_calls(self.tools, said, text, first=talk.calls, native=self.native)
+        talk.calls += len(said.calls)
+        talk.messages += found.messages
+        talk.lines += [f"{'tool' if self.native else 'user'}: {result}" for result in found.results]
+        return found.problem
 
-    def _tell(self, text: str, name: str | None = None) -> dict[str, Any]:
-        self.state.lines.append(f"{'tool' if name else 'user'}: {text}")
-        if name is None:
-            return {"role": "user", "content": text}
-        return {"role": "tool", "content": text, "tool_call_id": name}
+    def _tell(self, text: str) -> dict[str, Any]:
+        self.state.lines.append(f"user: {text}")
+        return told_result(text)
 
 
 def plain(text: str) -> str:

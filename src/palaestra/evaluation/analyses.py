@@ -53,6 +53,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.teamwork.analyses",
         "palaestra.evaluation.scorers.analyses",
         "palaestra.evaluation.games.analyses",
+        "palaestra.evaluation.games.peer_analyses",
         "palaestra.judges.analyses",
     ),
     example='rubric("net")',

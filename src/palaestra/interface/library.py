@@ -55,6 +55,8 @@ def train(
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
     write_report(folder)
+    for name in summary["attacks"]:
+        write_attack(folder / "attacks" / name)
     return summary
 
 
@@ -97,6 +99,7 @@ def attack(
     seat: str,
     *,
     target: str | None = None,
+    influence: float | None = None,
     kind: str | None = None,
     iterations: int | None = None,
     seeds: int | None = None,
@@ -109,8 +112,9 @@ def attack(
     """Train an adversary in one seat of a trained team, and write what the team loses to `summary.json` and a page.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
-    0 where the targeted behaviour happened; None: it is paid minus the team's reward. kind: of its policy, default as
-    the seat's. seeds: number of attackers. directory: default RUN/attacks/SEAT. More in docs/attacks.md.
+    0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
+    for turning the others to target actions; None: no bonus. kind: of its policy, default as the seat's. seeds: number
+    of attackers. directory: default RUN/attacks/SEAT. More in docs/attacks.md.
 
     Returns:
         The summary, as in `summary.json`.
@@ -123,8 +127,8 @@ def attack(
 
     folder = attacks.folder_of(Path(run), seat) if directory is None else Path(directory)
     summary = attacks.attack(
-        Path(run), seat=seat, target=target, kind=kind, iterations=iterations, seeds=seeds, overrides=overrides,
-        directory=folder, jobs=jobs, console=console, trust=trust,
+        Path(run), seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
+        seeds=seeds, overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,
     )  # fmt: skip
     write_attack(folder)
     return summary

@@ -41,7 +41,8 @@ def measure(
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by
     boundary. components: total absolute value per episode of each component r_<name> of the reward.
     policies: what the learner said, with the share of illegal and of distinct actions; in conversations also
-    broken_prefixes, the share of later turns whose prompt the chat template would not have written (column `prefix`).
+    broken_prefixes, the share of later turns whose prompt the chat template would not have written (column `prefix`);
+    and where column `finish` says why answers ended, cut_off, the share that reached the token limit.
     """
     frame = turns.frame
     mine = pl.col("policy").cast(pl.String).is_in(list(learners)) if learners else pl.lit(True)
@@ -87,6 +88,8 @@ def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:
     later = acts["prefix"].drop_nulls() if "prefix" in acts.columns else acts["action"].clear()
     later = later.filter(later != "first")
     talk = {"broken_prefixes": scalar((later != "extends").mean())} if len(later) else {}
+    ended = acts["finish"].drop_nulls() if "finish" in acts.columns else acts["action"].clear()
+    talk |= {"cut_off": scalar((ended == "length").mean())} if len(ended) else {}
     return {
         "illegal": 1 - valid if isinstance(valid, float) else None,
         "distinct_actions": acts["action"].n_unique() / acts.height if acts.height else None,

@@ -113,7 +113,9 @@ LEARNERS: Registry[Learner] = Registry(
     home=(
         "palaestra.learning.learner",
         "palaestra.learning.bandit",
+        "palaestra.learning.generations",
         "palaestra.learning.q_learning",
+        "palaestra.learning.value_decomposition",
         "palaestra.learning.play",
     ),
     example="policy_gradient",

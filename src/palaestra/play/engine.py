@@ -115,6 +115,9 @@ class _Play:
             acted[agent] = row
             row.valid = outcome.valid.get(agent, True) if row.error is None else None
             row.metadata = outcome.metadata
+        for agent, valid in outcome.valid.items():  # of an answer that the env held back until now
+            if not valid and agent not in acted and agent in self.last:
+                self.last[agent].valid = False
         for agent, told in outcome.facts.items():
             latest = acted.get(agent) or self.last.get(agent)
             if latest is not None:

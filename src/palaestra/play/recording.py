@@ -55,6 +55,7 @@ class TurnRecord:
     logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
     prefix: str | None = None
+    finish: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None

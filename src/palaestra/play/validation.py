@@ -22,7 +22,7 @@ from palaestra.errors import EnvError, PolicyError, RewardError, nearest
 from palaestra.play.recording import TurnRecord
 from palaestra.play.timeouts import Failure
 
-LONGEST_MESSAGE = 300
+LONGEST_MESSAGE, LONGEST_FINISH = 300, 40
 
 _log = logging.getLogger("palaestra.play.rollout")
 
@@ -230,6 +230,7 @@ def accept(decision: Decision, observation: Observation, row: TurnRecord, second
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
     row.prefix = decision.prefix
+    row.finish = None if decision.finish is None else clean(str(decision.finish))[:LONGEST_FINISH]
     if decision.messages is not None and row.messages is None:
         row.messages = _conversation(str(row.agent), "messages", decision.messages, "role")
     if decision.tokens_in is not None:

@@ -4,6 +4,9 @@ from palaestra.algebra.fold import fold, fold_kernel, milestone_bonus, pressure,
 from palaestra.algebra.schedules import cosine, linear, two_phase
 from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
 from palaestra.rewards.combine.basic import call_price, penalty_invalid, success_reward
+from palaestra.rewards.combine.conversations import optima_reward
+from palaestra.rewards.combine.inequality import gini
+from palaestra.rewards.combine.lengths import cut_off, mask_truncated, overlong
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.rewards.combine.mix import (
     Component,
@@ -160,6 +163,7 @@ __all__ = [
     "cross_label",
     "cum_count",
     "cum_max_gain",
+    "cut_off",
     "debate_reward",
     "deep_travel_reward",
     "delta",
@@ -184,6 +188,7 @@ __all__ = [
     "fold_kernel",
     "fuse",
     "gate",
+    "gini",
     "goal_match",
     "goal_projection",
     "goal_score",
@@ -207,6 +212,7 @@ __all__ = [
     "lexicographic",
     "lexicographic_preference",
     "linear",
+    "mask_truncated",
     "masked",
     "match_calls",
     "match_reward",
@@ -222,7 +228,9 @@ __all__ = [
     "once",
     "oni_reward",
     "onto",
+    "optima_reward",
     "outcome_reward",
+    "overlong",
     "pairs",
     "penalty_invalid",
     "point_in_box",

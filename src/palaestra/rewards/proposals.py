@@ -15,6 +15,7 @@ from palaestra.algebra.signals import (
     as_signal,
     clip,
     col,
+    count,
     highest,
     is_in,
     is_missing,
@@ -71,6 +72,7 @@ def proposer_reward(
     *,
     refused: float = -1.0,
     repeated: float | None = None,
+    alike: float = 0.0,
     seat: str = "proposer",
     reward: SignalLike = "reward",
 ) -> Signal:
@@ -81,17 +83,23 @@ def proposer_reward(
         refused: pay of a proposal that is no task.
         repeated: pay of one that was proposed before in this run, instead; needs the column `repeats` of the stage
             `task_table`. None: it does not count.
+        alike: price of the share of this table's proposals that say the same: who always says the same loses all of
+            it. R-Zero takes such a penalty of clusters (arXiv 2508.05004).
         seat: who proposes.
         reward: of the others.
 
     Raises:
-        ExpressionError: there is no such pay.
+        ExpressionError: there is no such pay, or the price is negative.
     """
     if pay not in get_args(Pay):
         raise ExpressionError(f"proposer_reward: pay={pay!r}{nearest(pay, get_args(Pay))}")
+    if not alike >= 0:
+        raise ExpressionError(f"proposer_reward: alike={alike} is a price, at least 0")
     worth = regret() if pay == "regret" else challenge() if pay == "challenge" else learnability()
     if repeated is not None:
         worth = where(col("repeats") > 0.0, float(repeated), worth)
+    if alike:
+        worth = worth - alike * count(over=("agent", "proposal")) / count(over="agent")
     return where(is_in("agent", seat), where(is_missing(solve_rate()), float(refused), worth), as_signal(reward))
 
 
@@ -99,11 +107,12 @@ def proposer_reward(
 def proposer_credit(*, seat: str = "proposer", reward: SignalLike = "reward", eps: float = 1e-6) -> Signal:
     """Standardised reward, with a baseline of its own for each role (arXiv 2505.03335).
 
-    Proposals are compared with the others from the same given task, answers with the others to the same proposal.
+    Proposals are compared with the others from the same given task, answers with the others to the same proposal, also
+    where one policy sits in all seats.
     """
     proposes = is_in("agent", seat)
     return where(
         proposes,
         standardise(reward, over="group", where=proposes, eps=eps),
-        standardise(reward, over=("episode", "policy"), eps=eps),
+        standardise(reward, over=("episode", "policy"), where=~proposes, eps=eps),
     )

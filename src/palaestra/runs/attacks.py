@@ -3,7 +3,8 @@
 The attack is an ordinary training of a recipe that is derived from the run's: the other seats are played by the stored
 policies, the attacker is paid for what the team loses, and the intact team is a control. The reward of the attacker is
 minus the mean return of the other members (adversarial policies, arXiv 1905.10615), or 1 in each episode in which a
-targeted behaviour happened. Left out: perturbations of observations.
+targeted behaviour happened; a bonus for turning the others to target actions may be added (adversarial minority
+influence, [123]). Left out: perturbations of observations.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ UNABLE = ("script", "random", "chat", "saved")
 """Kinds of policies that do not learn here."""
 
 CREDIT = "standardise(agent_return(), over=('group', 'agent'), unit='episode')"
+BY_TURN = "standardise(return_to_go(gamma=0.95), over=('agent', 'turn'))"
+"""Credit of an attacker that is paid in each of its turns."""
 
 
 def attack(
@@ -44,6 +47,7 @@ def attack(
     *,
     seat: str,
     target: str | None = None,
+    influence: float | None = None,
     kind: str | None = None,
     iterations: int | None = None,
     seeds: int | None = None,
@@ -60,6 +64,8 @@ def attack(
         seat: the agent that the attacker plays.
         target: expression over the table of turns, above 0 where the targeted behaviour happened. None: the attacker is
             paid minus the mean return of the other members.
+        influence: weight of the stage `minority_influence` in the attacker's reward. None: that stage is left out; 0:
+            too, with the same credit, for comparison.
         kind: of the attacker's policy. None: kind and options of the policy that has the seat.
         iterations: of the attacker's training. None: as many as the run has.
         seeds: number of attackers; they take the trained seeds of the run in turn. None: one for each.
@@ -83,7 +89,10 @@ def attack(
     if target is not None:
         _check_target(recipe, target)
     trained = _trained(run, begun, trust)
-    derived = derive(recipe, run, trained, seat=seat, target=target, kind=kind, iterations=iterations, seeds=seeds)
+    derived = derive(
+        recipe, run, trained, seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
+        seeds=seeds,
+    )  # fmt: skip
     derived = override(derived, typed(overrides))
     folder = directory or folder_of(run, seat)
     runs.train(derived, folder / TRAINING, resume=True, jobs=jobs, console=console)
@@ -92,6 +101,7 @@ def attack(
         "recipe": recipe.name,
         "seat": seat,
         "target": target,
+        "influence": influence,
         "kind": derived.policies[_attacker(recipe)].kind,
         "iterations": derived.train.iterations,
         "seeds": list(derived.seeds),
@@ -114,6 +124,7 @@ def derive(
     *,
     seat: str,
     target: str | None = None,
+    influence: float | None = None,
     kind: str | None = None,
     iterations: int | None = None,
     seeds: int | None = None,
@@ -154,7 +165,11 @@ def derive(
     policies.setdefault(name, part)
     counted = [agent for agent in recipe.evaluation.agents or agents if agent != seat] or list(others)
     usual = recipe.learn.kind == "policy_gradient"
+    if influence is not None and not usual:
+        raise InputError(f"--influence: the run's learner is {recipe.learn.kind!r}, and a policy gradient is needed")
     reward, annotating = _team_reward(recipe)
+    if influence:
+        annotating = [*annotating, f"minority_influence({seat!r}, pay={_pay(counted, reward, target)!r})"]
     learn = recipe.learn.model_dump(mode="json") | {"freeze": [], "sequential": None, "devices": "one"}
     if isinstance(recipe.learn.lr, dict):
         learn["lr"] = recipe.learn.lr.get(member)
@@ -168,9 +183,9 @@ def derive(
         "policies": policies,
         "team": {**others, seat: name},
         "warm_start": recipe.model_dump(mode="json")["warm_start"] if part["kind"] == "tiny" else None,
-        "reward": paid(seat, counted, reward, target),
+        "reward": paid(seat, counted, reward, target, influence or 0.0),
         "stages": annotating if usual else recipe.stages,
-        "credit": CREDIT if usual else recipe.credit,
+        "credit": (CREDIT if influence is None else BY_TURN) if usual else recipe.credit,
         "learn": learn,
         "train": recipe.train.model_dump(mode="json")
         | {"budget": None}
@@ -251,7 +266,9 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
     return " + ".join(f"({part})" for part in parts), list(recipe.stages[: Stages(recipe.stages).reward_at])
 
 
-def paid(seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None) -> str:
+def paid(
+    seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None, influence: float = 0.0
+) -> str:
     """Reward of an attacker as recipe text: minus the team's mean return, or 1 where the target happened.
 
     It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
@@ -261,6 +278,7 @@ def paid(seat: str, counted: Sequence[str], reward: str = "reward", target: str 
         counted: the other agents, whose rewards are the team's.
         reward: expression of the reward.
         target: expression that is above 0 where the targeted behaviour happened.
+        influence: weight of the column `influence`, which is taken off in each turn.
 
     >>> from palaestra.algebra.turns import Turns
     >>> two = {"episode": [0, 0, 1, 1], "agent": ["guide", "seeker"] * 2, "turn": [0, 1] * 2}
@@ -268,11 +286,20 @@ def paid(seat: str, counted: Sequence[str], reward: str = "reward", target: str 
     [0.0, -1.0, 0.0, -0.5]
     """
     if target is None:
-        rows = f"where(is_in('agent', {_texts(counted)}), {reward}, 0.0)"
-        worth = f"-total({rows}, over='episode') / {len(counted)}"
+        worth = f"-total({_of(counted, reward)}, over='episode') / {len(counted)}"
     else:
         worth = f"1.0 * (highest(1.0 * ({target}), over='episode') > 0)"
-    return f"by_role(({seat!r}, on_last({worth})), otherwise=0.0)"
+    bonus = f" - {influence!r} * fill_missing('influence', 0.0)" if influence else ""
+    return f"by_role(({seat!r}, on_last({worth}){bonus}), otherwise=0.0)"
+
+
+def _pay(counted: Sequence[str], reward: str, target: str | None) -> str:
+    """What an attacker is paid, on the row of the turn that earned it."""
+    return f"-{_of(counted, reward)} / {len(counted)}" if target is None else f"1.0 * ({target})"
+
+
+def _of(counted: Sequence[str], reward: str) -> str:
+    return f"where(is_in('agent', {_texts(counted)}), {reward}, 0.0)"
 
 
 def _texts(names: Sequence[str]) -> str:

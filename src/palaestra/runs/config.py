@@ -69,6 +69,11 @@ class EnvPart(Section):
         None, description="a team over the env: debate(3), module:name(…); or a graph written out: {roles: …, edges: …}"
     )
 
+    tools: dict[str, str | list[str]] = Field(
+        {}, description="role, or a pattern such as worker-*: its tools, e.g. [python()]; see `palaestra names tool`"
+    )
+    tool_turns: int = Field(4, ge=1, description="most answers with calls in one turn of a role with tools")
+
     @field_validator("workflow")
     @classmethod
     def _is_a_call(cls, value: str | dict[str, Any] | None, info: ValidationInfo) -> str | dict[str, Any] | None:
@@ -414,6 +419,19 @@ class ScorerPart(Section):
         return value
 
 
+class AttackPart(Section):
+    """An attack on the trained team, as `palaestra attack` makes it: see docs/attacks.md."""
+
+    seat: str | None = Field(None, description="the agent that the attacker plays; default: the name of the attack")
+    target: str | None = Field(None, description="above 0 in a turn where the targeted behaviour happened")
+    influence: float | None = Field(
+        None, ge=0, description="weight of the bonus for turning the others to target actions; null: no bonus"
+    )
+    kind: str | None = Field(None, description="of the attacker's policy; default: as the seat's")
+    iterations: int | None = Field(None, ge=1, description="of its training; default: as the run's")
+    overrides: tuple[str, ...] = Field((), description='fields of its recipe, such as "learn.lr=0.1"')
+
+
 class EvaluationPart(Section):
     """How the difference is proved: the same held-out tasks for every system, several trials each."""
 
@@ -431,6 +449,9 @@ class EvaluationPart(Section):
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
+    attacks: dict[str, AttackPart] = Field(
+        {}, description="attacks on the trained team by name, each with the interval of what the team loses to it"
+    )
     scorers: dict[str, ScorerPart] = Field(
         {}, description="what else all held-out play is scored by, a scorer by name; its column is score.NAME"
     )

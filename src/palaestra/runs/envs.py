@@ -12,7 +12,7 @@ from palaestra.errors import PalaestraError, RecipeError
 from palaestra.foundation.registry import load_object, read_call
 from palaestra.runs.config import EnvPart
 from palaestra.runs.scripts import call, naming
-from palaestra.teams import WORKFLOWS, pipeline
+from palaestra.teams import WORKFLOWS, pipeline, role_tools
 
 
 def env(part: EnvPart, split: str) -> EnvFactory:
@@ -41,6 +41,9 @@ def env(part: EnvPart, split: str) -> EnvFactory:
         with naming("env.workflow"):
             transform = WORKFLOWS.find(name)
         factory = call(transform, options, f"env.workflow {name!r}", factory, *values)
+    if part.tools:
+        with naming("env.tools"):
+            factory = role_tools(factory, part.tools, turns=part.tool_turns)
     return factory
 
 

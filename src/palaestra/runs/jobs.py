@@ -100,7 +100,8 @@ def train(
             clock = Clock(directory / "clock.json", resume=True)
         say = Bars(console).say
         seconds = clock.before.get("wall_seconds", sum(result["wall_seconds"] for result in results))
-        summary = _summary(recipe, directory, results, seconds, searched)
+        attacked = _attacked(recipe, directory, jobs, console)
+        summary = _summary(recipe, directory, results, seconds, searched, attacked)
         if summary["n_tasks"] > 1 and summary["met_in_training"]:  # a game that always starts alike has one
             say(
                 f"{summary['met_in_training']} of the {summary['n_tasks']} held-out tasks were trained on as well: "
@@ -125,6 +126,18 @@ def _tuned(
         raise InputError(f"{directory} holds a search already: go on with --resume, or choose another --out")
     pool = functools.partial(_pool, jobs or os.cpu_count() or 1, _imports([recipe]))
     return tuning.tuned(recipe, directory, pool, Bars(console))
+
+
+def _attacked(recipe: Recipe, directory: Path, jobs: int | None, console: Console | None) -> dict[str, Any]:
+    """The attacks of `evaluation.attacks` on the trained team, in attacks/NAME: what it loses, and the verdict."""
+    from palaestra.runs.attacks import attack, folder_of  # an attack is a training, so that module needs this one
+
+    found = {}
+    for name, part in recipe.evaluation.attacks.items():
+        options = part.model_dump() | {"seat": part.seat or name, "directory": folder_of(directory, name)}
+        made = attack(directory, **options, jobs=jobs, console=console, trust=True)  # as the recipe was
+        found[name] = {key: made[key] for key in ("seat", "measure", "systems", "differences", "verdict")}
+    return found
 
 
 def _keep_environment(directory: Path) -> str:
@@ -162,11 +175,12 @@ def _summary(
     results: list[dict[str, Any]],
     seconds: float,
     searched: Mapping[str, Any] | None = None,
+    attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     versions = results[-1]["versions"]
     write_json(directory / "environment.json", versions)
     found = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions}
-    found["tuning"] = dict(searched or {})
+    found["tuning"], found["attacks"] = dict(searched or {}), dict(attacked or {})
     summary = signed(plain(found))
     write_json(directory / "summary.json", summary)
     return summary

@@ -24,6 +24,7 @@ from palaestra.runs.trust import refuse
 
 if TYPE_CHECKING:
     from palaestra.agents.discrete import DiscretePolicy
+    from palaestra.agents.mlp import MLPPolicy
     from palaestra.runs.config import PolicyPart
 
 
@@ -153,11 +154,32 @@ def mlp(made: Making) -> Policy:
     """A small network on arrays; for envs that show arrays and have choices."""
     from palaestra.agents import MLPPolicy
 
+    return _on_arrays(made, MLPPolicy)
+
+
+@POLICIES.register("ordered")
+def ordered(made: Making) -> Policy:
+    """A linear rule on arrays for choices that have an order, such as shares; `learn.kind: generations` evolves it."""
+    from palaestra.agents import OrderedPolicy
+
+    return _on_arrays(made, OrderedPolicy)
+
+
+@POLICIES.register("q_network")
+def q_network(made: Making) -> Policy:
+    """A network for what each choice is worth, on arrays; wants `learn.kind: value_decomposition`."""
+    from palaestra.agents import QNetworkPolicy
+
+    return _on_arrays(made, QNetworkPolicy)
+
+
+def _on_arrays(made: Making, kind: type[MLPPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
-        raise RecipeError(f"policies.{made.name}: this env shows text only; kind 'mlp' needs arrays and choices")
-    found: Policy = made.call(MLPPolicy, len(first.array), len(first.choices), seed=made.seed)
-    return found
+        found = f"this env shows text only; kind {kind.KIND!r} needs arrays and choices"
+        raise RecipeError(f"policies.{made.name}: {found}")
+    policy: Policy = made.call(kind, len(first.array), len(first.choices), seed=made.seed)
+    return policy
 
 
 @POLICIES.register("random")
@@ -198,6 +220,8 @@ TAKES = {
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
+    "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
+    "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
 }
 NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}

@@ -161,6 +161,9 @@ class Recipe(Section):
             for policy in control.policies or ():
                 if policy not in self.policies:
                     raise ValueError(f"{field}.policies: no policy {policy!r}{nearest(policy, self.policies)}")
+        for name in self.evaluation.attacks:
+            if not re.fullmatch(r"[\w-]+", name):
+                raise ValueError(f"evaluation.attacks.{name}: a name of letters, digits, _ and - is needed")
         if self.opponents is not None:
             checked(lambda part: part.check_names(self.policies, self.team), self.opponents)
             if self.train.lag:
@@ -329,8 +332,9 @@ def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe
 
 
 def alone(recipe: Recipe) -> Recipe:
-    """The recipe without its controls."""
-    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"controls": {}})})
+    """The recipe without its controls and attacks."""
+    none = {"controls": {}, "attacks": {}}
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=none)})
 
 
 def _merge(base: Any, changes: Any) -> Any:

@@ -19,7 +19,9 @@ from palaestra.runs.phases import Phase, phases_of
 from palaestra.runs.phases import read as read_phases
 from palaestra.runs.recipe import Recipe, look
 
-GROWING = ("train.iterations", "seeds", "evaluation.tasks", "evaluation.trials", "evaluation.controls")
+GROWING = (
+    "train.iterations", "seeds", "evaluation.tasks", "evaluation.trials", "evaluation.controls", "evaluation.attacks",
+)  # fmt: skip
 """Fields that may ask for more than the run was begun with."""
 
 

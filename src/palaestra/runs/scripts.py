@@ -268,6 +268,14 @@ def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
     return functools.partial(worker, skill=skill, alphabet=string.ascii_lowercase[:alphabet])
 
 
+@script("commons")
+def commons(wish: int = 14) -> Play:
+    """Keeps to what was said in `native/commons`: the mean of the limits, else the told share; without both, `wish`."""
+    from palaestra.envs.worlds.commons import keeper
+
+    return functools.partial(keeper, wish=wish)
+
+
 @script("optimum")
 def optimum(game: str) -> Play:
     """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""

@@ -155,6 +155,7 @@ def digest(recipe: Recipe) -> str:
     """Of all that a seed's result depends on, the shipped prompts of chat models included where somebody reads them."""
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
+    whole["evaluation"].pop("attacks")  # they are made of finished seeds
     if reads_conversations(recipe.policies.values()):
         whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
     said = json.dumps(whole | {"play": whole["play"] | {"executor": None}}, sort_keys=True)

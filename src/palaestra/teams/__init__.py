@@ -25,11 +25,13 @@ from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
 from palaestra.teams.program import ProgramTeam, program
 from palaestra.teams.proposer import ProposerEnv, proposer
+from palaestra.teams.role_tools import RoleTools, role_tools
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
+from palaestra.teams.turn_tree import TurnTree, turn_tree
 
 __all__ = [
     "AGGREGATES",
@@ -55,10 +57,12 @@ __all__ = [
     "PipelineEnv",
     "ProgramTeam",
     "ProposerEnv",
+    "RoleTools",
     "SelfOrganized",
     "SelfSummaryEnv",
     "Supervised",
     "TreeSearchEnv",
+    "TurnTree",
     "advantage_feedback",
     "audited",
     "branches",
@@ -73,11 +77,13 @@ __all__ = [
     "pipeline",
     "program",
     "proposer",
+    "role_tools",
     "scripted_role",
     "self_organized",
     "self_summary",
     "supervisor",
     "tree_search",
+    "turn_tree",
     "votes",
     "workflows",
 ]
@@ -88,7 +94,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches,
+    context_window, branches, turn_tree,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -156,6 +156,7 @@ def sample_turns(
         action_ids=pl.Series([list(range(count)) for count in tokens], dtype=pl.List(pl.Int32)),
         logprobs=pl.Series([[-v for v in values] for values in per_token], dtype=pl.List(pl.Float32)),
         entropies=pl.Series(per_token, dtype=pl.List(pl.Float32)),
+        finish=pl.when(pl.Series(tokens) == 3).then(pl.lit("length")).otherwise(pl.lit("stop")),
         tokens_in=pl.lit(2),
         tokens_out=pl.Series(tokens),
         cost=pl.Series(np.round(rng.random(n), 2)),

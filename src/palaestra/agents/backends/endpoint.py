@@ -27,6 +27,13 @@ LARGEST = 8 * 2**20
 """Bytes of an answer, unpacked. The longest ones, with the log-probability of every token, have a tenth of it."""
 MOST_TOKENS = 10**7
 """More than any model reads or writes in one call: a count above it is a mistake. A table holds sums up to 2³¹ - 1."""
+FINISHES = {
+    "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "completed": "stop", "max_tokens": "length",
+    "max_output_tokens": "length", "model_length": "length", "tool_calls": "tool", "tool_use": "tool",
+    "function_call": "tool", "content_filter": "filtered", "safety": "filtered", "refusal": "filtered",
+    "abort": "aborted", "cancelled": "aborted",
+}  # fmt: skip
+"""Words of servers for why a generation ended, and the word for it here."""
 SHORTEST_KEY = 8
 """A placeholder such as EMPTY is no secret, and a word that a model may say."""
 UNCERTAIN = (408, 502, 504)
@@ -218,6 +225,18 @@ def said(message: Any, format: str) -> str:
     if parse(written, format).calls != read.calls:  # not every format can stand beside a text
         return write(read.calls, "hermes", text=text.strip())
     return written
+
+
+def finish(reason: Any) -> str | None:
+    """Why a generation ended, in one word for all servers: stop, length, tool, filtered, aborted, or the server's own.
+
+    >>> [finish(reason) for reason in ("stop", "end_turn", "max_tokens", "tool_calls", "abort", "Pause", None)]
+    ['stop', 'stop', 'length', 'tool', 'aborted', 'pause', None]
+    """
+    if not isinstance(reason, str) or not reason.strip():
+        return None
+    word = "".join(c for c in reason.strip().casefold() if c.isprintable())[:40]
+    return FINISHES.get(word, word)
 
 
 def count(value: Any) -> int | None:

@@ -14,15 +14,18 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.candidates import Candidates
 from palaestra.envs.worlds.codes import CodesEnv
+from palaestra.envs.worlds.commons import Commons
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
 from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
+from palaestra.envs.worlds.exchange import Exchange
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
@@ -46,6 +49,7 @@ from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.nodes import Nodes
+from palaestra.envs.worlds.off_switch import OffSwitch
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
@@ -56,6 +60,7 @@ from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
+from palaestra.envs.worlds.rendezvous import Rendezvous
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
@@ -69,10 +74,12 @@ from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
 from palaestra.envs.worlds.subagents import SubAgents
+from palaestra.envs.worlds.supervised_choice import SupervisedChoice
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.taps import Taps
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
+from palaestra.envs.worlds.threshold_game import ThresholdGame
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
@@ -93,6 +100,7 @@ __all__ = [
     "Candidates",
     "Cases",
     "CodesEnv",
+    "Commons",
     "Corridor",
     "Craft",
     "Cups",
@@ -100,9 +108,11 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "DonorGame",
     "Errands",
     "EvidenceDebate",
     "Exam",
+    "Exchange",
     "Experiment",
     "ExploredGrid",
     "Fetch",
@@ -128,6 +138,7 @@ __all__ = [
     "MemoryTeam",
     "Negotiation",
     "Nodes",
+    "OffSwitch",
     "Papers",
     "Partner",
     "Persuasion",
@@ -140,6 +151,7 @@ __all__ = [
     "Queue",
     "Rag",
     "Refusals",
+    "Rendezvous",
     "Repair",
     "Retries",
     "Review",
@@ -153,10 +165,12 @@ __all__ = [
     "Steps",
     "Stories",
     "SubAgents",
+    "SupervisedChoice",
     "Talk",
     "Taps",
     "TaskTemplate",
     "TeamBuilder",
+    "ThresholdGame",
     "TwoPhase",
     "Verdict",
     "Voxels",

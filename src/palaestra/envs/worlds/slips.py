@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
@@ -19,6 +21,7 @@ class _SlipsState:
     slipped: int | None = None
     at: int = 0
     moves: int = 0
+    path: int | None = None
 
 
 @ENVS.register("native/slips")
@@ -27,7 +30,8 @@ class Slips(NativeEnv):
 
     After a wrong move it has slipped: no move counts until it goes `back` to the cue that it left. With `spare` moves
     more than cells, below 2, a path with a slip never succeeds, so that good paths show none. slip: the episode begins
-    after a wrong move at a random cue.
+    after a wrong move at a random cue. paths: so many paths, drawn from `draw`; the walker sees the number of the path
+    and of the cell, and not the cue, so that each path is learned by itself, and chance walks none of many cells.
 
     facts: bad, whether the move left the path or went on beside it; slips, whether it had left it; best, what would
     have been right.
@@ -36,28 +40,35 @@ class Slips(NativeEnv):
     agents: tuple[str, ...] = ("walker",)
     facts = {"bad": bool, "slips": bool, "best": str}
 
-    def __init__(self, *, cells: int = 4, moves: int = 2, spare: int = 1, slip: bool = False) -> None:
-        if cells < 1 or moves < 2 or spare < 0:
-            raise InputError(f"Slips: cells={cells} >= 1, moves={moves} >= 2 and spare={spare} >= 0")
+    def __init__(self, *, cells: int = 4, moves: int = 2, spare: int = 1, slip: bool = False, paths: int = 0,
+                 draw: int = 0) -> None:  # fmt: skip
+        if cells < 1 or moves < 2 or min(spare, paths) < 0:
+            raise InputError(f"Slips: cells={cells} >= 1, moves={moves} >= 2, spare={spare} and paths={paths} >= 0")
+        self.paths = np.random.default_rng(draw).integers(moves, size=(paths, cells))
         self.cells, self.moves, self.spare, self.slip = cells, moves, spare, slip
         self.choices = (*(f"move {number}" for number in range(moves)), BACK)
 
     def begin(self) -> tuple[str, _SlipsState]:
         """A path; and if it shall, a slip on it."""
         cues = tuple(int(each) for each in self.rng.integers(self.moves, size=self.cells))
-        state = _SlipsState(cues)
+        number = int(self.rng.integers(len(self.paths))) if len(self.paths) else None
+        if number is not None:
+            cues = tuple(self.paths[number].tolist())
+        state = _SlipsState(cues, path=number)
         if self.slip:
             state.at = int(self.rng.integers(self.cells))
             state.slipped = (cues[state.at] + 1 + int(self.rng.integers(self.moves - 1))) % self.moves
-        return f"path {' '.join(map(str, cues))}", state
+        return f"path {' '.join(map(str, cues)) if number is None else number}", state
 
     def look(self) -> dict[str, Observation]:
-        """The cue, or where the walker slipped."""
+        """The cue, or where the walker slipped; of numbered paths the path and the cell."""
         state = self.state
         if state.at == self.cells or state.moves == self.cells + self.spare:
             return {}
         cue = state.cues[state.at]
         seen = f"cue {cue}" if state.slipped is None else f"slipped at cue {cue} by move {state.slipped}"
+        if state.path is not None:
+            seen = f"path {state.path}, cell {state.at}{'' if state.slipped is None else ', slipped'}"
         return {"walker": Observation(seen, choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from palaestra.envs.worlds.exact.deference import allowed, deference_value
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.evaluation.games import auctions, hiring, markov, walks
+from palaestra.evaluation.games import auctions, hiring, markov, society, walks
 
 
 def _object(path: Path, *needed: str) -> dict[str, Any]:
@@ -86,6 +87,19 @@ def virtual_values() -> Analysis:
     return answer
 
 
+@ANALYSES.register("drift")
+def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analysis:
+    """Does a rate rise with time, when does it reach `at`, is it contagious? TURNS with `column` and `by`.
+
+    contagion: the rate after a `group_success` less that after a failure, where TURNS has that column.
+    """
+
+    def answer(turns: Path) -> pl.DataFrame:
+        return society.drift(table(turns, column, by), column, by=by, at=at)
+
+    return answer
+
+
 @ANALYSES.register("hire")
 def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
     """Whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""
@@ -105,6 +119,37 @@ def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
                 "value": [found.value] * len(kept),
             }
         )
+
+    return answer
+
+
+@ANALYSES.register("deference")
+def deference(error: float = 0.0) -> Analysis:
+    """Should a decision be left to a person who errs by `error`? SAMPLES: decision, utility, or p_allow beside them."""
+
+    def answer(samples: Path) -> pl.DataFrame:
+        frame = table(samples, "decision", "utility")
+        rows = []
+        for (decision,), each in frame.group_by("decision", maintain_order=True):
+            utility = each["utility"].to_numpy()
+            given = "p_allow" in each.columns
+            found = deference_value(utility, each["p_allow"].to_numpy() if given else allowed(utility, error))
+            rows.append({"decision": decision, **found._asdict(), "incentive": found.incentive, "best": found.best})
+        return pl.DataFrame(rows)
+
+    return answer
+
+
+@ANALYSES.register("commons")
+def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
+    """Survival, gain, efficiency, equality and over-use of a commons: TURNS, or the `evaluation.parquet` of a run.
+
+    sustainable: what all may take in the first round, F. rounds: T of the efficiency.
+    """
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = table(turns, "agent", "collected", "over_used", "survived", "success")
+        return society.commons_meters(frame, sustainable=sustainable, rounds=rounds)
 
     return answer
 

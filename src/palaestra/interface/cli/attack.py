@@ -20,6 +20,10 @@ def attack(
         str | None,
         typer.Option("--target", metavar="EXPR", help="above 0 in a turn where the targeted behaviour happened"),
     ] = None,
+    influence: Annotated[
+        float | None,
+        typer.Option("--influence", min=0.0, help="weight of a bonus for turning the others to target actions"),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option("--kind", help="of the attacker's policy [default: as the seat's]")
     ] = None,
@@ -48,8 +52,8 @@ def attack(
 
     directory = out or folder_of(run, seat)
     summary = run_attack(
-        run, seat, target=target, kind=kind, iterations=iterations, seeds=seeds, overrides=overrides or (),
-        directory=directory, jobs=jobs, console=err, trust=trust,
+        run, seat, target=target, influence=influence, kind=kind, iterations=iterations, seeds=seeds,
+        overrides=overrides or (), directory=directory, jobs=jobs, console=err, trust=trust,
     )  # fmt: skip
     if as_json:
         show(summary)

@@ -21,6 +21,7 @@ HOMES = (
     "palaestra.judges.planning",
     "palaestra.envs",
     "palaestra.envs.tool_calls",
+    "palaestra.envs.tools",
     "palaestra.teams",
     "palaestra.runs.policies",
     "palaestra.runs.scripts",

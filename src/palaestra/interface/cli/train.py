@@ -60,6 +60,8 @@ def train(
     directory = out or Path("runs") / loaded.name
     summary = run_train(loaded, directory, resume=resume, jobs=jobs, ranks=ranks, console=err)
     say(summary["verdict"])
+    for name, found in summary["attacks"].items():
+        say(f"attack {name}: {found['verdict']}")
     say(f"report: {directory / 'report.html'}")
 
 

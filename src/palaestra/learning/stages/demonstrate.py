@@ -63,21 +63,12 @@ class demonstrate(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The learner's rows, and below them the adviser's."""
-        from palaestra.agents import Team
         from palaestra.learning.stages.hints import play_on
 
-        if self.adviser not in context.advisers:
-            raise InputError(f"no adviser {self.adviser!r} among the policies{nearest(self.adviser, context.advisers)}")
-        seats = dict(context.team.items())
-        taught = dataclasses.replace(context, team=Team(dict.fromkeys(seats, context.advisers[self.adviser])))
+        taught = advised(context, self.adviser)
         starts = turns.frame.group_by("group").agg(pl.first("seed"), pl.max("episode")).sort("group")
         played = play_on(taught, starts, functools.partial(Numbered, context.env), self._more, turns)
-        names = {agent: policy.name for agent, policy in seats.items()}
-        played = played.with_columns(
-            policy=pl.col("agent").cast(pl.String).replace_strict(names).cast(turns.frame.schema["policy"]),
-            source=pl.lit(self.adviser),
-            _new=pl.lit(True),
-        )
+        played = seated(played, context, self.adviser).with_columns(_new=pl.lit(True))
         legal = pl.col("valid").fill_null(True).all().over("group", "episode")
         shown = Turns(played.filter(legal))
         made = rescored(shown.frame, context, "_new", number="choice_id").drop("_new")
@@ -92,3 +83,23 @@ class demonstrate(Stage):
         context.metrics["illegal"] = float(played.filter(~legal).select("group", "episode").n_unique())
         own = turns.frame.with_columns(loss_mask=pl.lit(False), source=pl.lit(POLICY))
         return Turns(pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+
+
+def advised(context: Context, adviser: str) -> Context:
+    """The context with an adviser in every seat.
+
+    Raises:
+        InputError: no such adviser.
+    """
+    from palaestra.agents import Team
+
+    if adviser not in context.advisers:
+        raise InputError(f"no adviser {adviser!r} among the policies{nearest(adviser, context.advisers)}")
+    return dataclasses.replace(context, team=Team(dict.fromkeys(dict(context.team.items()), context.advisers[adviser])))
+
+
+def seated(played: pl.DataFrame, context: Context, adviser: str) -> pl.DataFrame:
+    """Rows that an adviser played, as rows of the policies whose seats it sat in; `source` names the adviser."""
+    names = {agent: policy.name for agent, policy in context.team.items()}
+    seat = pl.col("agent").cast(pl.String).replace_strict(names).cast(played.schema["policy"])
+    return played.with_columns(policy=seat, source=pl.lit(adviser))

@@ -44,6 +44,8 @@ def play_helped(
 ) -> pl.DataFrame:
     """Further good episodes with help, as their learner would have seen and said them; groups and episodes go on.
 
+    A group that was not played so far begins with episode 0.
+
     Args:
         context: of the stage that asks.
         turns: what was played so far.
@@ -75,7 +77,7 @@ def play_helped(
     place: dict[int, int] = {}
     numbers = []
     for number, (group, each) in enumerate(wanted):
-        place[group] = place.get(group, int(last[group])) + 1
+        place[group] = place.get(group, int(last.get(group, -1))) + 1
         numbers.append((number, group, place[group], each.seed, bool(each.help)))
     schema = {"group": pl.Int32, "_group": pl.Int32, "_episode": pl.Int32, "_seed": pl.Int64, "helped": pl.Boolean}
     kept = played.frame.filter(pl.col("error").is_null())

@@ -8,7 +8,7 @@ import polars as pl
 from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import Turns
-from palaestra.credit.attempts import backup
+from palaestra.credit.attempt_trees import backup
 from palaestra.judges.pairs import marked
 from palaestra.judges.value_pairs import mine
 from palaestra.learning.stages.stage import Context, Stage, stage

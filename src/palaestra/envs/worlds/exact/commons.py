@@ -1,0 +1,64 @@
+"""Arithmetic of a commons that is harvested in rounds: rationing, regrowth, and what counts as over-use.
+
+The rules are those of GovSim's code (arXiv 2404.16698), with the inverse scenario of its reproduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+Ration = Literal["random", "proportional"]
+
+
+def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float = 50.0) -> int:
+    """The share that everybody may take so that the stock is as large after regrowth: ⌊⌊pool / 2⌋ / n⌋.
+
+    inverse: units that everybody must remove, grows / n.
+
+    >>> threshold(100, 5), threshold(47, 5), threshold(100, 5, inverse=True)
+    (10, 4, 10)
+    """
+    return int(grows // agents) if inverse else int(int(pool / 2) // agents)
+
+
+def ration(
+    wishes: Sequence[float] | np.ndarray, pool: float, how: Ration = "random", rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """What each gets: the wishes if the pool has them, else all of it. float64[agents].
+
+    Args:
+        wishes: quantity that each wants, whole where `how` is "random".
+        pool: what there is.
+        how: "random": unit by unit to somebody who still wants one, drawn. "proportional": in proportion, in fractions.
+        rng: for "random".
+
+    >>> ration([10, 10, 10, 10, 18], 42.0, "proportional").round(3).tolist()
+    [7.241, 7.241, 7.241, 7.241, 13.034]
+    """
+    want = np.asarray(wishes, float)
+    if want.sum() <= pool:
+        return want
+    if how == "proportional":
+        return want * pool / want.sum()
+    units = np.repeat(np.arange(len(want)), want.astype(int))
+    taken = (rng or np.random.default_rng(0)).permutation(units)[: int(pool)]
+    return np.bincount(taken, minlength=len(want)).astype(float)
+
+
+def regrown(
+    pool: float, *, growth: float = 2.0, cap: float = 100.0, inverse: bool = False, grows: float = 50.0
+) -> float:
+    """The pool of the next round: min(cap, growth · pool), or min(cap, pool + grows) of what nobody wants.
+
+    >>> regrown(40.0), regrown(70.0), regrown(30.0, inverse=True)
+    (80.0, 100.0, 80.0)
+    """
+    return min(cap, pool + grows if inverse else growth * pool)
+
+
+def collapsed(pool: float, *, least: float = 5.0, most: float = 95.0, inverse: bool = False) -> bool:
+    """Whether a pool after the harvest is the end: less than `least` is left, or, inverse, more than `most`."""
+    return pool > most if inverse else pool < least

@@ -1,0 +1,91 @@
+"""Peer scores: what counts, what is forgotten, and what a search finds."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.games.peers import PeerScore, Topic, counterexample, decayed, simulate
+
+PLAIN = {"w1": 0.5, "mesh_cap": 4, "w2": 1.0, "first_cap": 3, "w3": -1.0, "threshold": 2.0, "w3b": -2.0, "w4": -10.0}
+NO_DECAY = {"decay": (1.0, 1.0, 1.0, 1.0)}
+
+
+def of(**options):
+    return PeerScore.of({"topics": {"t": {**PLAIN, **NO_DECAY}}, "cap": 100.0, **options})
+
+
+def test_a_score_by_hand():
+    score = of()
+    for kind in ("join", "first", "delivered", "invalid"):
+        score.event("a", "t", kind)
+    score.interval()
+    assert score.score("a") == 0.5 + 1.0 - 0.0 - 10.0
+    score.event("a", "t", "behaviour")
+    assert score.score("a") == pytest.approx(-8.5 - 15.92)
+    assert score.score("a", application=3.0, at_address=11) == pytest.approx(-8.5 - 15.92 + 3 - 35.11)
+    assert score.score("nobody") == 0.0
+
+
+def test_a_deficit_counts_only_once_active_and_sticks_at_a_prune():
+    score = of()
+    score.event("a", "t", "join")
+    assert score.score("a") == 0.0
+    score.interval()
+    assert score.score("a") == 0.5 - 4.0
+    score.event("a", "t", "prune")
+    assert score.score("a") == -8.0
+    assert of(reading="model").topics["t"].score(
+        {"mesh": 1, "first": 0, "delivered": 0, "failures": 0, "invalid": 0}, "model"
+    ) == pytest.approx(0.5 - 4 - 8)
+
+
+def test_counters_are_forgotten():
+    score = PeerScore(topics={"t": Topic(decay=(0.5, 0.5, 0.5, 0.5))}, snap=0.3)
+    score.event("a", "t", "first")
+    score.interval()
+    assert score.counters["a"]["t"]["first"] == 0.5
+    score.interval()
+    assert score.counters["a"]["t"]["first"] == 0.0
+    assert decayed(1.0, 0.9, 0.95) == 0.0
+
+
+def test_a_search_keeps_the_best_and_stays_in_its_bounds():
+    two = PeerScore.of({"topics": {"t": PLAIN, "u": PLAIN}, "cap": 100.0})
+    value, behaviour = counterexample(two, "t", tries=600)
+    assert value == pytest.approx((2.0 - 4.0) + (2.0 + 3.0), abs=1e-6)
+    assert behaviour["t.first"] == 0.0
+    assert counterexample(two, "t", tries=600)[0] >= counterexample(two, "t", tries=50)[0]
+
+
+def test_honest_nodes_stay():
+    mesh, reached = simulate(of(), ~np.eye(3, dtype=bool), [False] * 3, "t", intervals=3)
+    assert mesh.sum() == 6
+    assert reached == 1.0
+
+
+def test_what_is_wrong_is_named(tmp_path):
+    with pytest.raises(InputError, match="w9"):
+        PeerScore.of({"topics": {"t": {"w9": 1}}})
+    with pytest.raises(InputError, match="topics"):
+        PeerScore.of({})
+    with pytest.raises(InputError, match="event 'sang'"):
+        of().event("a", "t", "sang")
+    file = tmp_path / "weights.json"
+    file.write_text(json.dumps({"topics": {"t": PLAIN}}))
+    with pytest.raises(InputError, match="none of the topics"):
+        analyze("buying_off('u')", file)
+
+
+def test_intervals_without_events_pass(tmp_path):
+    (tmp_path / "weights.json").write_text(json.dumps({"topics": {"t": PLAIN}, "cap": 100.0}))
+    rows = {"interval": [0, 3], "peer": ["a", "a"], "topic": ["t", "t"], "event": ["join", "first"]}
+    pl.DataFrame(rows).write_csv(tmp_path / "events.csv")
+    found = analyze("peer_score", tmp_path / "weights.json", tmp_path / "events.csv")
+    assert found["score"].to_list() == pytest.approx([4 * 0.5 + 0.99 - (2 - 0.97) ** 2])
+    assert found["standing"].to_list() == ["mesh"]

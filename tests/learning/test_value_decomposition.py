@@ -1,0 +1,177 @@
+"""IQL, VDN and QMIX on the two-step game of the QMIX paper (arXiv 1803.11485), and their replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from palaestra.agents import QNetworkPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.envs.protocol import Observation, StepResult
+from palaestra.errors import InputError, LearnerError
+from palaestra.learning.joint_replay import JointReplay
+from palaestra.learning.mixers import Monotonic
+from palaestra.learning.value_decomposition import ValueDecomposition
+from palaestra.play.executors import Local, Plan
+
+PAYOFF = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
+
+
+class TwoStep:
+    """The first agent chooses between two matrix games; one pays 7, the other 8 if both take the second action."""
+
+    agents = ("one", "two")
+    task = "two steps"
+
+    def reset(self, seed):
+        self.place = 0
+        return self._seen()
+
+    def step(self, actions):
+        first, second = (int(actions[agent]) for agent in self.agents)
+        if self.place:
+            reward = float(PAYOFF[self.place - 1, first, second])
+            return StepResult({}, {"one": reward / 2, "two": reward / 2}, True, False, {})
+        self.place = 1 + first
+        return StepResult(self._seen(), {"one": 0.0, "two": 0.0}, False, False, {})
+
+    def _seen(self):
+        array = np.eye(3, dtype=np.float32)[self.place]
+        return {agent: Observation(str(self.place), ("0", "1"), None, array) for agent in self.agents}
+
+
+def learned(mixer, *, updates=20, separate=True, **options):
+    """A learner that saw a hundred random games before each of its updates."""
+    names = ("a", "b") if separate else ("a", "a")
+    made = {name: QNetworkPolicy(3, 2, name=name, hidden=[32], explore=10**6, seed=3) for name in names}
+    team = Team(one=made[names[0]], two=made[names[1]])
+    learner = ValueDecomposition(team, mixer=mixer, rate=1e-2, gamma=0.99, steps=25, batch=64, tau=0.1, **options)
+    turns = Local().play(TwoStep, team, Plan(groups=100, seed=1))
+    for _ in range(updates):
+        learner.update(turns)
+    return learner
+
+
+def joint(learner, place):
+    """Worth of the team's four joint actions at a place, [2, 2]."""
+    seen = torch.eye(3)[place].expand(1, 2, 3)
+    own = learner._values(learner.parts, seen)[0]
+    state = learner._state(seen)
+    with torch.no_grad():
+        mix = learner.parts["mixer"]
+        return np.array([[mix(torch.stack([a, b])[None], state).item() for b in own[1]] for a in own[0]])
+
+
+def test_qmix_finds_what_a_sum_cannot_represent():
+    """The tables of the paper: QMIX's 6.93 and 7.92 at the start; VDN prefers the safe game."""
+    qmix, vdn = learned("monotonic", updates=40), learned("sum")
+    assert joint(qmix, 0) == pytest.approx(np.array([[6.93, 6.93], [7.92, 7.92]]), abs=0.05)
+    assert joint(qmix, 2) == pytest.approx(PAYOFF[1], abs=0.05)
+    assert joint(vdn, 2) == pytest.approx(np.array([[-1.5, 2.5], [2.5, 6.5]]), abs=0.6), "the best fit of a sum"
+    assert joint(vdn, 0)[0].max() > joint(vdn, 0)[1].max(), "VDN to the safe one"
+
+
+def test_alone_each_agent_learns_the_mean_over_what_others_do():
+    alone = learned("none")
+    own = alone._values(alone.parts, torch.eye(3)[2].expand(1, 2, 3))[0].detach().numpy()
+    assert own == pytest.approx(np.array([[0.25, 2.25], [0.25, 2.25]]), abs=0.4), "half of the payoff each"
+
+
+def test_a_mixture_rises_with_each_agents_worth():
+    mix = Monotonic(3, 5)
+    own = torch.randn(20, 3, requires_grad=True)
+    mix(own, torch.randn(20, 5)).sum().backward()
+    assert own.grad is not None
+    assert (own.grad >= 0).all()
+
+
+def test_agents_that_share_a_network_share_what_they_learn():
+    shared = learned("sum", updates=2, separate=False)
+    assert list(shared.policies) == ["a"]
+    assert len(list(shared.parts.parameters())) == 4
+
+
+def test_a_resumed_learner_goes_on_bit_for_bit():
+    whole = learned("monotonic", updates=6)
+    half = learned("monotonic", updates=3)
+    fresh = learned("monotonic", updates=0)
+    for name, policy in half.networks.items():
+        fresh.networks[name].load_state_dict(policy.state_dict())
+    fresh.restore(half.state())
+    turns = Local().play(TwoStep, Team(one=half.networks["a"], two=half.networks["b"]), Plan(groups=100, seed=1))
+    for _ in range(3):
+        fresh.update(turns)
+    for name in whole.networks:
+        for one, other in zip(
+            whole.networks[name].module.parameters(), fresh.networks[name].module.parameters(), strict=True
+        ):
+            assert torch.equal(one, other)
+    assert fresh.networks["a"].epsilon == whole.networks["a"].epsilon
+
+
+def rows(**columns):
+    data = {
+        "run": ["0"] * 6, "iteration": [0] * 6, "group": [0, 0, 0, 0, 1, 1], "episode": [0] * 6,
+        "turn": [0, 0, 1, 1, 0, 0], "agent": ["x", "y"] * 3,
+        "features": [[1.0], [2.0, 3.0], [4.0], [5.0, 6.0], [7.0], [8.0, 9.0]],
+        "action_ids": [[0], [1], [1], [0], [1], [1]], "reward": [0.5, 0.25, None, 2.0, 3.0, 4.0],
+        "truncated": [False] * 4 + [True] * 2,
+    }  # fmt: skip
+    return pl.DataFrame({**data, **columns}, strict=False)
+
+
+def test_joint_steps_of_agents_with_different_observations():
+    replay = JointReplay(4, {"x": 1, "y": 2}, {"x": 2, "y": 3})
+    assert replay.add(rows(), "reward") == 2, "the second episode was cut off after one step"
+    held = {name: each[: len(replay)] for name, each in replay.columns.items()}
+    assert held["seen"].tolist() == [[[1, 0], [2, 3]], [[4, 0], [5, 6]]]
+    assert held["next_seen"][0].tolist() == [[4, 0], [5, 6]]
+    assert held["over"].tolist() == [False, True]
+    assert held["reward"].tolist() == [[0.5, 0.25], [0, 2]]
+    assert held["legal"][0].tolist() == [[True, True, False], [True, True, True]]
+    replay.add(rows(), "reward")
+    replay.add(rows(), "reward")
+    assert (len(replay), replay.at) == (4, 2), "a ring"
+
+
+def test_what_may_not_be_done_is_not_hoped_for():
+    replay = JointReplay(4, {"x": 1, "y": 2}, {"x": 2, "y": 3})
+    replay.add(rows(legal=[None, None, [False, True], [True, False, True], None, None]), "reward")
+    assert replay.columns["next_legal"][0].tolist() == [[False, True, False], [True, False, True]]
+
+
+def test_turns_in_which_not_all_act_are_refused():
+    with pytest.raises(LearnerError, match="all act at once"):
+        JointReplay(4, {"x": 1, "y": 2}, {"x": 2, "y": 3}).add(rows()[:3], "reward")
+
+
+def test_wrong_options_are_named():
+    team = Team(one=QNetworkPolicy(3, 2, name="a"))
+    with pytest.raises(InputError, match="mixer='qmix'"):
+        ValueDecomposition(team, mixer="qmix")
+    with pytest.raises(InputError, match="gamma=2"):
+        ValueDecomposition(team, gamma=2)
+    with pytest.raises(InputError, match="explore=0"):
+        QNetworkPolicy(3, 2, explore=0)
+
+
+def test_it_explores_less_with_every_update():
+    policy = QNetworkPolicy(3, 2, explore=4, least=0.2)
+    epsilons = []
+    for _ in range(6):
+        epsilons.append(policy.epsilon)
+        policy.count()
+    assert epsilons == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2])
+    seen = Observation("s", ("a", "b"), np.array([False, True]), np.zeros(3, np.float32))
+    decision = policy.act([Request(seen, "one", np.random.default_rng(0))])[0]
+    assert decision.action == 1, "the only legal action, whatever its worth"
+
+
+def test_credit_does_not_move_the_networks():
+    learner = learned("sum", updates=1)
+    assert not any(
+        parameter.requires_grad for each in learner.networks.values() for parameter in each.module.parameters()
+    )
+    assert learner.rest is None
