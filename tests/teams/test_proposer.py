@@ -235,3 +235,28 @@ def test_who_proposes_is_trained_like_everybody_and_learns_what_is_learnable():
         learner.update(paid.with_column(advantage=proposer_credit()))
     assert np.mean(shares[:2]) < 0.75
     assert np.mean(shares[-2:]) > 0.9
+
+
+def test_repeated_sentences_have_a_price():
+    frame = Turns(
+        {
+            "group": [0] * 8, "episode": [0, 0, 1, 1, 2, 2, 3, 3], "agent": ["proposer", "solver-1"] * 4,
+            "proposal": ["a", None, "a", None, "a", None, "b", None], "reward": [None, 0.5] * 4,
+            "score": [None, 0.5] * 4,
+        }
+    )  # fmt: skip
+    paid = proposer_reward(alike=2.0).evaluate(frame)[::2]
+    np.testing.assert_allclose(paid, [1 - 2 * 3 / 4] * 3 + [1 - 2 / 4])
+    with pytest.raises(ExpressionError, match="at least 0"):
+        proposer_reward(alike=-1.0)
+
+
+def test_one_policy_in_all_seats_is_compared_by_role():
+    frame = Turns(
+        {
+            "group": [0] * 6, "episode": [0, 0, 0, 1, 1, 1], "agent": ["proposer", "solver-1", "solver-2"] * 2,
+            "policy": ["one"] * 6, "reward": [9.0, 1.0, 0.0, 5.0, 1.0, 1.0],
+        }
+    )  # fmt: skip
+    root = np.sqrt(0.5)
+    np.testing.assert_allclose(proposer_credit(eps=0.0).evaluate(frame), [root, root, -root, -root, 0, 0])

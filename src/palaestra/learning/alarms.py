@@ -58,7 +58,9 @@ def _of_the_tasks(line: Line, history: Sequence[Line]) -> Iterator[str]:
         if not (said := now.get("proposed")):
             continue
         if now["refused"] == said:
-            yield f"{name}: all {said} proposals were refused; tasks/ says why"
+            why = f"most often: {now['refused_why']}; " if now.get("refused_why") else ""
+            yield f"{name}: all {said} proposals were refused; {why}tasks/ says why each"
+            continue
         before = (each["stages"].get(name, {}) for each in history if each.get("stages"))
         start = next((each for each in before if each.get("effective")), now)
         share = now["effective"] / start["effective"] * start["proposed"] / said

@@ -26,9 +26,19 @@ def _task(word: str) -> Task:
     return Task(task_id("backward", task_key(word)), word, lambda said: float(said.startswith(answer)), answer)
 
 
+def _word(rng: np.random.Generator, length: int, letters: int, held_out: bool, share: float) -> str:
+    """A word of this side of the split; a longer one where none of this length was found."""
+    while True:
+        for drawn in rng.integers(letters, size=(TRIES, length)):
+            word = "".join(ALPHABET[letter] for letter in drawn)
+            if is_held_out(task_key(word), share) == held_out:
+                return word
+        length += 1
+
+
 @ENVS.register("native/backward")
 class Backward(TaskEnv):
-    """The question is a word; the same word backward scores 1, anything else 0.
+    """The question is a word; an answer that begins with the same word backward scores 1, others 0.
 
     Lengths are equally likely, and so are letters. A share of the words is held out by a hash of their text. In
     training without `examples` nothing is asked: tasks are those that a seat proposes (workflow `proposer`).
@@ -47,7 +57,7 @@ class Backward(TaskEnv):
         *,
         letters: int = 4,
         shortest: int = 1,
-        longest: int = 6,
+        longest: int = 4,
         split: str = "train",
         held_out: float = 0.2,
         examples: bool = True,
@@ -56,55 +66,64 @@ class Backward(TaskEnv):
         if not 2 <= letters <= len(ALPHABET) or not 1 <= shortest <= longest:
             raise InputError(f"backward: {letters=} must be 2 to 26, and 1 <= shortest={shortest} <= longest={longest}")
         is_held_out(0, held_out)
-        self.alphabet, self.shortest, self.longest = ALPHABET[:letters], shortest, longest
+        self.letters, self.shortest, self.longest = letters, shortest, longest
         self.split, self.held_out, self.examples = split, held_out, examples
 
     def draw(self, seed: int) -> Task:
         """A word of this split; an empty question in training without examples."""
-        if self.split == "train" and not self.examples:
-            return Task("backward:open", "", lambda said: 0.0)
+        test = self.split == "test"
+        if not (test or self.examples):
+            return Task(f"backward:open-{seed}", "", lambda said: 0.0)
         rng = np.random.default_rng(seed)
         length = int(rng.integers(self.shortest, self.longest + 1))
-        while True:  # of few short words none may be held out: then a longer one is asked
-            for letters in rng.integers(len(self.alphabet), size=(TRIES, length)):
-                word = "".join(self.alphabet[letter] for letter in letters)
-                if self.holds_out(word) == (self.split == "test"):
-                    return _task(word)
-            length += 1
+        return _task(_word(rng, length, self.letters, test, self.held_out))
 
     def holds_out(self, question: str) -> bool:
         """Whether only "test" asks this word."""
         return bool(is_held_out(task_key(question), self.held_out))
 
 
-def word_reader(longest: int = 6, letters: int = 4) -> Callable[[str, Task], Task]:
-    """Reader of proposals: a word of the alphabet's first letters is a task.
+def read_length(text: str, parent: Task, *, longest: int = 4, letters: int = 4, held_out: float = 0.2) -> Task:
+    """Reader of proposals: how many letters the word is to have; code draws the word, equal for equal parents.
 
-    >>> word_reader(longest=3)("cab", _task("")).answer
+    Raises:
+        ValueError: the text is no number from 1 to `longest`.
+
+    >>> [len(read_length(text, _task("")).question) for text in ("1", "4")]
+    [1, 4]
+    """
+    if not (text.isdecimal() and text.isascii() and 1 <= int(text) <= longest):
+        raise ValueError(f"is no number of letters from 1 to {longest}")
+    rng = np.random.default_rng([task_key(parent.name), int(text)])
+    return _task(_word(rng, int(text), letters, False, held_out))
+
+
+def read_word(text: str, parent: Task, *, longest: int = 4, letters: int = 4) -> Task:
+    """Reader of proposals: the word itself.
+
+    Raises:
+        ValueError: it is none of the alphabet's first letters, or too long.
+
+    >>> read_word("cab", _task("")).answer
     'bac'
     """
-
-    def read(text: str, parent: Task) -> Task:
-        if not 1 <= len(text) <= longest or not set(text) <= set(ALPHABET[:letters]):
-            raise ValueError(f"is no word of at most {longest} of the letters {ALPHABET[:letters]}")
-        return _task(text)
-
-    return read
+    if not 1 <= len(text) <= longest or not set(text) <= set(ALPHABET[:letters]):
+        raise ValueError(f"is no word of at most {longest} of the letters {ALPHABET[:letters]}")
+    return _task(text)
 
 
-read_word = word_reader()
-"""With the defaults of `Backward`."""
+def babble(letters: int = 4, longest: int = 4, words: bool = False) -> Callable[[Any], Action]:
+    """Scripted play that knows what an answer looks like, and nothing else: a warm start on no task.
 
-
-def babble(letters: int = 4, shortest: int = 1, longest: int = 6) -> Callable[[Any], Action]:
-    """Scripted play that says random letters, whatever is asked: a warm start on how words look, and on no task.
-
-    A proposer says words of any length, a solver as many letters as the longest has.
+    A solver says `longest` random letters, whatever is asked; a proposer a random number of letters, or with `words` a
+    random word of a random length.
     """
 
     def play(request: Any) -> Action:
         rng = request.rng
-        length = int(rng.integers(shortest, longest + 1)) if request.agent == "proposer" else longest
+        length = int(rng.integers(1, longest + 1)) if request.agent == "proposer" else longest
+        if request.agent == "proposer" and not words:
+            return str(length)
         return "".join(ALPHABET[letter] for letter in rng.integers(letters, size=length))
 
     return play

@@ -61,7 +61,7 @@ class Context:
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
     advisers: policies of the recipe that have no seat in the team, by name: judges, writers, guides.
-    metrics: numbers that it puts into the metrics of its iteration, by name.
+    metrics: numbers that it puts into the metrics of its iteration, by name. notes: sentences beside them.
     """
 
     rng: np.random.Generator
@@ -74,6 +74,7 @@ class Context:
     planned: int | None = None
     spent: StageCost = field(default_factory=StageCost)
     metrics: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     advisers: Mapping[str, Policy] = field(default_factory=dict)
 
 
@@ -165,7 +166,7 @@ class Stages(Sequence[Stage]):
         self.made, self.seed = build(listed), seed
         self.texts = [each if isinstance(each, str) else repr(each) for each in listed]
         self.names = _distinct([name_of(each) for each in self.made])
-        self.metrics: dict[str, dict[str, float]] = {}
+        self.metrics: dict[str, dict[str, Any]] = {}
         first = [number for number, each in enumerate(self.made) if REWARD in getattr(each, "needs", ())]
         self.reward_at = min(first, default=len(self.made))
         """Number of the first stage that needs the reward."""
@@ -241,7 +242,7 @@ class Stages(Sequence[Stage]):
         spent["seconds"] += time.perf_counter() - began
         for field_ in ("calls", "tokens", "cost"):
             spent[field_] += getattr(made.spent, field_)
-        spent |= made.metrics
+        spent |= made.metrics | made.notes
         return result
 
     def tasks(self, iteration: int) -> pl.DataFrame | None:

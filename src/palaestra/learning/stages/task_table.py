@@ -162,6 +162,8 @@ class task_table(Stage):
                 "proposed": len(texts),
                 "refused": int(said["refused"].is_not_null().sum()),
             }
+            if said["refused"].is_not_null().any():
+                context.notes["refused_why"] = str(said["refused"].drop_nulls().mode().sort()[0])
             if texts:
                 context.metrics |= {
                     "distinct": distinct_share(texts),
