@@ -54,7 +54,9 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.scorers.analyses",
         "palaestra.evaluation.games.analyses",
         "palaestra.evaluation.games.peer_analyses",
+        "palaestra.evaluation.adaptability",
         "palaestra.judges.analyses",
+        "palaestra.runs.adaptation",
     ),
     example='rubric("net")',
 )

@@ -49,11 +49,13 @@ def learn(
     after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
     on_turns: Callable[[int, Turns], None] | None = None,
     trust: bool = False,
+    start: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TrainingResult:
     """Train one seed of a recipe as `palaestra train` does, but in memory.
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
     after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.
+    start: `state_dict` of a team with the same policies, whose parameters this one begins with.
     trust: run the code that a file or plain data names; see docs/security.md.
 
     Raises:
@@ -71,6 +73,8 @@ def learn(
         supervised_warm_start(
             team, demonstrations(played, team), steps=part.steps, batch=part.batch, lr=part.lr, seed=seed
         )
+    if start is not None:
+        team.load_state_dict({name: dict(state) for name, state in start.items()})
     learner = setup.learner(team)
     check_columns(setup, learner)
     check_phases(setup, team)

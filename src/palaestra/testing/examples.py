@@ -59,6 +59,7 @@ EXAMPLES: dict[str, str] = {
     "first_satisfied": "first_satisfied(valid, reward > 0)",
     "fuse": "fuse('progress', cost, duration, how='consistency')",
     "gate": "gate(valid, reward)",
+    "gini": "gini(cost)",
     "goal_projection": "goal_projection('embedding', 'goal_embedding', 'origin_embedding')",
     "goal_score": "goal_score('scene', 'goal')",
     "hard_negatives": "hard_negatives('value', reward)",

@@ -110,9 +110,12 @@ class Commons(NativeEnv):
         return text + "".join(f" | {who}: {said}" for who, said in zip(self.agents, state.said, strict=False))
 
     def _array(self) -> np.ndarray:
-        """Pool, mean of the limits that were said (0 if none was), and whether this is about what to say; 0 to 1."""
+        """Pool, mean of the limits that were said (or 0), whether to speak, and the share that is told; 0 to 1."""
         limit = float(np.mean(self.state.limits)) / self.most if self.state.limits else 0.0
-        return np.array([self.state.pool / 100, limit, float(self.state.speaking)], np.float32)
+        share = (
+            threshold(self.state.pool, len(self.agents), inverse=self.inverse) / self.most if self.universal else 0.0
+        )
+        return np.array([self.state.pool / 100, limit, float(self.state.speaking), share], np.float32)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """A harvest, or what one says."""

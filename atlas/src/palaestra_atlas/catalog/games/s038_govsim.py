@@ -30,7 +30,7 @@ def recipe(seed: int, folder: Path) -> None:
         "name": "commons",
         "env": {"make": "native/commons"},
         "policies": {
-            "speaker": {"kind": "ordered", "options": {"start": [0.0, 0.0, 0.0, 0.7], "noise": 0.15}},
+            "speaker": {"kind": "ordered", "options": {"start": [0.0, 0.0, 0.0, 0.0, 0.7], "noise": 0.15}},
             "keepers": {"kind": "script", "options": {"script": "commons", "wish": 14}},
         },
         "team": {"person_0": "speaker", "*": "keepers"},
@@ -108,7 +108,7 @@ def what_is_said_is_read() -> None:
     seen = env.step({"person_1": "at most 8 each"}).observations["person_1"]
     assert "person_0: at most 6 each | person_1: at most 8 each" in seen.text
     assert keeper(Request(seen, "person_1", np.random.default_rng(0))) == "take 7"
-    np.testing.assert_allclose(seen.array, [1.0, 0.35, 0.0], atol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(seen.array, [1.0, 0.35, 0.0, 0.0], atol=1e-6)  # type: ignore[arg-type]
     free = Commons(people=2, talk="free")
     free.reset(0)
     free.step({"person_0": "take 9", "person_1": "take 12"})

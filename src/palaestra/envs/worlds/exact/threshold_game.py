@@ -15,8 +15,8 @@ def joining_gain(
 
     If at least k of n join, everybody gets `high`; otherwise who joined gets `low` and others get `normal`.
 
-    >>> joining_gain(np.array([0.0, 0.125, 0.5]), 8, 2).round(4).tolist()
-    [-0.2, 0.0001, 0.1414]
+    >>> joining_gain(np.array([0.0, 0.5]), 8, 2).round(4).tolist()
+    [-0.2, 0.0094]
 
     Raises:
         InputError: k is not between 1 and n.

@@ -1,0 +1,102 @@
+"""Plays a team through shifts of its world, frozen and learning on: `palaestra analyze adapt`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from palaestra.errors import InputError
+from palaestra.evaluation.adaptability import adaptability
+from palaestra.evaluation.analyses import ANALYSES, Analysis
+
+if TYPE_CHECKING:
+    from palaestra.runs.recipe import Recipe
+
+NAMES = {"shift", "magnitude", "changes"}
+
+
+def shifted_returns(
+    recipe: Recipe,
+    shifts: Sequence[Mapping[str, Any]],
+    *,
+    seed: int = 0,
+    steps: int = 5,
+    episodes: int = 32,
+) -> pl.DataFrame:
+    """The table that `adaptability` reads: a team is trained as the recipe says, then its world changes.
+
+    Args:
+        recipe: whose team is trained first, and again from scratch under each shift, which gives the reference.
+        shifts: of each the name `shift`, its `magnitude`, and `changes`, fields of the recipe, of the env most often.
+            Policies must fit the changed world.
+        seed: of trainings and play.
+        steps: iterations in which the trained team goes on learning under the shift.
+        episodes: of each measurement of a team that does not learn.
+    """
+    from palaestra.play.executors import Plan
+    from palaestra.runs.build import resolve
+    from palaestra.runs.inline import learn  # brings torch
+    from palaestra.runs.recipe import override
+
+    base = learn(recipe, seed=seed)
+    weights = base.team.state_dict()
+    start = learn(recipe, {"train": {"iterations": 0}}, seed=seed).team.state_dict()
+    kept = {name: {key: value.clone() for key, value in state.items()} for name, state in weights.items()}
+
+    def measured(where: Recipe, state: Mapping[str, Any]) -> float:
+        setup = resolve(where)
+        team = setup.team(seed, ())
+        team.load_state_dict({name: dict(each) for name, each in state.items()})
+        plan = Plan(groups=episodes, seed=seed, stream="eval")
+        played = setup.executor().play(setup.test, team, plan).frame
+        return float(played["reward"].sum()) / (episodes * played["agent"].n_unique())
+
+    rows: list[dict[str, Any]] = []
+    home = {"random": measured(recipe, start), "reference": measured(recipe, kept)}
+    for each in shifts:
+        changes, name = dict(each["changes"]), {"shift": str(each["shift"]), "magnitude": float(each["magnitude"])}
+        there = override(recipe, changes)
+        scratch = learn(there, seed=seed)
+        more = learn(override(there, {"train": {"iterations": steps}}), seed=seed, start=kept)
+        refs = {"random": measured(there, start), "reference": measured(there, scratch.team.state_dict())}
+
+        def add(
+            phase: str, returns: Sequence[float], refs: Mapping[str, float], name: Mapping[str, Any] = name
+        ) -> None:
+            for step, value in enumerate(returns, 1):
+                rows.append({**name, "seed": seed, "phase": phase, "step": step, "return": value, **refs})
+
+        add("frozen", [measured(there, kept)], refs)
+        add("retrained", more.curve("reward"), refs)
+        add("scratch", scratch.curve("reward"), refs)
+        add("base_before", [home["reference"]], home)
+        add("base_after", [measured(recipe, more.team.state_dict())], home)
+    return pl.DataFrame(rows)
+
+
+@ANALYSES.register("adapt")
+def adapt(seed: int | None = None, steps: int = 5, episodes: int = 32, level: float = 0.9) -> Analysis:
+    """How does a team keep up when its world changes? RECIPE.yaml; SHIFTS.json: a list of shift, magnitude, changes.
+
+    The team is trained, measured frozen under each shift, learns on for `steps` iterations, and is measured at home.
+    seed: default, the first of the recipe.
+    """
+
+    def answer(recipe: Path, shifts: Path) -> pl.DataFrame:
+        from palaestra.runs.recipe import load
+
+        try:
+            told = json.loads(shifts.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{shifts}: cannot be read: {str(error).splitlines()[0]}") from error
+        if not isinstance(told, list) or any(not isinstance(each, dict) or set(each) != NAMES for each in told):
+            raise InputError(f"{shifts}: a list of objects with {', '.join(sorted(NAMES))} is needed")
+        made = load(recipe)
+        first = made.seeds[0] if seed is None else seed
+        return adaptability(shifted_returns(made, told, seed=first, steps=steps, episodes=episodes), level=level)
+
+    return answer
