@@ -596,6 +596,22 @@ def test_a_person_plays(say: Any, trained: Trained, monkeypatch: pytest.MonkeyPa
     assert "did you mean 'seeker'" in complaint(say("play", trained.directory, "--trust", "--human", "seker"))
 
 
+def test_what_a_person_plays_is_recorded(
+    say: Any, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n"))
+    kept = ("--turns", str(tmp_path / "turns.parquet"), "--episodes", "2")
+    said = say("play", trained.directory, "--trust", "--human", "seeker", *kept)
+    assert said.code == 0, said
+    assert "4 turns of 2 episodes" in said.stdout
+    turns = Turns.load(tmp_path / "turns.parquet")
+    mine = turns.frame.filter(agent="seeker")
+    assert mine["action"].to_list() == ["green", "blue"]
+    assert set(mine["policy"]) == {"human"}
+    assert turns["error"].null_count() == 4
+    assert "no such agent" in complaint(say("play", trained.directory, "--trust", "--human", "seker", *kept))
+
+
 # -- shells -----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from palaestra.agents.human import HumanPolicy
 from palaestra.agents.policy import Decision, Learnable, Policy, Request, Scored
 from palaestra.agents.scripted import ScriptedPolicy, fixed, from_choices, random_legal
 from palaestra.agents.team import Team
@@ -25,6 +26,7 @@ __all__ = [
     "BanditPolicy",
     "ChatPolicy",
     "Decision",
+    "HumanPolicy",
     "LMPolicy",
     "Learnable",
     "MLPPolicy",

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents import Team
+from palaestra.agents.human import Ask, HumanPolicy, Say, asked
 from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Action, EnvFactory, Observation
 from palaestra.errors import EnvError, InputError, PalaestraError, PolicyError, nearest
-
-Say = Callable[[str], None]
-Ask = Callable[[str], str | None]
+from palaestra.play.executors import Local, Plan
 
 
 def episode(
@@ -49,7 +49,10 @@ def episode(
             if told:
                 say(f"\n[turn {turn}] {agent} sees:\n{observation.text}")
             if agent == human:
-                actions[agent] = _asked(agent, observation, say, ask)
+                chosen = asked(agent, observation, say, ask)
+                if chosen is None:
+                    raise InputError(f"the input ended before the episode did; {agent} had to act")
+                actions[agent] = chosen
                 continue
             decision = team.for_agent(agent).act([Request(observation, agent, streams[agent])])[0]
             if decision.error is not None:
@@ -77,25 +80,29 @@ def episode(
     return total
 
 
-def _asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action:
-    """The action of a person: a legal one by its name, or by its number if no other has that name."""
-    legal = {name: observation.index(name) for name in observation.legal}
-    if legal:
-        say(
-            "legal: " + ", ".join(f"{number} {name}" if str(number) != name else name for name, number in legal.items())
-        )
-    while True:
-        answer = ask(f"{agent}> ")
-        if answer is None:
-            raise InputError(f"the input ended before the episode did; {agent} had to act")
-        answer = answer.strip()
-        if not legal and answer:
-            return answer
-        if legal and (found := observation.index(answer)) is not None:
-            return found
-        if answer.isdecimal() and int(answer) in legal.values():
-            return int(answer)
-        say(f"{answer!r} is not legal{nearest(answer, legal)}" if legal else "say something")
+def recorded(
+    factory: EnvFactory,
+    team: Team,
+    *,
+    episodes: int = 1,
+    first: int = 0,
+    say: Say = print,
+    human: str | None = None,
+    ask: Ask = input,
+) -> Turns:
+    """Play episodes of the tasks from number `first` on, and return their turns; a person may take a seat.
+
+    Raises:
+        InputError: there is no such seat.
+    """
+    agents = tuple(factory().agents)
+    if human is not None and human not in agents:
+        raise InputError(f"--human {human!r}: no such agent{nearest(human, agents)}")
+    if human is not None:
+        person = HumanPolicy(say=say, ask=ask)
+        team = Team({agent: person if agent == human else team.for_agent(agent) for agent in agents})
+    plan = Plan(groups=episodes, env_seeds=range(first, first + episodes), stream="eval", retries=0)
+    return Local(concurrency=1).play(factory, team, plan)
 
 
 def _of_env(call: Callable[[Any], Any], given: Any) -> Any:

@@ -195,6 +195,15 @@ def script(made: Making) -> Policy:
     return ScriptedPolicy(play, name=made.name)
 
 
+@POLICIES.register("human")
+def human(made: Making) -> Policy:
+    """A person who is asked on the terminal; or options.answers, a file with an answer a line."""
+    from palaestra.agents.human import HumanPolicy
+
+    found: Policy = made.call(HumanPolicy.seated)
+    return found
+
+
 class Takes(NamedTuple):
     """Consumer of a kind's options.
 
@@ -218,6 +227,7 @@ TAKES = {
         accepts=(f"{_LM}.from_pretrained", f"{_LM}.__init__", "palaestra.agents:ServedPolicy.__init__"),
     ),
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
+    "human": Takes("palaestra.agents.human:HumanPolicy.seated"),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),

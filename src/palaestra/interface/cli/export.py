@@ -54,11 +54,13 @@ def play(
     human: Annotated[str | None, typer.Option("--human", metavar="AGENT", help="take this seat yourself")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="how many")] = 1,
     task: Annotated[int, typer.Option(min=0, help="number of the first held-out task")] = 0,
+    turns: Annotated[Path | None, typer.Option("--turns", help="write the turns into this Parquet file")] = None,
     trust: Trust = False,
 ) -> None:
     """Play held-out tasks turn by turn: what each agent sees, what it does, what it receives.
 
-    With --human you see what that agent sees, and nothing else.
+    With --human you see what that agent sees, and nothing else. With --turns all turns are kept as a table, those of a
+    person included, and only the seat of the person is shown.
     """
     from palaestra.learning import need_torch
 
@@ -78,5 +80,9 @@ def play(
         line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
 
+    if turns is not None:
+        played = interactive.recorded(factory, team, episodes=episodes, first=task, say=say, human=human, ask=ask)
+        say(f"{len(played)} turns of {episodes} episodes: {played.save(turns)}")
+        return
     for number in range(episodes):
         interactive.episode(factory, team, seed=task + number, say=say, human=human, ask=ask)
