@@ -151,7 +151,8 @@ class ValueDecomposition(TableLearner):
             ahead = self._values(self.targets, drawn["next_seen"]).gather(-1, best)[..., 0]
         goes_on = self.gamma * (~drawn["over"]).float()
         if self.mixer == "none":
-            return own - (drawn["reward"] + goes_on[:, None] * ahead)
+            alone: Tensor = own - (drawn["reward"] + goes_on[:, None] * ahead)
+            return alone
         with torch.no_grad():
             ahead = self.targets["mixer"](ahead, self._state(drawn["next_seen"]))
         mixed: Tensor = self.parts["mixer"](own, self._state(drawn["seen"]))
