@@ -149,10 +149,9 @@ class ValueDecomposition(TableLearner):
             legal = drawn["next_legal"]
             best = self._values(self.parts, drawn["next_seen"]).masked_fill(~legal, -torch.inf).argmax(-1, keepdim=True)
             ahead = self._values(self.targets, drawn["next_seen"]).gather(-1, best)[..., 0]
-        goes_on = self.gamma * (~drawn["over"]).float()
+        goes_on: Tensor = self.gamma * (~drawn["over"]).float()
         if self.mixer == "none":
-            alone: Tensor = own - (drawn["reward"] + goes_on[:, None] * ahead)
-            return alone
+            return own - (drawn["reward"] + goes_on[:, None] * ahead)
         with torch.no_grad():
             ahead = self.targets["mixer"](ahead, self._state(drawn["next_seen"]))
         mixed: Tensor = self.parts["mixer"](own, self._state(drawn["seen"]))
