@@ -20,6 +20,7 @@ from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
@@ -53,6 +54,7 @@ from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.phrases import Phrases
 from palaestra.envs.worlds.proactive import Proactive
+from palaestra.envs.worlds.procedure import Procedure
 from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
@@ -101,6 +103,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "Discussion",
     "Errands",
     "EvidenceDebate",
     "Exam",
@@ -138,6 +141,7 @@ __all__ = [
     "PlanDetails",
     "Pointing",
     "Proactive",
+    "Procedure",
     "Pulls",
     "Queue",
     "Rag",
