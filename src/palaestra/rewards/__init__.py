@@ -5,6 +5,7 @@ from palaestra.algebra.schedules import cosine, linear, two_phase
 from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
 from palaestra.rewards.combine.basic import call_price, penalty_invalid, success_reward
 from palaestra.rewards.combine.conversations import optima_reward
+from palaestra.rewards.combine.discussions import comas, comas_reward
 from palaestra.rewards.combine.inequality import gini
 from palaestra.rewards.combine.lengths import cut_off, mask_truncated, overlong
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
@@ -27,6 +28,7 @@ from palaestra.rewards.combine.modules import (
     role_periods,
     selection_penalty,
 )
+from palaestra.rewards.combine.procedures import mact, mact_reward
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
@@ -154,6 +156,8 @@ __all__ = [
     "closeness",
     "cm2",
     "co_reward",
+    "comas",
+    "comas_reward",
     "complement",
     "components",
     "conductor",
@@ -212,6 +216,8 @@ __all__ = [
     "lexicographic",
     "lexicographic_preference",
     "linear",
+    "mact",
+    "mact_reward",
     "mask_truncated",
     "masked",
     "match_calls",

@@ -21,6 +21,7 @@ from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
@@ -56,6 +57,7 @@ from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.phrases import Phrases
 from palaestra.envs.worlds.proactive import Proactive
+from palaestra.envs.worlds.procedure import Procedure
 from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
@@ -108,6 +110,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "Discussion",
     "DonorGame",
     "Errands",
     "EvidenceDebate",
@@ -147,6 +150,7 @@ __all__ = [
     "PlanDetails",
     "Pointing",
     "Proactive",
+    "Procedure",
     "Pulls",
     "Queue",
     "Rag",
