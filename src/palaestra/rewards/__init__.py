@@ -26,6 +26,7 @@ from palaestra.rewards.combine.modules import (
 )
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
+from palaestra.rewards.judged.answers import masksearch_reward
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.debates import debate_reward
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
@@ -208,6 +209,7 @@ __all__ = [
     "lexicographic_preference",
     "linear",
     "masked",
+    "masksearch_reward",
     "match_calls",
     "match_reward",
     "matched",

@@ -27,6 +27,7 @@ from palaestra.teams.program import ProgramTeam, program
 from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
+from palaestra.teams.stage_beam import StageBeam, stage_beam
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
@@ -57,6 +58,7 @@ __all__ = [
     "ProposerEnv",
     "SelfOrganized",
     "SelfSummaryEnv",
+    "StageBeam",
     "Supervised",
     "TreeSearchEnv",
     "advantage_feedback",
@@ -76,6 +78,7 @@ __all__ = [
     "scripted_role",
     "self_organized",
     "self_summary",
+    "stage_beam",
     "supervisor",
     "tree_search",
     "votes",
@@ -88,7 +91,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches,
+    context_window, branches, stage_beam,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -74,6 +74,7 @@ SETTINGS = [
     ("halves", {}, True),
     ("judging", {}, True),
     ("layers", {}, True),
+    ("lexicon", {"masks": 2}, True),
     ("nodes", {"nodes": 2}, True),
     ("papers", {}, True),
     ("partner", {}, True),
@@ -82,6 +83,7 @@ SETTINGS = [
     ("pulls", {"pulls": 5}, False),
     ("rag", {"restricted": False}, True),
     ("refusals", {}, True),
+    ("repository", {"trivial": 2}, True),
     ("retries", {}, False),
     ("review", {}, True),
     ("slips", {"slip": True}, True),
@@ -89,6 +91,7 @@ SETTINGS = [
     ("stories", {}, False),
     ("walk", {}, True),
     ("wishes", {}, True),
+    ("workshop", {}, True),
 ]
 
 

@@ -39,6 +39,7 @@ from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
+from palaestra.envs.worlds.lexicon import Lexicon
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
 from palaestra.envs.worlds.market import Market
@@ -57,6 +58,7 @@ from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
+from palaestra.envs.worlds.repository import Repository
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
 from palaestra.envs.worlds.routing import Routing
@@ -80,6 +82,7 @@ from palaestra.envs.worlds.walk import Walk
 from palaestra.envs.worlds.widgets import Widgets
 from palaestra.envs.worlds.wishes import Wishes
 from palaestra.envs.worlds.working import Working
+from palaestra.envs.worlds.workshop import Workshop
 
 __all__ = [
     "Answers",
@@ -121,6 +124,7 @@ __all__ = [
     "Kitchen",
     "LayersEnv",
     "Levels",
+    "Lexicon",
     "Lock",
     "Lookup",
     "Market",
@@ -141,6 +145,7 @@ __all__ = [
     "Rag",
     "Refusals",
     "Repair",
+    "Repository",
     "Retries",
     "Review",
     "Routing",
@@ -164,6 +169,7 @@ __all__ = [
     "Widgets",
     "Wishes",
     "Working",
+    "Workshop",
     "forced",
     "suite",
     "trade",
