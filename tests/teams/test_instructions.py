@@ -48,6 +48,8 @@ ARGUMENTS: dict[str, dict] = {
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
 GAMES = {"advantage_feedback", "branches", "program", "turn_tree"}
 """A program of somebody tells its agents itself, the others are over games; what they say is tested beside them."""
+GAMES = {"advantage_feedback", "branches", "program", "stage_beam"}
+"""A program of somebody tells its agents itself, the other is over games; what they say is tested beside them."""
 """Workflows around other games than a task, and what they are tried on."""
 WRONG_FIRST = {"refine", "conducted", "audited"}
 """Their later turns come about only if the first answer is wrong."""

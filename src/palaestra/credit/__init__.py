@@ -52,6 +52,7 @@ from palaestra.credit.attempt_trees import along, backup
 from palaestra.credit.attempts import (
     agent_rlvr,
     exp_weight,
+    hard_success,
     improvement,
     retroformer,
     signed,
@@ -186,6 +187,7 @@ __all__ = [
     "gigpo",
     "grpo",
     "gui_g1",
+    "hard_success",
     "highest",
     "hint_prefix",
     "hint_ratio",

@@ -28,6 +28,7 @@ from palaestra.algebra.signals import (
     fill_missing,
     is_in,
     is_missing,
+    mean,
     register,
     shift,
     standardise,
@@ -124,6 +125,27 @@ def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> S
     losses = count(won, over=over, unit="episode", where=won <= 0.0)
     one = wins / where(losses > 0.0, losses, 1.0) if balanced else as_signal(1.0)
     return where(is_missing(won), won, where(won > 0.0, 1.0, where(wins > 0.0, -1.0 * one)))
+
+
+@register()
+def hard_success(score: SignalLike = "success", *, most: float = 0.9, over: Keys = "group") -> Signal:
+    """1 on episodes that succeeded at a task of which at most a share `most` of the attempts succeeded, else 0.
+
+    Two-sided rejection sampling of SWE-Reasoner (arXiv 2503.23803): what is learned from is right, and not solved
+    trivially. For `keep("hard_success()", between=(1, 1))`. The share is a reconstruction.
+
+    Args:
+        score: 1 where the episode succeeded, 0 where it failed.
+        most: Largest share of successes of a task that is worth learning from.
+        over: Key of the attempts at one task.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"group": [0, 0, 1, 1], "episode": [0, 1, 2, 3], "success": [True, True, True, False]})
+    >>> hard_success().evaluate(turns)
+    array([0., 0., 1., 0.])
+    """
+    won = mean(1.0 * as_signal(score), over="episode")
+    return where((won > 0.0) & (mean(won, over=over, unit="episode") <= float(most)), 1.0, 0.0)
 
 
 @register()

@@ -31,6 +31,7 @@ from palaestra.rewards.combine.modules import (
 from palaestra.rewards.combine.procedures import mact, mact_reward
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
+from palaestra.rewards.judged.answers import masksearch_reward
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.debates import debate_reward
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
@@ -220,6 +221,7 @@ __all__ = [
     "mact_reward",
     "mask_truncated",
     "masked",
+    "masksearch_reward",
     "match_calls",
     "match_reward",
     "matched",

@@ -28,6 +28,7 @@ from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.role_tools import RoleTools, role_tools
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
+from palaestra.teams.stage_beam import StageBeam, stage_beam
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
@@ -60,6 +61,7 @@ __all__ = [
     "RoleTools",
     "SelfOrganized",
     "SelfSummaryEnv",
+    "StageBeam",
     "Supervised",
     "TreeSearchEnv",
     "TurnTree",
@@ -81,6 +83,7 @@ __all__ = [
     "scripted_role",
     "self_organized",
     "self_summary",
+    "stage_beam",
     "supervisor",
     "tree_search",
     "turn_tree",
@@ -95,6 +98,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
     context_window, branches, turn_tree,
+    context_window, branches, stage_beam,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -86,6 +86,7 @@ SETTINGS = [
     ("halves", {}, True),
     ("judging", {}, True),
     ("layers", {}, True),
+    ("lexicon", {"masks": 2}, True),
     ("nodes", {"nodes": 2}, True),
     ("off_switch", {}, True),
     ("off_switch", {"seat": True}, True),
@@ -97,6 +98,7 @@ SETTINGS = [
     ("pulls", {"pulls": 5}, False),
     ("rag", {"restricted": False}, True),
     ("refusals", {}, True),
+    ("repository", {"trivial": 2}, True),
     ("retries", {}, False),
     ("review", {}, True),
     ("slips", {"slip": True}, True),
@@ -104,6 +106,7 @@ SETTINGS = [
     ("stories", {}, False),
     ("walk", {}, True),
     ("wishes", {}, True),
+    ("workshop", {}, True),
 ]
 
 

@@ -43,6 +43,7 @@ from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
+from palaestra.envs.worlds.lexicon import Lexicon
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
 from palaestra.envs.worlds.market import Market
@@ -64,6 +65,7 @@ from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.rendezvous import Rendezvous
 from palaestra.envs.worlds.repair import Repair
+from palaestra.envs.worlds.repository import Repository
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
 from palaestra.envs.worlds.routing import Routing
@@ -89,6 +91,7 @@ from palaestra.envs.worlds.walk import Walk
 from palaestra.envs.worlds.widgets import Widgets
 from palaestra.envs.worlds.wishes import Wishes
 from palaestra.envs.worlds.working import Working
+from palaestra.envs.worlds.workshop import Workshop
 
 __all__ = [
     "Answers",
@@ -134,6 +137,7 @@ __all__ = [
     "Kitchen",
     "LayersEnv",
     "Levels",
+    "Lexicon",
     "Lock",
     "Lookup",
     "Market",
@@ -157,6 +161,7 @@ __all__ = [
     "Refusals",
     "Rendezvous",
     "Repair",
+    "Repository",
     "Retries",
     "Review",
     "Routing",
@@ -182,6 +187,7 @@ __all__ = [
     "Widgets",
     "Wishes",
     "Working",
+    "Workshop",
     "forced",
     "suite",
     "trade",

@@ -61,14 +61,18 @@ class demonstrate(Stage):
         plan, self._more = hold_back(plan, self.share, "demonstrate")
         return plan
 
+    def taught(self, context: Context) -> tuple[Context, str]:
+        """The context with the teacher in every seat, and its name."""
+        return advised(context, self.adviser), self.adviser
+
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The learner's rows, and below them the adviser's."""
         from palaestra.learning.stages.hints import play_on
 
-        taught = advised(context, self.adviser)
+        taught, who = self.taught(context)
         starts = turns.frame.group_by("group").agg(pl.first("seed"), pl.max("episode")).sort("group")
         played = play_on(taught, starts, functools.partial(Numbered, context.env), self._more, turns)
-        played = seated(played, context, self.adviser).with_columns(_new=pl.lit(True))
+        played = seated(played, context, who).with_columns(_new=pl.lit(True))
         legal = pl.col("valid").fill_null(True).all().over("group", "episode")
         shown = Turns(played.filter(legal))
         made = rescored(shown.frame, context, "_new", number="choice_id").drop("_new")

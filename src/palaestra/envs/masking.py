@@ -1,0 +1,78 @@
+"""`mask_entities`: a text becomes a task by masking what cannot be guessed; nobody has to write a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from palaestra.errors import InputError
+
+MOST = 4
+"""Masks of one text."""
+
+
+class MaskedText(NamedTuple):
+    """A text with `[mask 1]`, `[mask 2]` … and what stood there.
+
+    Attributes:
+        text: The text with its masks, numbered from its beginning on.
+        answers: What each mask stands for.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+
+    def filled(self, answers: Sequence[str]) -> str:
+        """The text with these answers in place of the masks."""
+        text = self.text
+        for number, answer in enumerate(answers, 1):
+            text = text.replace(f"[mask {number}]", answer)
+        return text
+
+
+def mask_entities(
+    text: str, title: str, entities: Sequence[str], rng: np.random.Generator, *, number: int | None = None
+) -> MaskedText | None:
+    """Masks salient entities of a text, as MaskSearch's pre-training task has it (RAMP, arXiv 2505.20285).
+
+    Candidates stand in the text exactly once and are not its title. Their chance is proportional to their number of
+    words, for one with a digit to the largest of all. At most four are drawn: of four candidates or more four, of three
+    three or four, of fewer at least one, all with replacement, so that there may be fewer masks than draws.
+
+    Args:
+        text: The text.
+        title: What it is about, which is never masked.
+        entities: What may be masked.
+        rng: Draws of how many and which.
+        number: Number of different entities instead, or as many as there are.
+
+    Returns:
+        The masked text; None if nothing can be masked, the title is not in the text, or a mask would begin it.
+
+    Raises:
+        InputError: `number` is less than 1.
+    """
+    if number is not None and number < 1:
+        raise InputError(f"mask_entities: number={number} must be at least 1")
+    once = [each for each in dict.fromkeys(entities) if each and each != title and text.count(each) == 1]
+    if title not in text or not once:
+        return None
+    words = np.array([len(each.split()) for each in once], float)
+    digits = np.array([any(letter.isdigit() for letter in each) for each in once])
+    weight = np.where(digits, words.max(), words)
+    if number is None:
+        draws = (
+            MOST if len(once) >= MOST else int(rng.integers(3, 5) if len(once) == 3 else rng.integers(1, len(once) + 1))
+        )
+        drawn = set(rng.choice(len(once), draws, p=weight / weight.sum()).tolist())
+    else:
+        drawn = set(rng.choice(len(once), min(number, len(once)), replace=False, p=weight / weight.sum()).tolist())
+    chosen = sorted((once[each] for each in drawn), key=text.index)
+    if text.startswith(chosen[0]):
+        return None
+    masked = text
+    for place, each in enumerate(chosen, 1):
+        masked = masked.replace(each, f"[mask {place}]", 1)
+    return MaskedText(masked, tuple(chosen))
