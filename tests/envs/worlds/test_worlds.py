@@ -91,6 +91,8 @@ SETTINGS = [
     ("pulls", {"pulls": 5}, False),
     ("rag", {"restricted": False}, True),
     ("refusals", {}, True),
+    ("reputation", {"encounters": 3}, True),
+    ("reputation", {"encounters": 3, "direct": True, "selection": False, "visible": False}, True),
     ("retries", {}, False),
     ("review", {}, True),
     ("slips", {"slip": True}, True),

@@ -60,6 +60,7 @@ from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
+from palaestra.envs.worlds.reputation import Reputation
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
 from palaestra.envs.worlds.routing import Routing
@@ -149,6 +150,7 @@ __all__ = [
     "Rag",
     "Refusals",
     "Repair",
+    "Reputation",
     "Retries",
     "Review",
     "Routing",
