@@ -276,6 +276,14 @@ def commons(wish: int = 14) -> Play:
     return functools.partial(keeper, wish=wish)
 
 
+@script("punisher")
+def punisher(share: float = 1.0) -> Play:
+    """Observers of `native/reputation` who punish whom they saw defect, with this probability."""
+    from palaestra.envs.worlds.reputation import punisher as play
+
+    return functools.partial(play, share=share)
+
+
 @script("optimum")
 def optimum(game: str) -> Play:
     """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""

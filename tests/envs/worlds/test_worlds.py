@@ -99,6 +99,8 @@ SETTINGS = [
     ("rag", {"restricted": False}, True),
     ("refusals", {}, True),
     ("repository", {"trivial": 2}, True),
+    ("reputation", {"encounters": 3}, True),
+    ("reputation", {"encounters": 3, "direct": True, "selection": False, "visible": False}, True),
     ("retries", {}, False),
     ("review", {}, True),
     ("slips", {"slip": True}, True),

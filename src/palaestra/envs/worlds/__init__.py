@@ -66,6 +66,7 @@ from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.rendezvous import Rendezvous
 from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.repository import Repository
+from palaestra.envs.worlds.reputation import Reputation
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
 from palaestra.envs.worlds.routing import Routing
@@ -162,6 +163,7 @@ __all__ = [
     "Rendezvous",
     "Repair",
     "Repository",
+    "Reputation",
     "Retries",
     "Review",
     "Routing",

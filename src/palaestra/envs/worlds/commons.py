@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.exact.commons import Ration, collapsed, ration, regrown, threshold
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
-
-if TYPE_CHECKING:
-    from palaestra.agents.policy import Request
 
 Talk = Literal["none", "limit", "free"]
 
@@ -151,7 +148,7 @@ class Commons(NativeEnv):
         return dict(zip(self.agents, map(float, paid), strict=True)), facts
 
 
-def keeper(request: Request, *, wish: int = 14) -> str:
+def keeper(request: Any, *, wish: int = 14) -> str:
     """Play of somebody who keeps to an agreement, from what the observation says.
 
     It takes (removes, says) the mean of the limits that were said, rounded down; without one the sustainable share that
