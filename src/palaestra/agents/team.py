@@ -21,6 +21,7 @@ _KINDS = {
     "bandit": "palaestra.agents.bandits:BanditPolicy",
     "lm": "palaestra.agents.lm:LMPolicy",
     "mlp": "palaestra.agents.mlp:MLPPolicy",
+    "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
     "tabular": "palaestra.agents.tabular:TabularPolicy",
 }
