@@ -1,7 +1,7 @@
 """[182] RAT: a trained policy is led to a behaviour by small shifts of what it sees.
 
-Walkers on a ring instead of robots, scripted preferences instead of people's. The shift is found by signed gradients for
-each observation, so there is no adversary network, and no replay whose samples could be weighed.
+Walkers on a ring instead of robots, scripted preferences instead of people's. The shift is found by signed gradients
+for each observation, so there is no adversary network, and no replay whose samples could be weighed.
 """
 
 from __future__ import annotations
