@@ -23,6 +23,7 @@ _KINDS = {
     "mlp": "palaestra.agents.mlp:MLPPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
+    "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
     "tabular": "palaestra.agents.tabular:TabularPolicy",
 }

@@ -10,6 +10,7 @@ import polars as pl
 
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
 from palaestra.interface.report import write_attack, write_comparison, write_report
 from palaestra.learning import need_torch
 from palaestra.runs.recipe import Recipe, load, override, typed
@@ -100,6 +101,7 @@ def attack(
     *,
     target: str | None = None,
     influence: float | None = None,
+    observations: str | None = None,
     kind: str | None = None,
     iterations: int | None = None,
     seeds: int | None = None,
@@ -113,7 +115,8 @@ def attack(
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
-    for turning the others to target actions; None: no bonus. kind: of its policy, default as the seat's. seeds: number
+    for turning the others to target actions; None: no bonus. observations: the seat keeps its policy, and what it sees
+    is shifted so that the target happens: "epsilon=0.5". kind: of its policy, default as the seat's. seeds: number
     of attackers. directory: default RUN/attacks/SEAT. More in docs/attacks.md.
 
     Returns:
@@ -124,8 +127,18 @@ def attack(
     """
     need_torch()
     from palaestra.runs import attacks
+    from palaestra.runs.observation_attacks import attack_observations
 
     folder = attacks.folder_of(Path(run), seat) if directory is None else Path(directory)
+    if observations is not None:
+        if target is None or influence is not None or kind is not None:
+            raise InputError("--observations: give --target with it, and neither --influence nor --kind")
+        summary = attack_observations(
+            Path(run), seat=seat, shift=observations, target=target, iterations=iterations, seeds=seeds,
+            overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,
+        )  # fmt: skip
+        write_attack(folder)
+        return summary
     summary = attacks.attack(
         Path(run), seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
         seeds=seeds, overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,

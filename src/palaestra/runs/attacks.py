@@ -4,7 +4,7 @@ The attack is an ordinary training of a recipe that is derived from the run's: t
 policies, the attacker is paid for what the team loses, and the intact team is a control. The reward of the attacker is
 minus the mean return of the other members (adversarial policies, arXiv 1905.10615), or 1 in each episode in which a
 targeted behaviour happened; a bonus for turning the others to target actions may be added (adversarial minority
-influence, [123]). Left out: perturbations of observations.
+influence, [123]). Shifts of what a member sees: `palaestra.runs.observation_attacks`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ class Making:
 
 
 POLICIES: Registry[Policy] = Registry(
-    "policy", home=("palaestra.runs.policies", "palaestra.runs.saved_policies"), example="kind: tabular"
+    "policy",
+    home=("palaestra.runs.policies", "palaestra.runs.saved_policies", "palaestra.runs.perturbed_policies"),
+    example="kind: tabular",
 )
 
 
@@ -233,8 +235,9 @@ TAKES = {
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
+    "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),
 }
-NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run"}
+NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run", "perturbed": "run"}
 """The option that a kind cannot do without."""
 
 

@@ -24,6 +24,14 @@ def attack(
         float | None,
         typer.Option("--influence", min=0.0, help="weight of a bonus for turning the others to target actions"),
     ] = None,
+    observations: Annotated[
+        str | None,
+        typer.Option(
+            "--observations",
+            metavar="epsilon=X",
+            help="shift what the seat's own policy sees, so that it shows --target",
+        ),
+    ] = None,
     kind: Annotated[
         str | None, typer.Option("--kind", help="of the attacker's policy [default: as the seat's]")
     ] = None,
@@ -52,8 +60,9 @@ def attack(
 
     directory = out or folder_of(run, seat)
     summary = run_attack(
-        run, seat, target=target, influence=influence, kind=kind, iterations=iterations, seeds=seeds,
-        overrides=overrides or (), directory=directory, jobs=jobs, console=err, trust=trust,
+        run, seat, target=target, influence=influence, observations=observations, kind=kind,
+        iterations=iterations, seeds=seeds, overrides=overrides or (), directory=directory,
+        jobs=jobs, console=err, trust=trust,
     )  # fmt: skip
     if as_json:
         show(summary)
