@@ -61,7 +61,7 @@ def _backup(evaluation: Evaluation, node: Signal) -> np.ndarray:
     known = ~np.isnan(x)
     number = np.bincount(own[known], minlength=size)
     if node.options["how"] == "rollouts":
-        return _mean_of_rollouts(np.bincount(own[known], x[known], size), number, above)[own]
+        return _mean_of_rollouts(np.bincount(own[known], x[known], size), number, above)[own]  # type: ignore[no-any-return]
     with np.errstate(invalid="ignore"):
         value = np.where(number > 0, np.bincount(own[known], x[known], size) / np.maximum(number, 1), np.nan)
     for nodes in reversed(_levels(above)):

@@ -70,7 +70,7 @@ def softmax_chances(values: Sequence[float], *, most: int = 10) -> np.ndarray:
     best = np.argsort(-value, kind="stable")[:most]
     chance = np.zeros(len(value))
     chance[best] = np.exp(value[best] - value[best].max())
-    return chance / chance.sum()
+    return chance / chance.sum()  # type: ignore[no-any-return]
 
 
 def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:

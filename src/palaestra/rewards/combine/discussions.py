@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palaestra.algebra.returns import cumulative
+from palaestra.algebra.returns import cumulative  # type: ignore[attr-defined]
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -43,7 +43,7 @@ def comas_reward(tau: SignalLike = "tau", *, stake: float = 0.0, over: Keys = RO
     array([0.5, 0.5, 0. ])
     """
     score = (as_signal(tau) - 1.0) / 2.0
-    keys = (over,) if isinstance(over, str) else tuple(over)
+    keys = (over,) if isinstance(over, str) else tuple(over)  # type: ignore[arg-type]
     solver, own = mean(score, over=keys), mean(score, over=(*keys, pair))
     scorer = neutral("parsed") if not stake else neutral("parsed") + where("parsed", stake * own, 0.0)
     return where(is_in("role", "solver"), solver, where(is_in("role", "evaluator"), complement(own), scorer))

@@ -80,7 +80,7 @@ def values(signal: Any, turns: Turns) -> np.ndarray:
 def rewards_of_the_three_roles() -> None:
     """Scores 3, 2 and 1 pay the solver 1, .5 and 0, the evaluator 0, .5 and 1: 1 for both; the scorer 0, unread -1."""
     found = values(comas_reward(), rounds([3.0, 2.0, 1.0])).reshape(3, 3)
-    np.testing.assert_allclose(found, [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]])
+    np.testing.assert_allclose(found, [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]])  # type: ignore[arg-type]
     np.testing.assert_allclose(values(comas_reward(), rounds([None])), [np.nan, np.nan, -1])
 
 
@@ -134,7 +134,7 @@ def an_agent_learns_from_its_own_rows_alone() -> None:
     turns = rollout(Discussion, team, groups=20, group_size=1, seed=0).with_column(reward=comas_reward())
     two = Turns(turns.with_column(advantage=comas()).frame.filter(pl.col("agent") != "agent-3"))
     PolicyGradient(team, lr=0.1).update(two)
-    moved = [any(each.detach().numpy().any() for each in team.policies[agent].parameters()) for agent in AGENTS]
+    moved = [any(each.detach().numpy().any() for each in team.policies[agent].parameters()) for agent in AGENTS]  # type: ignore[attr-defined]
     assert moved == [True, True, False]
 
 
@@ -148,7 +148,7 @@ def standardised_by_agent_less_what_is_left_of_the_drift() -> None:
     drifts = [[1.0, 2.0], [0.0], [0.0, 0.0], [0.0]]
     before = {"logprobs": [[-1.0] * len(each) for each in drifts]}
     before["reference_logprobs"] = [[-1.0 - x for x in each] for each in drifts]
-    found = np.asarray(comas(beta=0.1).evaluate(Turns(rows | before)).values, float)
+    found = np.asarray(comas(beta=0.1).evaluate(Turns(rows | before)).values, float)  # type: ignore[union-attr]
     own = np.array([1 - 0.3, 1 - 0.2, 0, 0])
     np.testing.assert_allclose(found[[0, 1, 3, 4]], (own - own.mean()) / (own.std(ddof=1) + 1e-6), atol=1e-5)
 
