@@ -94,7 +94,7 @@ class Lexicon(NativeEnv):
         if masked is None:  # every value stands there twice
             return self.begin()
         wanted = [[names.index(answer)] for answer in masked.answers]
-        gold = tuple(self.names.index(answer) for answer in masked.answers)
+        gold = tuple(self.names.index(answer) for answer in masked.answers)  # type: ignore[assignment]
         return f"text {title} {wanted}", _LexiconState(masked.text, wanted, gold, title, title)
 
     def look(self) -> dict[str, Observation]:

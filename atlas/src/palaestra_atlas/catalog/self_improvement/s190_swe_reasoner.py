@@ -21,6 +21,7 @@ from palaestra.learning.stages import Context
 from palaestra.learning.stages.selection import keep
 from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout
+from palaestra.runs.inline import learn
 from palaestra.teams import stage_beam
 from palaestra_atlas.reproductions import exact
 
@@ -28,7 +29,7 @@ STAGED, AT_THE_END, ORACLE = 0.532, 0.322, 0.656
 """Solved shares of the card's simulation: a choice at each stage, at the end, and of any right attempt of eight."""
 
 
-def played(issues: int = 400, *, seed: int = 0, world: Any = None, **options: Any) -> pl.DataFrame:
+def played(issues: int = 300, *, seed: int = 0, world: Any = None, **options: Any) -> pl.DataFrame:
     """Issues solved by a table that says anything, eight candidates at a time."""
     env = stage_beam(functools.partial(Repository, **(world or {})), 8, **options)
     policy = TabularPolicy(2, name="table", capacity=4096)
@@ -89,6 +90,18 @@ def survivors_are_ranked_by_the_outcome_model() -> None:
     )  # fmt: skip
     assert (ends["right"] == ends["success"]).all()
     assert (ends["right"] & ~ends["all"]).any()
+
+
+@exact
+def a_recipe_plays_it_without_a_learner() -> None:
+    """With `learn: {kind: play}` whole issues are played and counted, and nothing is learned."""
+    recipe = {
+        "env": {"make": "native/repository", "workflow": "stage_beam(8, keep=2)"},
+        "policies": {"table": {"kind": "random"}},
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 12, "group_size": 1},
+    }
+    assert 0 < learn("world", recipe, seed=1).lines[0]["success"] < 1
 
 
 @exact
