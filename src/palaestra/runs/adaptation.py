@@ -64,17 +64,19 @@ def shifted_returns(
         more = learn(override(there, {"train": {"iterations": steps}}), seed=seed, start=kept)
         refs = {"random": measured(there, start), "reference": measured(there, scratch.team.state_dict())}
 
-        def add(
-            phase: str, returns: Sequence[float], refs: Mapping[str, float], name: Mapping[str, Any] = name
-        ) -> None:
-            for step, value in enumerate(returns, 1):
-                rows.append({**name, "seed": seed, "phase": phase, "step": step, "return": value, **refs})
-
-        add("frozen", [measured(there, kept)], refs)
-        add("retrained", more.curve("reward"), refs)
-        add("scratch", scratch.curve("reward"), refs)
-        add("base_before", [home["reference"]], home)
-        add("base_after", [measured(recipe, more.team.state_dict())], home)
+        returns = {
+            "frozen": [measured(there, kept)],
+            "retrained": more.curve("reward"),
+            "scratch": scratch.curve("reward"),
+            "base_before": [home["reference"]],
+            "base_after": [measured(recipe, more.team.state_dict())],
+        }
+        for phase, curve in returns.items():
+            between = home if phase.startswith("base") else refs
+            rows += [
+                {**name, "seed": seed, "phase": phase, "step": step, "return": value, **between}
+                for step, value in enumerate(curve, 1)
+            ]
     return pl.DataFrame(rows)
 
 

@@ -68,7 +68,7 @@ class DonorGame(NativeEnv):
         start: float = 10.0,
         multiplier: float = 2.0,
         trace: int = 3,
-        shares: Sequence[float] = tuple(k / 10 for k in range(11)),
+        shares: Sequence[float] = tuple(k / 10 for k in range(11)),  # type: ignore[name-defined]
         punish: tuple[float, float] | None = None,
     ) -> None:
         if players < 2 or players % 2 or rounds < 1 or not start > 0 or not multiplier >= 0:

@@ -126,7 +126,7 @@ class Reputation(NativeEnv):
             return {}, {"met_defector": {f"select_{state.chooser}": float(state.last[state.partner] == 1)}}
         if state.stage == "play":
             moves = [0 if chosen[f"play_{k}"] == 0 else 1 for k in pair]
-            rewards, facts = {}, {}
+            rewards, facts = {}, {}  # type: ignore[var-annotated]
             for me, (own, other) in zip(pair, (moves, moves[::-1]), strict=True):
                 rewards |= self._caused(me, self.payoffs[2 * own + other])
                 facts[f"play_{me}"] = float(own == 0)

@@ -98,7 +98,7 @@ def gaussian_deference(mean: float, spread: float, error: float = 0.0, *, points
         z = mean / spread
         wait = mean * scipy.stats.norm.cdf(z) + spread * scipy.stats.norm.pdf(z)
         return Deference(mean, 0.0, float(wait))
-    z = np.linspace(-8, 8, points)
+    z = np.linspace(-8, 8, points)  # type: ignore[assignment]
     weights = scipy.stats.norm.pdf(z)
     u = mean + spread * z
     return Deference(mean, 0.0, float((u * allowed(u, error) * weights).sum() / weights.sum()))
