@@ -51,7 +51,7 @@ def perturbed_policy(
     if not isinstance(found, MLPPolicy | PerturbedPolicy):
         raise InputError(f"{run}: policy {found.name!r} is a {type(found).__name__}; only networks have observations "
                          "that can be shifted (kind mlp)")  # fmt: skip
-    inner = found.module if isinstance(found, PerturbedPolicy) else {"victim": found.module}
+    inner: Any = found.module if isinstance(found, PerturbedPolicy) else {"victim": found.module}
     given: dict[str, Any] = {"victim_hidden": getattr(found, "victim_hidden", found.hidden)} | options
     if isinstance(found, PerturbedPolicy):
         given |= {"hidden": found.hidden}

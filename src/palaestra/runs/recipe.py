@@ -333,7 +333,7 @@ def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe
 
 def alone(recipe: Recipe) -> Recipe:
     """The recipe without its controls and attacks."""
-    none = {"controls": {}, "attacks": {}}
+    none: dict[str, Any] = {"controls": {}, "attacks": {}}
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=none)})
 
 

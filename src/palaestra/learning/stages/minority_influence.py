@@ -155,7 +155,7 @@ class minority_influence(Stage):
         import torch
 
         rows = turns.frame[own]
-        policy = context.team[self.seat]
+        policy: Any = context.team[self.seat]
         if rows["action_ids"].null_count() or not hasattr(policy, "actions"):
             raise InputError(f"minority_influence: {policy.name!r} has no fixed number of actions to draw from")
         with torch.no_grad():
@@ -171,7 +171,7 @@ class minority_influence(Stage):
         """Discounted sum of the pay after the seat's turn, to the end of the episode; float64[rows]."""
         paid = np.nan_to_num(np.asarray(evaluate(turns, self.pay)[0], float))
         times, span = _times(turns), _span(turns)
-        later = np.bincount(times, paid, minlength=span * turns.codes("episode").size).reshape(-1, span)
+        later = np.asarray(np.bincount(times, paid, span * turns.codes("episode").size), float).reshape(-1, span)
         for turn in range(span - 2, -1, -1):
             later[:, turn] += self.gamma * later[:, turn + 1]
         return np.asarray(later.ravel()[times[own] + 1])
@@ -193,7 +193,8 @@ class minority_influence(Stage):
             oracle = ActionNetwork(width, others, self.most, seed=seed + 1, **how)
             self._networks = model, oracle, ValueNetwork(width, seed=seed + 2, **how)
             if self._state is not None:
-                for each, state in zip(self._networks, self._state["networks"], strict=True):
+                networks: tuple[Any, ...] = self._networks
+                for each, state in zip(networks, self._state["networks"], strict=True):
                     each.load_state_dict(state)
         return self._networks
 

@@ -93,7 +93,8 @@ class preference_reward(Stage):
                 made = network(width, self.hidden).double()
             self._made = made, torch.optim.Adam(made.parameters(), lr=self.lr)
             if self._state is not None:
-                for part, state in zip(self._made, self._state["parts"], strict=True):
+                parts: tuple[Any, ...] = self._made
+                for part, state in zip(parts, self._state["parts"], strict=True):
                     part.load_state_dict(state)
         return self._made
 
