@@ -106,8 +106,8 @@ def _spliced(
 class RoleTools:
     """A game in which some seats have tools; recipes call it `env.tools`.
 
-    facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all of
-    them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
+    facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all
+    of them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
     called tools, so the team did not hear it. `heard_turn` names the turns of the table.
 
     Args:
@@ -241,7 +241,9 @@ def _by_role(given: Given, agents: Sequence[str]) -> dict[str, tuple[Tool, ...]]
     for pattern, listed in given.items():
         matching = fnmatch.filter(agents, pattern)
         if not matching:
-            raise InputError(f"tools: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}")
+            raise InputError(
+                f"tools: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}"
+            )
         texts = split_calls(listed) if isinstance(listed, str) else listed
         made = [TOOLS.build(each) if isinstance(each, str) else each for each in texts]
         if strange := next((each for each in made if not isinstance(each, Tool)), None):
@@ -263,9 +265,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
     """Factory of a game in which some roles have tools; options as of `RoleTools`, checked at once.
 
-    Args:
-        env: Makes the game.
-        tools: Role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
+    env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 
     >>> from palaestra.envs import make
     >>> from palaestra.teams import workflows
