@@ -2,10 +2,11 @@
 
 A supervisor sends a coder, who calls a tool, and then a writer: six requests an episode, 200 episodes. Each answer
 takes 0.2 s; a tenth of the requests fail by HTTP 500, HTTP 429 or a broken connection; after two fifths of the
-requests one replica goes away. Nothing may be lost (every episode ends with the right answer), nothing be paid twice (each turn of
-the table is one answer that was paid for), and the time may be 1.2 times that of the ideal schedule: a plain client
-that keeps every slot busy with as many requests, faults included, at an endpoint that never fails. It runs right
-afterwards on the same machine. Beside it stands the bound that no machine can beat, latency times requests over slots.
+requests one replica goes away. Nothing may be lost (every episode ends with the right answer), nothing be paid twice
+(each turn of the table is one answer that was paid for), and the time may be 1.2 times that of the ideal schedule: a
+plain client that keeps every slot busy with as many requests, faults included, at an endpoint that never fails. It
+runs right afterwards on the same machine. Beside it stands the bound that no machine can beat, latency times requests
+over slots.
 
 Run: python benchmarks/endpoints.py
 """
