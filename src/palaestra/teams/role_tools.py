@@ -174,7 +174,8 @@ class RoleTools:
         return dataclasses.replace(result, observations=self._ask(result.observations), info=merged)
 
     def _ask(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
-        self._asked, self._order, self._done = tuple(seen), set(seen), {}
+        self._asked, self._order = tuple(seen), set(seen)
+        self._done: dict[str, Action] = {}
         shown = dict(seen)
         for agent in seen.keys() & self._seats.keys():
             self._seats[agent].begin(seen[agent])
