@@ -137,7 +137,8 @@ __all__ = [
     "Signal", "SignalLike", "Stage", "Step", "StepResult", "Team", "Term", "Tool", "Tracked", "Tracker", "Turns",
     "aggregate", "analysis", "as_signal", "audit", "chart", "col", "command", "env", "executor", "format", "gate",
     "kernel", "learner", "matchmaking", "measure", "pairing", "panel", "policy", "reader", "reward_model", "route",
-    "scorer", "script", "search", "signal", "solver", "stage", "stop", "term", "tool", "tracker", "verifier", "workflow",
+    "scorer", "script", "search", "signal", "solver", "stage", "stop", "term", "tool", "tracker", "verifier",
+    "workflow",
 ]  # fmt: skip
 
 
@@ -160,7 +161,7 @@ if TYPE_CHECKING:
 
     aggregate = analysis = audit = chart = env = executor = format = gate = learner = matchmaking = _register
     measure = pairing = policy = reader = reward_model = route = scorer = script = search = signal = _register
-    solver = stage = stop = term = tracker = verifier = workflow = _register
+    solver = stage = stop = term = tool = tracker = verifier = workflow = _register
 else:
 
     def __getattr__(name: str) -> Any:

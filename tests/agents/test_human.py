@@ -71,7 +71,7 @@ def test_an_interruption_stops_the_play() -> None:
 
 def test_without_a_terminal_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("0\n"))
-    with pytest.raises(InputError, match="no terminal.*answers: FILE"):
+    with pytest.raises(InputError, match=r"no terminal.*answers: FILE"):
         HumanPolicy()
 
 

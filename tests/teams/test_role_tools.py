@@ -154,7 +154,10 @@ def test_a_recipe_gives_tools_to_a_role() -> None:
         "env": {
             "make": "native/cups", "workflow": "chain(2)", "tools": {"link-2": "python()"}, "tool_turns": 1,
         },
-        "policies": {"first": {"kind": "random"}, "second": {"kind": "script", "options": {"script": "tests.teams.test_role_tools:called"}}},
+        "policies": {
+            "first": {"kind": "random"},
+            "second": {"kind": "script", "options": {"script": "tests.teams.test_role_tools:called"}},
+        },
         "team": {"link-1": "first", "link-2": "second"},
         "learn": {"kind": "play"},
         "train": {"iterations": 1, "groups": 2, "group_size": 1},
@@ -165,7 +168,7 @@ def test_a_recipe_gives_tools_to_a_role() -> None:
     assert mine["tool"].to_list() == ["python", None] * 2
     assert mine["action"].to_list()[1::2] == ["42", "42"]
     assert turns.frame.filter(agent="link-1")["tool"].is_null().all()
-    with pytest.raises(RecipeError, match="env.tools.*no role 'lnk-2'"):
+    with pytest.raises(RecipeError, match=r"env\.tools.*no role 'lnk-2'"):
         learn({**recipe, "env": {**recipe["env"], "tools": {"lnk-2": "python()"}}}, trust=True)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
+from palaestra.agents.backends.replicas import Replica, Replicas
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request, said
 from palaestra.agents.streaming import AnswerStream, AsyncStream
@@ -46,9 +47,12 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 class ChatPolicy:
     """A chat model behind `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
 
+    base_url: a list of addresses stands for replicas of one model: each request goes to the one with the fewest under
+    way, one that fails to answer is asked again elsewhere at once, and one that is absent gets none until it is back.
+
     api_key_env: NAME of the environment variable with the key; None for endpoints that want none.
-    concurrency: most requests at a time. timeout: seconds for one attempt, from sending to the last byte; an answer of
-    more than 8 MiB is cut off.
+    concurrency: most requests at a time, of all replicas. timeout: seconds for one attempt, from sending to the last
+    byte; an answer of more than 8 MiB is cut off.
     retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
     n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer, up to `longest_wait`, if the
     endpoint says Retry-After (seconds or a date) or retry-after-ms.
@@ -78,7 +82,7 @@ class ChatPolicy:
         self,
         model: str,
         *,
-        base_url: str | None = None,
+        base_url: str | Sequence[str] | None = None,
         api_key_env: str | None = "OPENAI_API_KEY",
         name: str | None = None,
         concurrency: int = 8,
@@ -102,7 +106,7 @@ class ChatPolicy:
         except ImportError:
             raise missing_extra("openai", "chat") from None
         endpoint.check_key_name(api_key_env, "ChatPolicy: ")
-        endpoint.check_address(base_url)
+        self.addresses = _addresses(base_url)
         _check("concurrency", concurrency, 1, whole=True)
         _check("retries", retries, 0, whole=True)
         _check("timeout", timeout, 0, above=True)
@@ -180,25 +184,29 @@ class ChatPolicy:
 
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         slots = asyncio.Semaphore(self.concurrency)
-        breaker = Breaker(
-            patience=self.patience, wait=self.wait, longest_wait=self.longest_wait, since=self._absent_since
-        )
-        async with AsyncOpenAI(
-            api_key=key or "none",
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=self.timeout,
-            http_client=endpoint.client_class()(timeout=self.timeout),
-        ) as client:
+        waits: dict[str, Any] = {"patience": self.patience, "wait": self.wait, "longest_wait": self.longest_wait}
+        async with contextlib.AsyncExitStack() as stack:
+            servers = []
+            for address in self.addresses:
+                client = AsyncOpenAI(
+                    api_key=key or "none",
+                    base_url=address,
+                    max_retries=0,
+                    timeout=self.timeout,
+                    http_client=endpoint.client_class()(timeout=self.timeout),
+                )
+                await stack.enter_async_context(client)
+                servers.append(Replica(client, endpoint.address(address), Breaker(**waits, since=self._absent_since)))
+            replicas = Replicas(servers, **waits)
+            stack.push_async_callback(replicas.close)
             with endpoint.quiet(key):
-                yield functools.partial(self._ask, client, slots, breaker, key)
-        self._absent_since = breaker.began if breaker.open else None
+                yield functools.partial(self._ask, replicas, slots, key)
+        self._absent_since = replicas.since
 
     async def _ask(
         self,
-        client: openai.AsyncOpenAI,
+        replicas: Replicas,
         slots: asyncio.Semaphore,
-        breaker: Breaker,
         key: str,
         observation: Observation,
         seed: int | None,
@@ -217,7 +225,7 @@ class ChatPolicy:
             reader, body = self._body(observation, seed)
             while True:
                 try:
-                    answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
+                    answer: Any = await attempts(self._attempt, replicas, slots, body, decision)
                     break
                 except Exception as error:
                     if not self._give_up(body, error):
@@ -264,29 +272,37 @@ class ChatPolicy:
 
     async def _attempt(
         self,
-        client: openai.AsyncOpenAI,
+        replicas: Replicas,
         slots: asyncio.Semaphore,
-        breaker: Breaker,
         body: dict[str, Any],
         decision: Decision,
     ) -> Any:
-        """An answer with a text; what it took is added to the decision, whether there is a text or not."""
-        answer = None
+        """An answer with a text; what it took is added to the decision, whether there is a text or not.
+
+        Where a replica does not answer, another one is asked at once.
+        """
+        answer, last, elsewhere = None, None, len(replicas.all) - 1
         while answer is None:
             async with slots:
-                probe = await breaker.enter()
+                replica, probe = await replicas.enter(last)
+                replica.under_way, replica.sent = replica.under_way + 1, replica.sent + 1
                 try:
-                    answer = await self._send(client, body)
+                    answer = await self._send(replica.client, body)
                 except Exception as error:
                     self.totals["lost"] += _lost(error)
                     if not _absent(error):
-                        breaker.answered()
+                        replicas.answered(replica)
                         raise
-                    breaker.failed(_describe(error), probe=probe)
+                    replicas.failed(replica, _describe(error), probe=probe)
                     if _sent(error) and (not probe or isinstance(error, TimeoutError)):
-                        raise
+                        if not elsewhere or replicas.least(replica) in (None, replica):
+                            raise
+                        elsewhere -= 1
+                    last = replica
                 else:
-                    breaker.answered()
+                    replicas.answered(replica)
+                finally:
+                    replica.under_way -= 1
         self._count(getattr(answer, "usage", None), decision)
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
@@ -332,7 +348,8 @@ class ChatPolicy:
             decision.cost = (decision.cost or 0.0) + sum(number * price for number, price in prices) / 1e6
 
     def _address(self) -> str:
-        return endpoint.address(self.base_url or os.environ.get("OPENAI_BASE_URL") or None)
+        first = endpoint.address(self.addresses[0] or os.environ.get("OPENAI_BASE_URL") or None)
+        return first if len(self.addresses) == 1 else f"{first} and {len(self.addresses) - 1} more"
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         """Full jitter from a generator of its own: neither the episode's nor the global stream moves."""
@@ -340,6 +357,16 @@ class ChatPolicy:
         error = state.outcome.exception() if state.outcome else None
         asked = endpoint.retry_after(getattr(getattr(error, "response", None), "headers", {}))
         return pause if asked is None else max(pause, min(asked, self.longest_wait))
+
+
+def _addresses(base_url: str | Sequence[str] | None) -> tuple[str | None, ...]:
+    """The addresses of the replicas, which are checked."""
+    found = tuple(base_url) if isinstance(base_url, list | tuple) else (base_url,)
+    for each in found:
+        endpoint.check_address(each)
+    if not found or len(set(found)) < len(found):
+        raise InputError(f"ChatPolicy: base_url has {len(found)} addresses, expected at least one and each once")
+    return found
 
 
 def _check(

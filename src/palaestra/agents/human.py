@@ -6,6 +6,7 @@ fixed set its id, so that others can learn from them. Left out: several people a
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 import time
@@ -132,10 +133,8 @@ class _Terminal:
     def __init__(self) -> None:
         self._file: TextIO | None = sys.stdin if sys.stdin is not None and sys.stdin.isatty() else None
         if self._file is None and multiprocessing.parent_process() is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._file = open("/dev/tty", encoding="utf-8")  # noqa: SIM115 - as long as the policy
-            except OSError:
-                pass
         if self._file is None:
             raise InputError(
                 "human: standard input is no terminal, so nobody can be asked: run this at one, or give a file with an"

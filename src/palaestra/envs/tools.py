@@ -74,7 +74,7 @@ TOOLS: Registry[Tool] = Registry("tool", home=("palaestra.envs.local_tools",), e
 
 
 class ToolReply(NamedTuple):
-    """What calls brought: messages of the answer and of its results, the results as text, the first thing that failed."""
+    """What calls brought: messages of the answer and its results, the results as text, the first thing that failed."""
 
     messages: tuple[dict[str, Any], ...]
     results: tuple[str, ...]

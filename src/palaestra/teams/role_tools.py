@@ -106,8 +106,8 @@ def _spliced(
 class RoleTools:
     """A game in which some seats have tools; recipes call it `env.tools`.
 
-    facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all of
-    them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
+    facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all
+    of them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
     called tools, so the team did not hear it. `heard_turn` names the turns of the table.
 
     Args:
@@ -174,7 +174,8 @@ class RoleTools:
         return dataclasses.replace(result, observations=self._ask(result.observations), info=merged)
 
     def _ask(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
-        self._asked, self._order, self._done = tuple(seen), set(seen), {}
+        self._asked, self._order = tuple(seen), set(seen)
+        self._done: dict[str, Action] = {}
         shown = dict(seen)
         for agent in seen.keys() & self._seats.keys():
             self._seats[agent].begin(seen[agent])
@@ -265,9 +266,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
     """Factory of a game in which some roles have tools; options as of `RoleTools`, checked at once.
 
-    Args:
-        env: Makes the game.
-        tools: Role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
+    env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 
     >>> from palaestra.envs import make
     >>> from palaestra.teams import workflows

@@ -22,7 +22,7 @@ from palaestra.errors import ExpressionError
 
 
 @register()
-def cut_off(finish: SignalLike = "finish", *, over: Keys = ()) -> Signal:
+def cut_off(finish: str = "finish", *, over: Keys = ()) -> Signal:
     """1 where the answer was cut off at the token limit (`finish` is "length"), else 0, also where nobody said.
 
     over: a key; then 1 on all rows of a key in which an answer was cut off, ("episode", "agent") for example.
@@ -37,9 +37,7 @@ def cut_off(finish: SignalLike = "finish", *, over: Keys = ()) -> Signal:
 
 
 @register()
-def mask_truncated(
-    credit: SignalLike, *, finish: SignalLike = "finish", over: Keys = ("group", "episode", "agent")
-) -> Signal:
+def mask_truncated(credit: SignalLike, *, finish: str = "finish", over: Keys = ("group", "episode", "agent")) -> Signal:
     """Credit, and missing on conversations in which an answer was cut off, which are then not learned from.
 
     TRL's `mask_truncated_completions` and the overlong filtering of DAPO (arXiv 2503.14476, section 3.4). Baselines of
