@@ -13,7 +13,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.envs.tasks import Task, TaskEnv
-from palaestra.errors import ExpressionError, InputError
+from palaestra.errors import EnvError, ExpressionError, InputError
 from palaestra.play.rollout import rollout
 from palaestra.rewards import proposer_credit, proposer_reward, regret
 from palaestra.teams import proposer
@@ -99,6 +99,13 @@ def test_a_validator_that_fails_refuses_and_one_that_hangs_is_bounded():
     assert time.perf_counter() - began < 10
     assert turns["error"].str.starts_with("env-timeout").all()
     assert len(turns) >= 2
+
+
+def test_a_reader_that_returns_no_task_is_named():
+    env = ProposerEnv(Sums, 1, read=lambda text, parent: text)
+    env.reset(0)
+    with pytest.raises(EnvError, match=r"read=.*lambda.* returned str, expected a Task"):
+        env.step({"proposer": "2 + 2 ="})
 
 
 def test_in_evaluation_the_held_out_tasks_are_answered_and_nothing_is_proposed():

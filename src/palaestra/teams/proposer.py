@@ -68,6 +68,7 @@ class ProposerEnv(AroundTask):
         self.agents = (PROPOSER, *self.solvers, *self.controls)
         self.task, self.given, self.longest = "", given, longest
         self._read = reader_of(read)
+        self._named = repr(read) if isinstance(read, str) else getattr(read, "__qualname__", repr(read))
         self._instructions = Instructions("proposer", dict.fromkeys(self.agents, ""), instructions)
         self._asked: tuple[str, ...] = ()
 
@@ -131,6 +132,7 @@ class ProposerEnv(AroundTask):
         Raises:
             ValueError: it is none: nothing was said, it is too long, cannot be read, repeats the given task, or is
                 held out.
+            EnvError: the reader returned something else.
         """
         if not text:
             raise ValueError("nothing was proposed")
@@ -142,6 +144,11 @@ class ProposerEnv(AroundTask):
             raise
         except Exception as error:  # a reader may trip over any text
             raise ValueError(f"cannot be read ({type(error).__name__}: {error})") from error
+        if not isinstance(task, Task):
+            raise EnvError(
+                f"proposer: read={self._named} returned {type(task).__name__}, expected a Task, or a ValueError with "
+                "the reason"
+            )
         if task_key(task.question) == task_key(self.parent.question):
             raise ValueError(f"repeats the task that it is proposed from, {self.parent.name}")
         if holds_out(self.inner, task.question):
