@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class MLPPolicy(DiscretePolicy):
     """tanh layers of sizes `hidden` between `inputs` features and `actions` logits; its start depends on `seed`."""
 
     KIND = "mlp"
-    SETTINGS = ("inputs", "actions", "hidden", "name")
+    SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "hidden", "name")
 
     def __init__(
         self, inputs: int, actions: int, *, hidden: Sequence[int] = (64, 64), name: str = "mlp", seed: int = 0

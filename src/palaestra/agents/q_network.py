@@ -6,7 +6,7 @@ The learner `value_decomposition` trains it. Left out: recurrent networks, duell
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class QNetworkPolicy(MLPPolicy):
     """
 
     KIND = "q_network"
-    SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "hidden", "name", "explore", "least")
+    SETTINGS = ("inputs", "actions", "hidden", "name", "explore", "least")
 
     def __init__(
         self,

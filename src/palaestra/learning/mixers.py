@@ -45,4 +45,4 @@ def mixer(name: str, agents: int, size: int, seed: int) -> nn.Module | None:
     """`sum`, `monotonic`, or None for `none`: every agent by itself."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return {"sum": Sum, "none": lambda: None, "monotonic": lambda: Monotonic(agents, size)}[name]()
+        return None if name == "none" else Sum() if name == "sum" else Monotonic(agents, size)

@@ -155,7 +155,8 @@ class ValueDecomposition(TableLearner):
         with torch.no_grad():
             ahead = self.targets["mixer"](ahead, self._state(drawn["next_seen"]))
         mixed: Tensor = self.parts["mixer"](own, self._state(drawn["seen"]))
-        return mixed - (drawn["reward"].sum(-1) + goes_on * ahead)
+        error: Tensor = mixed - (drawn["reward"].sum(-1) + goes_on * ahead)
+        return error
 
     def _values(self, parts: torch.nn.ModuleDict, seen: Tensor) -> Tensor:
         """Worth of every agent's actions, [steps, agents, actions]; actions that an agent does not have are 0."""

@@ -39,7 +39,7 @@ def peer_score() -> Analysis:
         for interval, peer, topic, event in told.select("interval", "peer", "topic", "event").iter_rows():
             while now < interval:
                 score.interval()
-                now += 1
+                now += 1  # type: ignore[operator]
             score.event(peer, topic, event)
         score.interval()
         peers = told["peer"].unique(maintain_order=True).to_list()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -32,10 +34,14 @@ def gini(x: SignalLike = "reward", *, over: Keys = "episode", agent: Keys = "age
     >>> gini().evaluate(turns).tolist()
     [0.0, 0.0, 0.0]
     """
-    keys = (over,) if isinstance(over, str) else tuple(over)
-    mine = (*keys, agent) if isinstance(agent, str) else (*keys, *agent)
+    keys, agents = _several(over), _several(agent)
+    mine = (*keys, *agents)
     own = total(x, over=mine)
     last = cumulative(0.0 * as_signal(own) + 1.0, reverse=True, over=mine) == 1.0
     n, whole = count(own, over=keys, where=last), total(own, over=keys, where=last)
     ordered = total(rank(own, over=keys, where=last) * own, over=keys, where=last)
     return ratio(2.0 * ordered - (n + 1.0) * whole, n * whole)
+
+
+def _several(keys: Keys) -> tuple[Any, ...]:
+    return tuple(keys) if isinstance(keys, list | tuple) else (keys,)

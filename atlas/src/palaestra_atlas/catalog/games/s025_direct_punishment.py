@@ -49,7 +49,7 @@ def encounter(moves: tuple[str, str], punish: dict[str, str], **options: Any) ->
     env.state.chooser, env.state.partner, env.state.stage = 0, 1, "play"
     env._turn = env.look()
     first = env.step({"play_0": moves[0], "play_1": moves[1]})
-    total = dict(first.rewards)
+    total = {seat: float(reward or 0.0) for seat, reward in first.rewards.items()}
     if env.state.stage == "punish":
         if env.third:
             both = {0: 1, 1: 0} if env.direct else {}
@@ -57,7 +57,7 @@ def encounter(moves: tuple[str, str], punish: dict[str, str], **options: Any) ->
             env._turn = env.look()
         last = env.step({seat: punish.get(seat, "pass") for seat in env.look()})
         for seat, reward in last.rewards.items():
-            total[seat] = total.get(seat, 0.0) + reward
+            total[seat] = total.get(seat, 0.0) + (reward or 0.0)
     return total, env
 
 

@@ -186,7 +186,12 @@ def measure(seeds: Sequence[int]) -> Outcome:
     """Mean resources of the last generation; with equal credit the first half of the seats survives."""
     hidden, arbitrary = {"env": {"options": {"trace": 0}}}, {"credit": "0.0 * agent_return()"}
     arms = {"seen": {}, "hidden": hidden, "arbitrary_seen": arbitrary, "arbitrary_hidden": hidden | arbitrary}
-    found = train_arms(plain(), arms, seeds, lambda result: {"resources": result.curve("reward")[-1]})
+    found = train_arms(
+        plain(),
+        arms,  # type: ignore[arg-type]
+        seeds,
+        lambda result: {"resources": result.curve("reward")[-1]},
+    )
     seen, unseen, either, neither = (found.mean(arm, "resources") for arm in arms)
     measured = {"seen": seen, "hidden": unseen, "ratio": seen / unseen, "ratio_arbitrary": either / neither}
     return Outcome(measured, seen >= 2 * unseen and seen / unseen > either / neither)

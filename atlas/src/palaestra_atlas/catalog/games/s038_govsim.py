@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def played(units: list[int], **options: object) -> pl.DataFrame:
     env = Commons(talk="none", **options)  # type: ignore[arg-type]
     word = "remove" if env.inverse else "take"
     scripts = {
-        agent: ScriptedPolicy(lambda request, unit=unit: f"{word} {unit}", name=agent)
+        agent: ScriptedPolicy(lambda request, unit=unit: f"{word} {unit}", name=agent)  # type: ignore[misc]
         for agent, unit in zip(env.agents, units, strict=True)
     }
     return rollout(lambda: Commons(talk="none", **options), Team(scripts), groups=1, seed=0).frame  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ def the_share_is_told() -> None:
     survived = []
     for universal in (True, False):
         team = Team(dict.fromkeys(env.agents, ScriptedPolicy(keeper)))
-        turns = rollout(lambda told=universal: Commons(universal=told, talk="none"), team, groups=1, seed=0)
+        turns = rollout(partial(Commons, universal=universal, talk="none"), team, groups=1, seed=0)
         survived.append((turns.frame["survived"].max(), turns.frame["over_used"].mean()))
     assert survived[0] == (12.0, 0.0)
     assert survived[1][0] < 6  # type: ignore[operator]

@@ -104,7 +104,7 @@ def history_is_fed_back() -> None:
     rates = []
     for history in (5, 0):
         turns = rollout(
-            lambda window=history: SupervisedChoice(history=window),
+            lambda window=history: SupervisedChoice(history=window),  # type: ignore[misc]
             Team({"agent": ScriptedPolicy(follower)}),
             groups=300,
             seed=0,
@@ -172,7 +172,7 @@ def the_world_pays_the_same() -> None:
         env = ThresholdGame(players=4, needed=needed)
         env.reset(0)
         moves = dict(zip(env.agents, ["collective"] * 3 + ["independent"], strict=True))
-        np.testing.assert_allclose(list(env.step(moves).rewards.values()), expected)
+        np.testing.assert_allclose(list(env.step(moves).rewards.values()), expected)  # type: ignore[arg-type]
 
 
 @exact
@@ -188,7 +188,7 @@ def success_is_contagious() -> None:
     for visible in (True, False):
         env = ThresholdGame(rounds=2, visible=visible)
         turns = rollout(
-            lambda seen=visible: ThresholdGame(rounds=2, visible=seen),
+            lambda seen=visible: ThresholdGame(rounds=2, visible=seen),  # type: ignore[misc]
             Team(dict.fromkeys(env.agents, ScriptedPolicy(imitator))),
             groups=200,
             seed=0,

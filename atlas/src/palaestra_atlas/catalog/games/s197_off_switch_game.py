@@ -97,7 +97,7 @@ def the_world_pays_the_same() -> None:
     """Play of the world: what waiting earned on average is the exact value; success is to wait where it pays."""
     for belief in ((0.25, 1.0, 1.0), (1.0, 1.0, 1.0)):
         turns = rollout(
-            lambda belief=belief: OffSwitch(beliefs=[belief]),
+            lambda belief=belief: OffSwitch(beliefs=[belief]),  # type: ignore[misc]
             Team({"robot": ScriptedPolicy(lambda request: "wait")}),
             groups=4000,
             seed=0,

@@ -214,7 +214,7 @@ def successes_of_the_expert_are_cloned_in_every_round() -> None:
     policy, stage = TabularPolicy(5, name="table"), expert_failures("expert")
 
     def env() -> Slips:
-        return Slips(**world, spare=2)
+        return Slips(**world, spare=2)  # type: ignore[arg-type]
 
     team = Team(walker=policy)
     for iteration in (1, 2):

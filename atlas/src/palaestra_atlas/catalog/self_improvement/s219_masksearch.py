@@ -195,7 +195,7 @@ def the_tuned_model_teaches_next() -> None:
     assert sources == [(["teacher"], 0)] * 2 + [(["tuned"], 3)] * 2 + [(["tuned"], 5)] * 2
     with torch.no_grad():
         for each in net.parameters():
-            each += 1.0
+            each += 1.0  # type: ignore[misc]
     again = evolving_teacher("teacher", after=2, every=2)
     again.load_state_dict(stage.state_dict())
     a, b = (demonstrated(each, 6, net)["action"].to_list() for each in (stage, again))
