@@ -19,6 +19,7 @@ from palaestra.interface import library
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.preference_reward import preference_reward
 from palaestra.runs import observation_attacks
+from palaestra.runs.jobs import train
 from palaestra.runs.perturbed_policies import perturbed_policy
 from palaestra.runs.recipe import validate
 from palaestra.runs.seed import run_seed
@@ -99,7 +100,7 @@ def test_what_cannot_be_shifted_is_named(team: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected options by name with epsilon"):
         observation_attacks.derive(recipe, team, [0], seat="walker_0", shift="1.0", target=TARGET)
     with pytest.raises(InputError, match=r"no such seat .* its seats: walker_0, walker_1"):
-        observation_attacks.attack_observations(team, seat="walker", shift="epsilon=1", target=TARGET)
+        observation_attacks.attack_observations(team, train=train, seat="walker", shift="epsilon=1", target=TARGET)
 
 
 def test_preferences_go_on_after_a_stop() -> None:

@@ -142,6 +142,18 @@ def test_what_may_not_be_done_is_not_hoped_for():
     assert replay.columns["next_legal"][0].tolist() == [[False, True, False], [True, False, True]]
 
 
+def test_standardised_rewards_count_in_units_of_their_deviation():
+    plain, scaled = learned("sum", updates=1), learned("sum", updates=1, standardise=True)
+    team = scaled.replay.columns["reward"][: len(scaled.replay)].sum(1)
+    assert scaled.moments == pytest.approx((team.mean(), team.std()), rel=1e-4)
+    assert plain.moments == (0.0, 1.0)
+    drawn = {name: torch.from_numpy(each) for name, each in plain.replay.draw(np.random.default_rng(0), 8).items()}
+    drawn["over"][:] = True
+    before, scaled.moments = scaled.error(drawn), (0.0, 1.0)
+    rewards, (mean, deviation) = drawn["reward"].sum(1), (team.mean(), team.std())
+    assert torch.allclose(before - scaled.error(drawn), rewards - (rewards - mean) / deviation, atol=1e-4)
+
+
 def test_turns_in_which_not_all_act_are_refused():
     with pytest.raises(LearnerError, match="all act at once"):
         JointReplay(4, {"x": 1, "y": 2}, {"x": 2, "y": 3}).add(rows()[:3], "reward")

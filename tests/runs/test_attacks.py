@@ -18,6 +18,7 @@ from palaestra.interface.cli import main
 from palaestra.interface.report import write_attack
 from palaestra.learning.stages.stage import Stages
 from palaestra.runs import attacks, saved_policies
+from palaestra.runs.jobs import train
 from palaestra.runs.recipe import validate
 from palaestra.runs.seed import run_seed
 
@@ -175,7 +176,7 @@ def test_a_recipe_names_attacks_as_a_part_of_its_proof(tmp_path: Path) -> None:
 )
 def test_bad_input_is_named_before_play(team: Path, tmp_path: Path, given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        attacks.attack(team, directory=tmp_path / "out", trust=True, **given)
+        attacks.attack(team, train=train, directory=tmp_path / "out", trust=True, **given)
     assert not (tmp_path / "out").exists()
 
 
@@ -187,12 +188,12 @@ def test_teams_without_a_seat_to_attack_are_named(
     recipe = {"name": "lone", "env": {"make": "native/corridor"}, "policies": {"walker": {"kind": "tabular"}}}
     (lone / "recipe.yaml").write_text(validate(recipe | {"team": {"walker": "walker"}}).dump())
     with pytest.raises(InputError, match="walker: it is the only seat of the team"):
-        attacks.attack(lone, seat="walker")
+        attacks.attack(lone, train=train, seat="walker")
     empty = tmp_path / "empty"
     (empty / "seed-0").mkdir(parents=True)
     (empty / "recipe.yaml").write_text((team / "recipe.yaml").read_text())
     with pytest.raises(InputError, match="no seed has a checkpoint, so there is no trained team"):
-        attacks.attack(empty, seat="seeker", trust=True)
+        attacks.attack(empty, train=train, seat="seeker", trust=True)
     with pytest.raises(SystemExit) as stop:
         main(["attack", str(empty), "--seat", "seeker"])
     assert stop.value.code == 2

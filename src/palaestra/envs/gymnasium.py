@@ -149,13 +149,7 @@ def gymnasium(
     if isinstance(name, str) and isinstance(_made(name, options).action_space, library().spaces.Tuple):
         if actions is not None:
             raise InputError(f"env gymnasium/{name}: actions= names those of one agent, and it has several")
-        shared: dict[str, Any] = {
-            "text": text,
-            "illegal": illegal,
-            "penalty": penalty,
-            "success": success,
-            "facts": facts,
-        }
+        shared: dict[str, Any] = {"text": text, "illegal": illegal, "penalty": penalty, "success": success}
         team = functools.partial(PettingZooParallel, _Team(name), facts=facts, **shared, **options)
         team()
         return team

@@ -273,5 +273,6 @@ def _known() -> Sequence[str]:
 def _versioned(package: str) -> Sequence[str]:
     """Names of a package's modules that end with a version, found without importing them."""
     root, *inner = package.split(".")
-    folder = "/".join([*importlib.import_module(root).__path__, *inner])
-    return [found.name for found in pkgutil.iter_modules([folder]) if "_v" in found.name]
+    found = importlib.util.find_spec(root)
+    folder = "/".join([*(found.submodule_search_locations or ()), *inner]) if found else ""
+    return [each.name for each in pkgutil.iter_modules([folder]) if "_v" in each.name]

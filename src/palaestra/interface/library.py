@@ -127,6 +127,7 @@ def attack(
     """
     need_torch()
     from palaestra.runs import attacks
+    from palaestra.runs import jobs as runs
     from palaestra.runs.observation_attacks import attack_observations
 
     folder = attacks.folder_of(Path(run), seat) if directory is None else Path(directory)
@@ -134,13 +135,13 @@ def attack(
         if target is None or influence is not None or kind is not None:
             raise InputError("--observations: give --target with it, and neither --influence nor --kind")
         summary = attack_observations(
-            Path(run), seat=seat, shift=observations, target=target, iterations=iterations, seeds=seeds,
-            overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,
+            Path(run), train=runs.train, seat=seat, shift=observations, target=target, iterations=iterations,
+            seeds=seeds, overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,
         )  # fmt: skip
         write_attack(folder)
         return summary
     summary = attacks.attack(
-        Path(run), seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
+        Path(run), train=runs.train, seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
         seeds=seeds, overrides=overrides, directory=folder, jobs=jobs, console=console, trust=trust,
     )  # fmt: skip
     write_attack(folder)

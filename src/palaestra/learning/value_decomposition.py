@@ -41,6 +41,9 @@ class ValueDecomposition(TableLearner):
             (QMIX, 1803.11485) from the sum of all rewards. The state that QMIX's weights depend on is what all see.
         rate: learning rate. gamma: γ in [0, 1]. reward: column of r. steps, batch: batches per iteration, and joint
             steps in each. capacity: joint steps that replay holds. tau: share by which targets move after each batch.
+        standardise: rewards count less their mean and in units of their deviation, both over replay. A mixture of
+            large worths barely learns, so QMIX often needs it; where episodes differ in length the mean is a reward
+            or a price for going on.
         max_grad_norm: gradients are scaled down to this norm. seed: of the mixer's start and of the batches.
         gradient: fields of `policy_gradient` for the other policies.
 
@@ -60,6 +63,7 @@ class ValueDecomposition(TableLearner):
         batch: int = 128,
         capacity: int = 50_000,
         tau: float = 0.01,
+        standardise: bool = False,
         max_grad_norm: float = 10.0,
         seed: int = 0,
         **gradient: Any,
@@ -75,6 +79,7 @@ class ValueDecomposition(TableLearner):
         self.networks = {name: each for name, each in self.tables.items() if isinstance(each, QNetworkPolicy)}
         self.mixer, self.gamma, self.tau, self.max_grad_norm = mixer, gamma, tau, max_grad_norm
         self.rate, self.steps, self.batch, self.capacity, self.seed = rate, steps, batch, capacity, seed
+        self.standardise, self.moments = standardise, (0.0, 1.0)
         self.playing: dict[str, str] = {}
 
     def _begin(self, playing: Mapping[str, str]) -> None:
@@ -129,6 +134,9 @@ class ValueDecomposition(TableLearner):
         self._updates += 1
 
     def _train(self, rng: np.random.Generator) -> None:
+        if self.standardise:
+            rewards = self._rewards(torch.from_numpy(self.replay.columns["reward"][: len(self.replay)]))
+            self.moments = float(rewards.mean()), float(rewards.std(correction=0)) or 1.0
         self.parts.requires_grad_(True)
         for _ in range(self.steps):
             drawn = {name: torch.from_numpy(each) for name, each in self.replay.draw(rng, self.batch).items()}
@@ -150,13 +158,19 @@ class ValueDecomposition(TableLearner):
             best = self._values(self.parts, drawn["next_seen"]).masked_fill(~legal, -torch.inf).argmax(-1, keepdim=True)
             ahead = self._values(self.targets, drawn["next_seen"]).gather(-1, best)[..., 0]
         goes_on: Tensor = self.gamma * (~drawn["over"]).float()
+        mean, deviation = self.moments
+        rewards = (self._rewards(drawn["reward"]) - mean) / deviation
         if self.mixer == "none":
-            return own - (drawn["reward"] + goes_on[:, None] * ahead)
+            return own - (rewards + goes_on[:, None] * ahead)
         with torch.no_grad():
             ahead = self.targets["mixer"](ahead, self._state(drawn["next_seen"]))
         mixed: Tensor = self.parts["mixer"](own, self._state(drawn["seen"]))
-        error: Tensor = mixed - (drawn["reward"].sum(-1) + goes_on * ahead)
+        error: Tensor = mixed - (rewards + goes_on * ahead)
         return error
+
+    def _rewards(self, each: Tensor) -> Tensor:
+        """Rewards that are learned from, of rewards [steps, agents]: each agent's, or the team's sum."""
+        return each if self.mixer == "none" else each.sum(-1)
 
     def _values(self, parts: torch.nn.ModuleDict, seen: Tensor) -> Tensor:
         """Worth of every agent's actions, [steps, agents, actions]; actions that an agent does not have are 0."""

@@ -10,7 +10,7 @@ influence, [123]). Shifts of what a member sees: `palaestra.runs.observation_att
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, read_object, write_json
 from palaestra.learning import checkpoints
 from palaestra.learning.stages.stage import Stages
-from palaestra.runs import jobs as runs
 from palaestra.runs.attack_results import INTACT, summarise
 from palaestra.runs.envs import agents_of, env
 from palaestra.runs.recipe import Recipe, override, typed, validate
@@ -45,6 +44,7 @@ BY_TURN = "standardise(return_to_go(gamma=0.95), over=('agent', 'turn'))"
 def attack(
     run: Path,
     *,
+    train: Callable[..., Any],
     seat: str,
     target: str | None = None,
     influence: float | None = None,
@@ -61,6 +61,7 @@ def attack(
 
     Args:
         run: folder that `palaestra train` wrote.
+        train: what trains the derived recipe, `palaestra.runs.jobs.train`, which attacks as a part of a recipe's proof.
         seat: the agent that the attacker plays.
         target: expression over the table of turns, above 0 where the targeted behaviour happened. None: the attacker is
             paid minus the mean return of the other members.
@@ -95,7 +96,7 @@ def attack(
     )  # fmt: skip
     derived = override(derived, typed(overrides))
     folder = directory or folder_of(run, seat)
-    runs.train(derived, folder / TRAINING, resume=True, jobs=jobs, console=console)
+    train(derived, folder / TRAINING, resume=True, jobs=jobs, console=console)
     about = {
         "run": str(run),
         "recipe": recipe.name,

@@ -130,12 +130,12 @@ def _tuned(
 
 def _attacked(recipe: Recipe, directory: Path, jobs: int | None, console: Console | None) -> dict[str, Any]:
     """The attacks of `evaluation.attacks` on the trained team, in attacks/NAME: what it loses, and the verdict."""
-    from palaestra.runs.attacks import attack, folder_of  # an attack is a training, so that module needs this one
+    from palaestra.runs.attacks import attack, folder_of
 
     found = {}
     for name, part in recipe.evaluation.attacks.items():
         options = part.model_dump() | {"seat": part.seat or name, "directory": folder_of(directory, name)}
-        made = attack(directory, **options, jobs=jobs, console=console, trust=True)  # as the recipe was
+        made = attack(directory, train=train, **options, jobs=jobs, console=console, trust=True)  # as the recipe was
         found[name] = {key: made[key] for key in ("seat", "measure", "systems", "differences", "verdict")}
     return found
 

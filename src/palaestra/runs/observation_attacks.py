@@ -6,7 +6,7 @@ victim to the intention's actions. Random shifts of the same size are a control.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, write_json
 from palaestra.foundation.registry import read_call
 from palaestra.runs import attacks
-from palaestra.runs import jobs as runs
 from palaestra.runs.attack_results import summarise
 from palaestra.runs.envs import agents_of, env
 from palaestra.runs.recipe import Recipe, override, typed, validate
@@ -31,6 +30,7 @@ NOISE = "noise"
 def attack_observations(
     run: Path,
     *,
+    train: Callable[..., Any],
     seat: str,
     shift: str,
     target: str,
@@ -46,6 +46,7 @@ def attack_observations(
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.
+        train: what trains the derived recipe, `palaestra.runs.jobs.train`.
         seat: the agent whose observations are shifted.
         shift: options of `PerturbedPolicy`, such as "epsilon=0.5" or "epsilon=0.5, steps=4, aim='noise'".
         target: expression over the table of turns, above 0 where the behaviour happened; of two episodes the one with
@@ -74,7 +75,7 @@ def attack_observations(
     derived = derive(recipe, run, trained, seat=seat, shift=shift, target=target, iterations=iterations, seeds=seeds)
     derived = override(derived, typed(overrides))
     folder = directory or attacks.folder_of(run, seat)
-    runs.train(derived, folder / attacks.TRAINING, resume=True, jobs=jobs, console=console)
+    train(derived, folder / attacks.TRAINING, resume=True, jobs=jobs, console=console)
     about = {
         "run": str(run),
         "recipe": recipe.name,
