@@ -48,7 +48,7 @@ def play(teach: Play, world: EnvFactory, **options: Any) -> Turns:
 
 def test_every_teacher_is_tested_here() -> None:
     shipped = {name for name, make in SCRIPTS.items() if make.__module__ == "palaestra.runs.scripts"}
-    elsewhere = {"proposals", "punisher"}  # tests/teams/test_proposer.py; [25], whose observers alone it can play
+    elsewhere = {"proposals", "punisher"}  # tests: teams/test_proposer.py, envs/worlds/test_reputation.py
     assert shipped - elsewhere <= WORLD.keys()
 
 
