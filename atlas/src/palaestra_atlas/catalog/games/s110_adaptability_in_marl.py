@@ -138,8 +138,13 @@ def forgetting() -> None:
 
 @exact
 def the_commands() -> None:
-    """`analyze adaptability` reads a table of returns."""
+    """`analyze adapt` plays a recipe under shifts, `analyze adaptability` reads a table of returns."""
     with tempfile.TemporaryDirectory() as folder:
+        recipe, shifts = Path(folder) / "fixed.yaml", Path(folder) / "shifts.json"
+        recipe.write_text(json.dumps(plain(False, iterations=2, episodes=8)))
+        shifts.write_text(json.dumps(SHIFTS[2:]))
+        adapted = analyze("adapt(steps=2, episodes=8)", recipe, shifts)
+        assert adapted["shift"].to_list() == ["people"]
         rows(CURVE).write_csv(Path(folder) / "returns.csv")
         found = analyze("adaptability", Path(folder) / "returns.csv")
     assert found.select("shift", "recovery").row(0) == ("goal", 3.0)
