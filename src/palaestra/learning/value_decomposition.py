@@ -1,6 +1,6 @@
 """Deep Q-learning of teams that act at once: every agent by itself (IQL), or the team's value, mixed (VDN, QMIX).
 
-Left out: recurrent agents, prioritised replay, parallel actors (arms of `executor` play, this learns).
+Left out: recurrent agents and prioritised replay.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class ValueDecomposition(TableLearner):
         self.rate, self.steps, self.batch, self.capacity, self.seed = rate, steps, batch, capacity, seed
         self.standardise, self.moments = standardise, (0.0, 1.0)
         self.playing: dict[str, str] = {}
+        self._played: list[pl.DataFrame] = []
 
     def _begin(self, playing: Mapping[str, str]) -> None:
         """Make replay, mixer, targets and optimiser for these agents and their policies, which play tells."""
@@ -99,9 +100,9 @@ class ValueDecomposition(TableLearner):
         self.targets.requires_grad_(False)
         self.parts.requires_grad_(True)
         self.optimiser = torch.optim.Adam(self.parts.parameters(), lr=self.rate)
-        self._rest()
+        self._without_gradients()
 
-    def _rest(self) -> None:
+    def _without_gradients(self) -> None:
         """Networks ask for no gradient but while they are trained, so that nobody else moves them."""
         for network in self.networks.values():
             network.module.requires_grad_(False)
@@ -115,23 +116,21 @@ class ValueDecomposition(TableLearner):
         return self.played(turns, name)
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
-        """Not used: networks are trained together."""
-        raise NotImplementedError
+        """Keep the turns of one network; all are trained together, from joint steps."""
+        self._played.append(rows)
 
     def _write(self) -> None:
-        played = [rows for _, rows in self._waiting if len(rows)]
-        if played:
-            rows = pl.concat(played, how="diagonal_relaxed")
+        super()._write()
+        if self._played:
+            rows, self._played = pl.concat(self._played, how="diagonal_relaxed"), []
             if not self.playing:
                 seats = rows.select(pl.col("agent", "policy").cast(pl.String)).unique().sort("agent")
                 self._begin(dict(seats.iter_rows()))
             self.replay.add(rows, self.reward)
         if self.playing and len(self.replay):
-            self._train(np.random.default_rng([self.seed, self._updates]))
+            self._train(np.random.default_rng([self.seed, self._updates - 1]))
         for network in self.networks.values():
             network.count()
-        self._waiting = []
-        self._updates += 1
 
     def _train(self, rng: np.random.Generator) -> None:
         if self.standardise:
@@ -147,7 +146,7 @@ class ValueDecomposition(TableLearner):
             with torch.no_grad():
                 for slow, fast in zip(self.targets.parameters(), self.parts.parameters(), strict=True):
                     slow.lerp_(fast, self.tau)
-        self._rest()
+        self._without_gradients()
 
     def error(self, drawn: Mapping[str, Tensor]) -> Tensor:
         """Temporal-difference errors of joint steps, [steps], or with the mixer "none" [steps, agents]."""

@@ -109,7 +109,7 @@ def met(kind: str, **options: Any) -> float:
 
 @exact
 def partners_are_chosen() -> None:
-    """Who wants a cooperator never meets a defector, who wants anyone does so half of the time."""
+    """Partner selection: choosers of cooperators never meet a defector; without a preference, half of the time."""
     assert met("cooperator") == 0.0
     assert met("defector") == 1.0
     assert 0.35 < met("anyone") < 0.65

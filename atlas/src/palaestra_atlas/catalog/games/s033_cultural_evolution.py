@@ -130,7 +130,7 @@ def population(fitness: list[float], **options: object) -> tuple[list[OrderedPol
 
 
 def constants(members: list[OrderedPolicy]) -> np.ndarray:
-    """What each gives."""
+    """Share that each donor gives."""
     return np.array([float(member.state_dict()["0.bias"][0]) for member in members])
 
 

@@ -74,7 +74,7 @@ def credit_is_capped() -> None:
 
 @exact
 def deficits_stick() -> None:
-    """Who is pruned with a deficit of 3 and comes back has lost .717 · 9 · .8 of its score, and regains it slowly."""
+    """A peer pruned with a deficit of 3 comes back with .717 · 9 · .8 less score, and regains it slowly."""
     score = weights()
     for topic in ("blocks", "aggregates"):
         score.event("a", topic, "join")

@@ -55,7 +55,7 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def paid(move: str, **options: object) -> list[float]:
-    """What a policy that always does the same earns in each round."""
+    """Reward in each round of a policy that always takes the same action."""
     script = Team({"agent": ScriptedPolicy(lambda request: move)})
     return rollout(lambda: SupervisedChoice(**options), script, groups=1, seed=0).frame["reward"].to_list()  # type: ignore[arg-type]
 
@@ -177,7 +177,7 @@ def the_world_pays_the_same() -> None:
 
 @exact
 def success_is_contagious() -> None:
-    """Who joins again after a success that it sees: contagion 1; with hidden choices it sees nothing, and none."""
+    """Contagion is 1 for agents that join again after a success they see, and 0 where choices are hidden."""
 
     def imitator(request: Request) -> str:
         if "it succeeded" in request.observation.text:

@@ -94,7 +94,7 @@ def a_solver_is_paid_the_mean_over_its_critiques() -> None:
 
 
 def talk(said: list[int], **options: Any) -> list[str]:
-    """What was read in each turn of a discussion in which these things are said."""
+    """Columns that the world reads out of each turn, for a discussion with these texts."""
     env = Discussion(**options)
     seen, texts = env.reset(0), []
     for action in said:

@@ -36,7 +36,7 @@ SENTENCES = (
     "my number is 0", "my number is 1", "my number is 2", "my number is 3", "we are done", "thank you for asking",
     "let me think about it for a while please", "let me tell you that my number is 2",
 )  # fmt: skip
-"""What the base language model has read."""
+"""Training texts of the base language model."""
 TREE = ("group", "episode")
 VALUE = 'backup("reward", over=("group", "episode"), how="rollouts")'
 PAIRS = (

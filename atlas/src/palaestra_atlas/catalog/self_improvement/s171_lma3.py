@@ -60,7 +60,7 @@ def played(stage: goal_memory, *order: int, goals: tuple[str, ...] = (), iterati
 
 
 def ways(frame: pl.DataFrame) -> dict[str, list[str]]:
-    """What is done for each goal of the memory."""
+    """Actions of the script for each goal of the memory."""
     rows = frame.filter("loss_mask").with_columns(_goal=pl.col("observation").str.extract("goal: (.*); step"))
     return {str(name): part["action"].to_list() for (name,), part in rows.group_by("_goal", maintain_order=True)}
 
