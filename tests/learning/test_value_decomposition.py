@@ -136,7 +136,18 @@ def test_joint_steps_of_agents_with_different_observations():
     assert (len(replay), replay.at) == (4, 2), "a ring"
 
 
-def test_what_may_not_be_done_is_not_hoped_for():
+def test_targets_are_the_worth_of_what_may_be_done_next():
+    learner = learned("none", updates=2)
+    drawn = {name: torch.from_numpy(each) for name, each in learner.replay.draw(np.random.default_rng(0), 8).items()}
+    drawn["over"][:] = False
+    for only in (0, 1):
+        drawn["next_legal"][:] = torch.arange(2) == only
+        own = learner._values(learner.parts, drawn["seen"]).gather(-1, drawn["action"][..., None])[..., 0]
+        ahead = learner._values(learner.targets, drawn["next_seen"])[..., only]
+        assert torch.allclose(learner.error(drawn), own - drawn["reward"] - 0.99 * ahead, atol=1e-5)
+
+
+def test_what_may_not_be_done_is_kept_with_each_step():
     replay = JointReplay(4, {"x": 1, "y": 2}, {"x": 2, "y": 3})
     replay.add(rows(legal=[None, None, [False, True], [True, False, True], None, None]), "reward")
     assert replay.columns["next_legal"][0].tolist() == [[False, True, False], [True, False, True]]
