@@ -211,3 +211,10 @@ def test_saved_policies_that_are_not_there_are_named(team: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             saved_policies.saved_policy(**options)
+
+
+def test_a_seat_that_a_recipe_attacks_and_that_is_not_there_is_named_before_play(tmp_path: Path) -> None:
+    recipe = validate(TEAM | {"evaluation": TEAM.get("evaluation", {}) | {"attacks": {"seker": {}}}}, trust=True)
+    with pytest.raises(InputError, match=r"evaluation\.attacks\.seker: no seat 'seker' .*did you mean 'seeker'"):
+        train(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

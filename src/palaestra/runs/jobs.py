@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError
+from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError, nearest
 from palaestra.evaluation import trials
 from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, read_object, write_json, write_text
@@ -33,6 +33,7 @@ from palaestra.play import forkserver
 from palaestra.runs import build
 from palaestra.runs.budget import UNBOUND, spending
 from palaestra.runs.budget import read as read_budget
+from palaestra.runs.envs import agents_of, env
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, load, override
@@ -82,6 +83,7 @@ def train(
     if not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
         forkserver.prepare(*_imports([recipe]))
     _check(recipe)
+    _check_attacks(recipe)
     with locked(directory):
         recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console)
         resume = admit(recipe, directory, resume=resume)
@@ -126,6 +128,16 @@ def _tuned(
         raise InputError(f"{directory} holds a search already: go on with --resume, or choose another --out")
     pool = functools.partial(_pool, jobs or os.cpu_count() or 1, _imports([recipe]))
     return tuning.tuned(recipe, directory, pool, Bars(console))
+
+
+def _check_attacks(recipe: Recipe) -> None:
+    """Whether the seats of `evaluation.attacks` are there, before anything is played."""
+    if not recipe.evaluation.attacks:
+        return
+    agents = agents_of(env(recipe.env, "train"))
+    for name, part in recipe.evaluation.attacks.items():
+        if (seat := part.seat or name) not in agents:
+            raise InputError(f"evaluation.attacks.{name}: no seat {seat!r} in the team{nearest(seat, agents)}")
 
 
 def _attacked(recipe: Recipe, directory: Path, jobs: int | None, console: Console | None) -> dict[str, Any]:
