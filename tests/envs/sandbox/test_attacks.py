@@ -287,6 +287,17 @@ def test_half_characters_stay_out_of_tables() -> None:
 
 LOOK = """
 import ctypes, gc, os, sys
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+def memory_at(start):
+    # 256 KiB, page by page through a file: the kernel refuses a page that is not there, where a read would be the end
+    found = []
+    for page in range(start & ~4095, (start & ~4095) + 2**18, 4096):
+        os.lseek(0, 0, 0)
+        if libc.write(0, ctypes.c_void_p(page), 4096) == 4096:
+            os.lseek(0, 0, 0)
+            found.append(os.read(0, 4096))
+    return b"".join(found).decode("latin-1")
 def reward(text):
     os.lseek(0, 0, 0)
     found = [os.read(0, 10**6).decode(), repr(sys.stdin.read()), repr(gc.get_objects())]
@@ -294,13 +305,9 @@ def reward(text):
     while frame:
         found.append(repr(frame.f_locals))
         frame = frame.f_back
-    libc = ctypes.CDLL(None)
-    libc.sbrk.restype = ctypes.c_void_p
-    top = libc.sbrk(0)
-    found.append(ctypes.string_at(top - 2**18, 2**18).decode("latin-1"))  # the heap of C
-    pool = id(text) & ~(2**18 - 1)
-    found.append(ctypes.string_at(pool, 2**18).decode("latin-1"))  # the heap of Python
-    return [float(f"row {n} " + "of the table" in " ".join(found)) for n in range(3)]
+    heaps = [memory_at(libc.sbrk(0) - 2**18), memory_at(id(text) - 2**17)]  # of C and of Python
+    assert len(heaps[0]) > 2**16 and text in heaps[1]
+    return [float(f"row {n} " + "of the table" in " ".join(found + heaps)) for n in range(3)]
 """
 
 
