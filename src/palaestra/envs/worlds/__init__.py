@@ -31,6 +31,7 @@ from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
+from palaestra.envs.worlds.goal_grid import GoalGrid
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
@@ -125,6 +126,7 @@ __all__ = [
     "Fetch",
     "Film",
     "Forced",
+    "GoalGrid",
     "GraphGame",
     "GridWorld",
     "Grounding",

@@ -1,0 +1,71 @@
+"""`GoalGrid`: walk to the cell that one was asked for. What was reached can stand for what was asked (hindsight)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.protocol import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.native import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+MOVES = {"east": (1, 0), "west": (-1, 0), "north": (0, 1), "south": (0, -1)}
+
+
+@dataclass
+class _GoalGridState:
+    goal: tuple[int, int]
+    at: tuple[int, int]
+    step: int = 0
+
+
+@ENVS.register("native/goal_grid")
+class GoalGrid(NativeEnv):
+    """A walker on `side` × `side` cells; reward 1 on reaching the goal, which ends the episode, as `horizon` steps do.
+
+    Start and goal are drawn, two different cells; a step into the wall stays. The goal stands in the observation.
+    facts: reached, the cell after the step as "x,y"; goal, the one that was asked for.
+
+    Args:
+        side: Cells of a side, at least 2.
+        horizon: Most steps of an episode.
+        ends: Whether reaching the goal ends the episode; otherwise it pays at every step that is there.
+    """
+
+    agents: tuple[str, ...] = ("walker",)
+    facts = {"reached": str, "goal": str}
+
+    def __init__(self, *, side: int = 6, horizon: int = 15, ends: bool = True) -> None:
+        if side < 2 or horizon < 1:
+            raise InputError(f"GoalGrid: side={side} must be at least 2, horizon={horizon} at least 1")
+        self.side, self.horizon, self.ends = side, horizon, ends
+        self.choices = tuple(MOVES)
+
+    def begin(self) -> tuple[str, _GoalGridState]:
+        """Draw a start and a goal."""
+        start, goal = (divmod(int(cell), self.side) for cell in self.rng.choice(self.side**2, 2, replace=False))
+        return f"go to {_text(goal)}", _GoalGridState(goal, start)
+
+    def look(self) -> dict[str, Observation]:
+        """The goal, and where one is."""
+        state = self.state
+        if state.step == self.horizon or (self.ends and state.at == state.goal):
+            return {}
+        return {"walker": Observation(f"go to {_text(state.goal)}, at {_text(state.at)}", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Take a step; what is none stays."""
+        state, move = self.state, chosen["walker"]
+        if move is not None:
+            east, north = MOVES[self.choices[move]]
+            beyond = self.side - 1
+            state.at = min(max(state.at[0] + east, 0), beyond), min(max(state.at[1] + north, 0), beyond)
+        state.step += 1
+        there = state.at == state.goal
+        info = {"reached": _text(state.at), "goal": _text(state.goal), "success": there}
+        return {"walker": float(there)}, info
+
+
+def _text(cell: tuple[int, int]) -> str:
+    return f"{cell[0]},{cell[1]}"
