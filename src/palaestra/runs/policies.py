@@ -56,7 +56,12 @@ class Making:
 
 POLICIES: Registry[Policy] = Registry(
     "policy",
-    home=("palaestra.runs.policies", "palaestra.runs.saved_policies", "palaestra.runs.perturbed_policies"),
+    home=(
+        "palaestra.runs.policies",
+        "palaestra.runs.saved_policies",
+        "palaestra.runs.perturbed_policies",
+        "palaestra.runs.forward_backward_policies",
+    ),
     example="kind: tabular",
 )
 
@@ -236,8 +241,12 @@ TAKES = {
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),
+    "forward_backward": Takes("palaestra.runs.forward_backward_policies:imitating", 1),
 }
-NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run", "perturbed": "run"}
+NEEDED = {
+    "lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run", "perturbed": "run",
+    "forward_backward": "turns",
+}  # fmt: skip
 """The option that a kind cannot do without."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
@@ -24,22 +26,23 @@ class _GoalGridState:
 class GoalGrid(NativeEnv):
     """A walker on `side` × `side` cells; reward 1 on reaching the goal, which ends the episode, as `horizon` steps do.
 
-    Start and goal are drawn, two different cells; a step into the wall stays. The goal stands in the observation.
+    Start and goal are drawn, two different cells; a step into the wall stays.
     facts: reached, the cell after the step as "x,y"; goal, the one that was asked for.
 
     Args:
         side: Cells of a side, at least 2.
         horizon: Most steps of an episode.
         ends: Whether reaching the goal ends the episode; otherwise it pays at every step that is there.
+        told: Whether the goal stands in the observation; otherwise that is the place alone, as text and two features.
     """
 
     agents: tuple[str, ...] = ("walker",)
     facts = {"reached": str, "goal": str}
 
-    def __init__(self, *, side: int = 6, horizon: int = 15, ends: bool = True) -> None:
+    def __init__(self, *, side: int = 6, horizon: int = 15, ends: bool = True, told: bool = True) -> None:
         if side < 2 or horizon < 1:
             raise InputError(f"GoalGrid: side={side} must be at least 2, horizon={horizon} at least 1")
-        self.side, self.horizon, self.ends = side, horizon, ends
+        self.side, self.horizon, self.ends, self.told = side, horizon, ends, told
         self.choices = tuple(MOVES)
 
     def begin(self) -> tuple[str, _GoalGridState]:
@@ -52,7 +55,10 @@ class GoalGrid(NativeEnv):
         state = self.state
         if state.step == self.horizon or (self.ends and state.at == state.goal):
             return {}
-        return {"walker": Observation(f"go to {_text(state.goal)}, at {_text(state.at)}", choices=self.choices)}
+        place = f"at {_text(state.at)}"
+        if self.told:
+            return {"walker": Observation(f"go to {_text(state.goal)}, {place}", choices=self.choices)}
+        return {"walker": Observation(place, choices=self.choices, array=np.array(state.at, np.float32))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Take a step; what is none stays."""

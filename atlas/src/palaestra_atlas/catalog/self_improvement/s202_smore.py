@@ -16,6 +16,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import GoalGrid
 from palaestra.learning import PolicyGradient
 from palaestra.learning.stages import Context
+from palaestra.learning.stages.fixed_data import fixed_data
 from palaestra.learning.stages.nearness import fitted, nearness
 from palaestra.learning.stages.selection import weights
 from palaestra.learning.stages.splice import relabel
@@ -79,6 +80,15 @@ def goals_come_from_the_future() -> None:
     assert reach["reached"].all()
     own = turns.filter(pl.col("source") == "policy").group_by("group", "episode").agg(pl.col("success").any())
     assert own["success"].mean() < 0.9  # type: ignore[operator]
+
+
+@exact
+def what_is_played_later_is_thrown_away() -> None:
+    """The walks of the first iteration stand in the table of the second one, too, and nothing else does."""
+    keep, told = fixed_data(1), context(TabularPolicy(4, name="table"))
+    first, second = (Local().play(env, told.team, Plan(3, seed=seed)) for seed in (1, 2))
+    assert keep(first, told)["action"].to_list() == first["action"].to_list()
+    assert keep(second, told)["action"].to_list() == first["action"].to_list() != second["action"].to_list()
 
 
 @exact
