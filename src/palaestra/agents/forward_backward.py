@@ -53,7 +53,9 @@ class ForwardBackward:
         states = frame.unique("state", keep="first", maintain_order=True)
         self.keys = states["state"].to_list()
         if not self.keys or len(self.keys) > MOST_STATES:
-            raise InputError(f"forward_backward: {len(self.keys)} states with features, expected 1 to {MOST_STATES}")
+            raise InputError(
+                f"forward_backward: turns with features in {len(self.keys)} states, expected 1 to {MOST_STATES}"
+            )
         self.features = np.array(states["features"].to_list(), float)
         self.gamma, self.actions = gamma, actions or 1 + int(frame["_action"].max())  # type: ignore[arg-type]
         here, there = _numbers(frame["state"], self.keys), _numbers(frame["_after"], self.keys)

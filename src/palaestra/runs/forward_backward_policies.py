@@ -1,4 +1,4 @@
-"""The kind of policy `forward_backward`: what a sequence of imagined frames shows, done at once and without training."""
+"""The kind of policy `forward_backward`: what imagined frames show, done at once and without training."""
 
 from __future__ import annotations
 
