@@ -176,8 +176,8 @@ def truth(learned: TrainingResult) -> dict[str, float]:
     claim="One judge serves criteria that contradict each other if it is told which; both orders make it indifferent "
     "to the order; a ceiling keeps a policy from what the judge is surest of.",
     baseline="the judge without the criterion; pairs in one order; the reward without the ceiling",
-    criterion="told, right on at least .15 more of unseen pairs; orders disagree by less than .1 on average, by more "
-    "than .5 if learned in one; by recipe the truth is above .8 with the ceiling and below .2 "
+    criterion="told, right on at least .15 more of unseen pairs; orders disagree by less than .25, by more than .75 "
+    "if learned in one; by recipe the truth is above .8 with the ceiling and below .2 "
     "without; in every run",
     seeds=(0, 1),
     slow=True,
@@ -191,5 +191,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
     measured = {"right_told": float(told.mean()), "right_untold": float(untold.mean()), "orders": float(both.mean()),
                 "orders_one": float(single.mean()), **arms.measured()}  # fmt: skip
     policies = arms.values["ceiling"]["truth"].min() > 0.8 and arms.values["without"]["truth"].max() < 0.2
-    judges = (told - untold).min() >= 0.15 and both.max() < 0.1 and single.min() > 0.5
+    judges = (told - untold).min() >= 0.15 and both.max() < 0.25 and single.min() > 0.75
     return Outcome(measured, bool(judges and policies))
