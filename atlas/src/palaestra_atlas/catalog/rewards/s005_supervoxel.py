@@ -120,8 +120,8 @@ def dice(learned: TrainingResult) -> dict[str, float]:
     5,
     claim="In a large team of alike agents the drop of one's own loss teaches; the team's mean drop teaches less.",
     baseline="the mean drop of all agents' loss in the round",
-    criterion="Dice on fresh volumes after 40 iterations with the local reward above that with the team's mean in every "
-    "seed, and by at least .05 on average; weights near the boundary are reported",
+    criterion="Dice on fresh volumes after 40 iterations with the local reward above that with the team's mean in "
+    "every seed, and by at least .05 on average; weights near the boundary are reported",
     seeds=(0, 1, 2),
     slow=True,
 )
