@@ -12,7 +12,7 @@ import polars as pl
 from palaestra.envs.worlds.exact.deference import allowed, deference_value
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.evaluation.games import auctions, hiring, markov, society, walks
+from palaestra.evaluation.games import auctions, hiring, hiring_online, markov, society, walks
 
 
 def _object(path: Path, *needed: str) -> dict[str, Any]:
@@ -119,6 +119,44 @@ def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
                 "value": [found.value] * len(kept),
             }
         )
+
+    return answer
+
+
+@ANALYSES.register("hire_online")
+def hire_online(
+    rounds: int = 1_000_000, cap: float = 2.0, slack: float | None = None, runs: int = 8, seed: int = 0
+) -> Analysis:
+    """Regret of hiring agents whose signals are not known yet. PROBLEM.json as for `hire`: the truth to play against.
+
+    Args:
+        rounds: T, of which T^(2/3) explore.
+        cap: Largest payment.
+        slack: Of the incentives that are committed to; None: by the error of the counts.
+        runs: A row for each.
+        seed: Of the first run.
+    """
+
+    def answer(problem: Path) -> pl.DataFrame:
+        told = _object(problem, "prior", "signals", "costs", "reward")
+        arrays = (told["prior"], np.array(told["signals"], float), told["costs"], np.array(told["reward"], float))
+        rows = []
+        for run in range(runs):
+            rng = np.random.default_rng([seed, run])
+            found = hiring_online.explore_then_commit(*arrays, rng, rounds=rounds, slack=slack, cap=cap)
+            rows.append(
+                {
+                    "run": run,
+                    "explored": found.explored,
+                    "best": found.best,
+                    "committed": found.response.value,
+                    "regret_per_round": found.regret / rounds,
+                    "slack": found.slack,
+                    "gain_of_deviator": found.response.gain,
+                    "obeyed": found.response.obeyed,
+                }
+            )
+        return pl.DataFrame(rows)
 
     return answer
 

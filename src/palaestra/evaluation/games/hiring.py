@@ -1,8 +1,8 @@
 """Hiring several agents for information: whom to ask for effort, and what to pay for reports, by a linear program.
 
 A principal recommends efforts, agents choose theirs in private, see signals and report; the principal decides, the
-state is revealed, and payments depend on recommendation, reports and state (arXiv 2307.06210). Left out: the online
-part, in which the signal law is estimated first.
+state is revealed, and payments depend on recommendation, reports and state (arXiv 2307.06210). Where the signal law is
+not known: `palaestra.evaluation.games.hiring_online`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def scoring_rule(
     *,
     cap: float = 10.0,
     only: tuple[int, ...] | None = None,
+    slack: float = 0.0,
+    least: float = 0.0,
 ) -> Mechanism:
     """The best mechanism in which obeying and reporting truthfully is optimal for every agent.
 
@@ -56,6 +58,9 @@ def scoring_rule(
         reward: of each decision in each state, float64[decisions, states].
         cap: largest payment, γ <= cap. Without one, payment could be tied to a recommendation of probability 0.
         only: the one recommendation that is allowed; None: mixtures of all.
+        slack: by how much obeying is to be better than each other effort, whatever is reported, where it is told; and
+            the truth than each lie, times the chance and the distance of the two signals.
+        least: probability that every recommendation has at least.
 
     Raises:
         InputError: shapes do not fit, probabilities do not add up to 1, or no mechanism under the cap is feasible.
@@ -77,7 +82,7 @@ def scoring_rule(
     worth = (joint @ reward.T).max(axis=-1).sum(axis=axes)  # V(b)
     size, profiles = joint.size, int(np.prod(efforts))
     objective = np.concatenate([-worth.ravel(), np.tile(joint.ravel(), n)])
-    rows, bounds, extra = _incentives(joint, costs, efforts, n)
+    rows, bounds, extra = _incentives(joint, costs, efforts, n, slack)
     ties = scipy.sparse.hstack(
         [np.tile(-cap * np.repeat(np.eye(profiles), size // profiles, axis=0), (n, 1)), scipy.sparse.eye(n * size)]
     )
@@ -89,7 +94,7 @@ def scoring_rule(
         b_ub=np.append(bounds, np.zeros(n * size)),
         A_eq=np.concatenate([np.ones(profiles), np.zeros(n * size + extra)])[None],
         b_eq=[1.0],
-        bounds=[(0, float(each)) for each in allowed] + [(0, None)] * (n * size + extra),
+        bounds=[(least * float(each), float(each)) for each in allowed] + [(0, None)] * (n * size + extra),
         method="highs",
     )
     if found.x is None:
@@ -101,7 +106,7 @@ def scoring_rule(
 
 
 def _incentives(
-    joint: np.ndarray, costs: Sequence[np.ndarray], efforts: tuple[int, ...], n: int
+    joint: np.ndarray, costs: Sequence[np.ndarray], efforts: tuple[int, ...], n: int, slack: float
 ) -> tuple[scipy.sparse.csr_array, np.ndarray, int]:
     """Rows over (μ, x, z) that are <= 0: z bounds what a misreport of each signal pays, and obeying beats their sum."""
     size, profiles = joint.size, int(np.prod(efforts))
@@ -117,17 +122,34 @@ def _incentives(
             obey = row
             row += 1
             entries.append((obey, own[told].ravel(), -weight[told].ravel()))
-            entries.append((obey, of_mu[told], np.full(of_mu.shape[1], costs[i][told] - costs[i][done])))
+            least = costs[i][told] - costs[i][done] + slack * (told != done)
+            entries.append((obey, of_mu[told], np.full(of_mu.shape[1], least)))
             for seen in range(own.shape[1]):
                 entries.append((obey, np.array([z]), np.ones(1)))
                 for said in range(own.shape[1]):
                     entries.append((row, own[told, said].ravel(), weight[done, seen].ravel()))
                     entries.append((row, np.array([z]), -np.ones(1)))
                     row += 1
+                    if slack and told == done and said != seen:  # the truth beats each lie by itself
+                        entries.append((row, own[told, said].ravel(), weight[told, seen].ravel()))
+                        entries.append((row, own[told, seen].ravel(), -weight[told, seen].ravel()))
+                        entries.append((row, of_mu[told], slack * _differ(weight[told, seen], weight[told, said])))
+                        row += 1
                 z += 1
     at = np.concatenate([np.full(len(columns), r) for r, columns, _ in entries])
     columns, values = (np.concatenate([each[k] for each in entries]) for k in (1, 2))
     return scipy.sparse.csr_array((values, (at, columns)), shape=(row, z)), np.zeros(row), z - len(place)
+
+
+def _differ(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """By how much two signals tell apart what else happens, times the chance of the first: float64[b_-i].
+
+    The distance in total variation of others' signals and the state under each. Where a signal says nothing it is 0,
+    and no payment could make the truth better than a lie.
+    """
+    first, second = (each.reshape(-1, int(np.prod(each.shape[each.ndim // 2 :]))) for each in (seen, said))
+    chance = [np.maximum(each.sum(1, keepdims=True), 1e-12) for each in (first, second)]
+    return np.asarray(0.5 * np.abs(first / chance[0] - second / chance[1]).sum(1) * chance[0][:, 0])
 
 
 def best_fixed(
