@@ -2,7 +2,7 @@
 
 Every request ends as an answer or as a decision with `error`; `act` does not raise for what an endpoint does.
 Configuration holds the name of an environment variable; the key itself is read for each call, kept nowhere and cut out
-of every text that an endpoint sends. Left out: streaming, tools, and a cache of answers.
+of every text that an endpoint sends. Left out: streaming, and a cache of answers, which a `keeper` is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -42,6 +42,16 @@ SCHEMA_WORDS = ("response_format", "schema", "guided", "grammar")
 SYSTEM_WORDS = ("system role", "system message", "roles must alternate", "only user and assistant")
 """How endpoints, and the chat templates behind them, refuse a form of reply, or a system message."""
 _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("tokens_out", "price_out")}
+
+
+class AnswerKeeper(Protocol):
+    """Whoever keeps the answers of a `ChatPolicy`, so that none is paid for twice; see `palaestra.judges.kept_calls`."""
+
+    def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
+        """The answer to a request; draw tells samples of the same request apart."""
+
+    def add(self, body: Mapping[str, Any], draw: int, decision: Decision) -> None:
+        """Keep an answer, before anybody uses it."""
 
 
 class ChatPolicy:
@@ -72,7 +82,9 @@ class ChatPolicy:
     an endpoint does not say is None, and left out of the sums.
     totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far, and `unknown`: how many counts
     of tokens were missing or impossible, such as -1 or 10¹²; `lost`: attempts without an answer that may have been
-    billed (timeouts, broken connections, 408, 502, 504).
+    billed (timeouts, broken connections, 408, 502, 504); `known`: requests that the keeper had an answer to.
+    keeper: keeps answers as they come and is asked before the endpoint is; None: nobody does. A draw of the request's
+    rng then tells its samples apart, also where `seed` is not sent. It is not copied with the policy.
     Raises InputError if the variable is not set, or if what is given looks like a key.
     """
 
@@ -129,17 +141,22 @@ class ChatPolicy:
         self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
         self.price_in, self.price_out = price_in, price_out
         self.totals: dict[str, float] = dict.fromkeys(
-            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost"), 0
+            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost", "known"), 0
         )
+        self.keeper: AnswerKeeper | None = None
         self._absent_since: float | None = None
         self._jitter = random.Random()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the keeper, whose file one process has."""
+        return {**self.__dict__, "keeper": None}
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """Ask for all answers at once; blocks until the last one is there or given up."""
         if not requests:
             return []
-        seeds = [self._draw_seed(request) for request in requests]
-        decisions = _run(self._ask_all(requests, seeds))
+        draws = [self._draw(request) for request in requests]
+        decisions = _run(self._ask_all(requests, draws))
         for decision in decisions:
             self._add_up(decision)
         return decisions
@@ -153,27 +170,29 @@ class ChatPolicy:
         async with self._opened() as ask:
 
             async def answer(request: Request) -> Decision:
-                decision = await ask(request.observation, self._draw_seed(request))
+                decision = await ask(request.observation, self._draw(request))
                 self._add_up(decision)
                 return decision
 
             yield answer
 
-    def _draw_seed(self, request: Request) -> int | None:
-        return int(request.rng.integers(2**31)) if self.seed else None
+    def _draw(self, request: Request) -> int | None:
+        """Number of a sample of this request: what is sent as its seed, and what a keeper tells samples apart by."""
+        return int(request.rng.integers(2**31)) if self.seed or self.keeper is not None else None
 
     def _add_up(self, decision: Decision) -> None:
         self.totals["requests"] += 1
         self.totals["errors"] += decision.error is not None
+        self.totals["known"] += decision.known
         self.totals["tokens_in"] += decision.tokens_in or 0
         self.totals["tokens_out"] += decision.tokens_out or 0
         self.totals["cost"] += decision.cost or 0
 
-    async def _ask_all(self, requests: Sequence[Request], seeds: Sequence[int | None]) -> list[Decision]:
+    async def _ask_all(self, requests: Sequence[Request], draws: Sequence[int | None]) -> list[Decision]:
         async with self._opened() as ask:
             return list(
                 await asyncio.gather(
-                    *[ask(request.observation, seed) for request, seed in zip(requests, seeds, strict=True)]
+                    *[ask(request.observation, draw) for request, draw in zip(requests, draws, strict=True)]
                 )
             )
 
@@ -209,7 +228,7 @@ class ChatPolicy:
         slots: asyncio.Semaphore,
         key: str,
         observation: Observation,
-        seed: int | None,
+        draw: int | None,
     ) -> Decision:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
@@ -222,15 +241,17 @@ class ChatPolicy:
         )
         decision = Decision("")
         try:  # an observation may hold what is no JSON
-            reader, body = self._body(observation, seed)
             while True:
+                reader, body = self._body(observation, draw if self.seed else None)
+                if (known := self._known(body, draw)) is not None:
+                    known.messages = to_record(observation, reader)
+                    return known
                 try:
                     answer: Any = await attempts(self._attempt, replicas, slots, body, decision)
                     break
                 except Exception as error:
                     if not self._give_up(body, error):
                         raise
-                    reader, body = self._body(observation, seed)
             decision.messages = to_record(observation, reader)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
@@ -240,7 +261,12 @@ class ChatPolicy:
             where = f" [model {self.model!r} at {self._address()}]"
             decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
+        if self.keeper is not None and draw is not None and not decision.error:
+            self.keeper.add(body, draw, decision)
         return decision
+
+    def _known(self, body: Mapping[str, Any], draw: int | None) -> Decision | None:
+        return None if self.keeper is None or draw is None else self.keeper.find(body, draw)
 
     def _body(self, observation: Observation, seed: int | None) -> tuple[Reader, dict[str, Any]]:
         """Request to the endpoint, and as whom its messages were written."""

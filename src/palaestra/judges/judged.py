@@ -5,7 +5,7 @@ Left out: what a policy or an endpoint does to get an answer (`asking`, `endpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import polars as pl
@@ -60,6 +60,14 @@ class PolicyAsker:
         """See `Asker`."""
         reads = self.reads or [str] * len(prompts)
         return replies(self.policy, prompts, reads, cache=self.cache, attempts=self.attempts, seed=self.seed)
+
+
+def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
+    """The endpoints that a scorer, or what it is composed of, asks."""
+    if isinstance(asker := getattr(scorer, "asker", None), Endpoint):
+        yield asker
+    for member in getattr(scorer, "members", ()):
+        yield from endpoints_of(member)
 
 
 class Judged:

@@ -44,6 +44,7 @@ from palaestra.rewards import components
 if TYPE_CHECKING:
     from palaestra.agents import Team
     from palaestra.agents.policy import Policy
+    from palaestra.judges.kept_calls import KeptCalls
     from palaestra.learning.protocol import Learner
 
 MINIBATCHES = 0
@@ -63,6 +64,7 @@ class Trainer:
             `learning.stages`. What they remember is part of a checkpoint, what they used is in the metrics;
             `added_rows` is how many rows they added.
         advisers: policies that stages ask by name, beside those of the team.
+        kept_calls: where calls of these, and of endpoints that judge, are kept as they are answered; None: nowhere.
         executor: plays; default `play.executors.Local()`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
@@ -94,6 +96,7 @@ class Trainer:
         reward: Signal | Mapping[str, Signal] | None = None,
         stages: Iterable[str | Stage] = (),
         advisers: Mapping[str, Policy] | None = None,
+        kept_calls: KeptCalls | None = None,
         executor: Executor | None = None,
         iterations: int,
         groups: int,
@@ -133,6 +136,10 @@ class Trainer:
                         f"policy {name!r} is answered for by a server, which has one version of the weights, and play "
                         f"ahead needs {lag + 1}: take train.lag=0"
                     )
+        self.kept_calls = kept_calls
+        for adviser in (advisers or {}).values():
+            if kept_calls is not None:
+                kept_calls.attach(adviser)
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
@@ -250,6 +257,7 @@ class Trainer:
             seed=self.seed,
             planned=self.iterations,
             advisers=self.advisers,
+            kept_calls=self.kept_calls,
         )
 
     def _plan(self, iteration: int) -> Plan:

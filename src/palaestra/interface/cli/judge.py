@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from palaestra.judges import Endpoint, Progress
 
 EPISODE = ("run", "iteration", "group", "episode")
+MOST = 0.5
+"""Share of missing verdicts from which on the last line says so."""
 _EVERY = 5.0
 """Seconds between two lines of progress."""
 _WRITE = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
@@ -60,7 +62,8 @@ def judge(
     price_in: Annotated[float | None, typer.Option(help="price of a million tokens of prompt")] = None,
     price_out: Annotated[float | None, typer.Option(help="price of a million tokens of answer")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="what was asked and answered [default: beside --out]")
+        Path | None,
+        typer.Option(metavar="FILE", help="what was asked and answered; none: nothing is kept [default: beside --out]"),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="also ask what may have been paid for and never came")] = False,
     calls: Annotated[
@@ -75,6 +78,8 @@ def judge(
     from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage import by_system
     from palaestra.judges import Budget, Endpoint, Ensemble, Judged, Ledger, cases, read_rubric
+    from palaestra.judges.judged import endpoints_of
+    from palaestra.judges.kept_calls import KeptCalls
     from palaestra.judges.scorers import build
 
     write = _writer(target)
@@ -85,9 +90,15 @@ def judge(
     with naming(paths):
         rows, reference = _pairs(cases(by_system(read(paths, format, Names(system)).turns), level), baseline)  # type: ignore[arg-type]
     asker: Endpoint | None = None
+    file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
+    nowhere = str(file).casefold() == "none"
+    calls_of = KeptCalls(file.with_suffix(""), limit=None)
+    if made is not None and not nowhere:
+        calls_of.attach(made, again=again)
+        for each in endpoints_of(made):
+            each.watch = _ProgressLine(each)
     if made is None:
-        file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
-        kept = Ledger() if dry_run and not file.exists() else Ledger(file)
+        kept = Ledger() if nowhere or (dry_run and not file.exists()) else Ledger(file)
         asker = Endpoint(
             str(model), base_url=endpoint, api_key_env=None if dry_run or key_env.casefold() == "none" else key_env,
             temperature=temperature, max_tokens=max_tokens, concurrency=concurrency, timeout=timeout, patience=patience,
@@ -110,6 +121,7 @@ def judge(
         _report(whole, asker, target, as_json)
     if asker is not None:
         asker.ledger.close()
+    calls_of.close()
     if not dry_run and not table["ok"].all():
         raise typer.Exit(1)
 
@@ -228,6 +240,12 @@ def _report(table: pl.DataFrame, asker: Endpoint | None, target: Path, as_json: 
         say(f"{_price(asker)}; verdicts: {target}" if asker else f"verdicts: {target}")
     for why, number in _failures(table, asker is not None):
         hint(f"no verdict: {number} × {why}")
+    unanswered = table.filter(~pl.col("ok") & pl.col("rationale").str.contains(r"(^|\n)error: ").fill_null(False))
+    if (missing := len(unanswered)) and missing >= MOST * len(table):
+        hint(
+            f"{'NOTHING' if missing == len(table) else 'LITTLE'} WAS JUDGED: {missing:,} of {len(table):,} questions got "
+            f"no answer, most often because of: {_failures(unanswered, True)[0][0][:200]}"
+        )
 
 
 def _failures(table: pl.DataFrame, asked: bool) -> list[tuple[str, int]]:
