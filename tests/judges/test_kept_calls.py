@@ -1,4 +1,4 @@
-"""Calls of judge models that are kept as they are answered: none is paid twice, and samples of a question stay several."""
+"""Calls of judge models that are kept as they are answered: none is paid twice, samples of a question stay several."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_samples_of_one_question_stay_distinct_and_none_is_asked_again(
     calls.close()
     policy = chat(stub, KeptCalls(tmp_path), seed=seed)
     assert said(policy, 1, 2, 3) == first  # a process later
-    assert len(stub.paid) == 3 and policy.totals["known"] == 3
+    assert len(stub.paid) == 3
+    assert policy.totals["known"] == 3
     assert said(policy, 4) == ["answer 3"]
 
 
@@ -89,12 +90,15 @@ def test_a_kept_answer_has_what_it_took_and_neither_key_nor_question_is_in_the_f
     first = policy.act(request)[0]
     request = [Request(Observation("the sealed question"), "judge", np.random.default_rng(1))]
     second = policy.act(request)[0]
-    assert second.known and not first.known
+    assert second.known
+    assert not first.known
     for name in ("action", "tokens_in", "tokens_out", "cost", "finish", "duration"):
         assert getattr(second, name) == getattr(first, name)
     calls.close()
     whole = b"".join(each.read_bytes() for each in tmp_path.iterdir())
-    assert b"secret" not in whole and b"sealed" not in whole and b"127.0.0.1" not in whole
+    assert b"secret" not in whole
+    assert b"sealed" not in whole
+    assert b"127.0.0.1" not in whole
 
 
 def test_an_edited_answer_is_not_believed(stub: StubEndpoint, tmp_path: Path) -> None:
@@ -116,7 +120,9 @@ def test_a_file_keeps_the_newest_answers_up_to_its_limit(tmp_path: Path) -> None
         ledger.settle(ledger.send(str(number), 1, 1, 0.0), str(number), SAID, reply, LedgerTotal(1, 2, 0.0))
         ledger.commit()
     kept = ledger.known([str(number) for number in range(40)])
-    assert "39" in kept and "0" not in kept and 8 <= len(kept) <= 10
+    assert "39" in kept
+    assert "0" not in kept
+    assert 8 <= len(kept) <= 10
     assert ledger.spent.calls == 40
     ledger.close()
     assert Ledger(tmp_path / "calls.sqlite", limit=1000).spent.calls == len(kept)
@@ -143,14 +149,16 @@ def test_questions_with_votes_are_found_again_vote_by_vote(stub: StubEndpoint, t
     calls = KeptCalls(tmp_path)
     first = ask(chat(stub, calls, seed=False), prompts, str)
     calls.close()
-    assert len(set(first)) == 5 and ask(chat(stub, KeptCalls(tmp_path), seed=False), prompts, str) == first
+    assert len(set(first)) == 5
+    assert ask(chat(stub, KeptCalls(tmp_path), seed=False), prompts, str) == first
     assert len(stub.paid) == 5
 
 
 def test_a_key_is_of_all_that_is_sent_and_of_the_sample() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "?"}], "temperature": 1.0}
     others = [key_of({**body, "temperature": 0.9}, 0), key_of({**body, "model": "n"}, 0), key_of(body, 1)]
-    assert key_of(body, 0) == key_of(dict(reversed(body.items())), 0) and key_of(body, 0) not in others
+    assert key_of(body, 0) == key_of(dict(reversed(body.items())), 0)
+    assert key_of(body, 0) not in others
 
 
 ASKING = """

@@ -23,7 +23,9 @@ name: judged
 env: {{make: native/answers}}
 policies:
   answerer: {{kind: tabular, options: {{capacity: 64}}}}
-  judge: {{kind: chat, options: {{model: m, base_url: "{url}", api_key_env: null, concurrency: 2, patience: 0, wait: 0}}}}
+  judge:
+    kind: chat
+    options: {{model: m, base_url: "{url}", api_key_env: null, concurrency: 2, patience: 0, wait: 0}}
 team: {{answerer: answerer}}
 stages: ['score("good", ''{scorer}'')']
 reward: col("score.good")
@@ -86,7 +88,8 @@ def test_the_last_line_says_that_nothing_was_learned_because_the_judge_was_down(
         cli.main(["train", str(path), "--out", str(tmp_path / "run")])
     assert ended.value.code == 0
     last = capsys.readouterr().err.rstrip().split("\n")[-1]
-    assert last.startswith("NOTHING WAS LEARNED: ") and "in 2 of 2 iterations no turn had a reward" in last
+    assert last.startswith("NOTHING WAS LEARNED: ")
+    assert "in 2 of 2 iterations no turn had a reward" in last
     assert "Connection" in last
     assert stages(tmp_path / "run")[0]["failed"] == stages(tmp_path / "run")[0]["calls"] > 0
 

@@ -45,7 +45,7 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 
 
 class AnswerKeeper(Protocol):
-    """Whoever keeps the answers of a `ChatPolicy`, so that none is paid for twice; see `palaestra.judges.kept_calls`."""
+    """Keeps the answers of a `ChatPolicy`, so that none is paid for twice; see `palaestra.judges.kept_calls`."""
 
     def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
         """The answer to a request; draw tells samples of the same request apart."""

@@ -72,7 +72,8 @@ class Ledger:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
                 for end in ("", "-wal", "-shm", "-journal"):  # SQLite writes to these
                     refuse_link(f"{path}{end}")
-            self._base = sqlite3.connect(str(path or ":memory:"), isolation_level=None, timeout=1.0, check_same_thread=False)
+            where = str(path or ":memory:")
+            self._base = sqlite3.connect(where, isolation_level=None, timeout=1.0, check_same_thread=False)
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         try:

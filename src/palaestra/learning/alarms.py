@@ -58,8 +58,8 @@ def _of_the_judges(line: Line) -> Iterator[str]:
     for name, now in line.get("stages", {}).items():
         if now.get("failed", 0) > FAILED * now.get("calls", 0):
             yield (
-                f"{name}: {now['failed']:,} of {now['calls']:,} questions got no answer, and what they ask about has no "
-                f"value; the last one: {now.get('why')}"
+                f"{name}: {now['failed']:,} of {now['calls']:,} questions got no answer, and what they ask about has "
+                f"no value; the last one: {now.get('why')}"
             )
 
 

@@ -121,9 +121,7 @@ def _trained_and_proved(
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables: list[Turns] = []
-    scoring = Scoring(
-        setup.evaluation.scorers, judges, seed=seed, systems=len(systems), kept_calls=trained.kept_calls
-    )
+    scoring = Scoring(setup.evaluation.scorers, judges, seed=seed, systems=len(systems), kept_calls=trained.kept_calls)
     for number, (name, (factory, team)) in enumerate(systems.items()):
         progress("proving", number, len(systems), f"playing {name}")
         played = evaluate(setup.evaluation, trained.executor, factory, team, seed=FINAL, run=str(seed))

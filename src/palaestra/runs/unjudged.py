@@ -51,7 +51,7 @@ def unjudged(seeds: Iterable[Silence]) -> str | None:
         return None
     why = next(each["why"] for each in reversed(every) if each["why"])[:LONGEST]
     return (
-        f"{'NOTHING WAS' if unpaid == number else 'LITTLE CAN HAVE BEEN'} LEARNED: {failed:,} of {asked:,} questions to "
-        f"judges got no answer, and in {unpaid} of {number} iterations no turn had a reward (the last error: {why}). "
+        f"{'NOTHING WAS' if unpaid == number else 'LITTLE CAN HAVE BEEN'} LEARNED: {failed:,} of {asked:,} questions "
+        f"to judges got no answer, and in {unpaid} of {number} iterations no turn had a reward (the last: {why}). "
         "Make the judge answer, and train into another --out"
     )

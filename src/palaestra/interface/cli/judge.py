@@ -243,8 +243,8 @@ def _report(table: pl.DataFrame, asker: Endpoint | None, target: Path, as_json: 
     unanswered = table.filter(~pl.col("ok") & pl.col("rationale").str.contains(r"(^|\n)error: ").fill_null(False))
     if (missing := len(unanswered)) and missing >= MOST * len(table):
         hint(
-            f"{'NOTHING' if missing == len(table) else 'LITTLE'} WAS JUDGED: {missing:,} of {len(table):,} questions got "
-            f"no answer, most often because of: {_failures(unanswered, True)[0][0][:200]}"
+            f"{'NOTHING' if missing == len(table) else 'LITTLE'} WAS JUDGED: {missing:,} of {len(table):,} questions "
+            f"got no answer, most often because of: {_failures(unanswered, True)[0][0][:200]}"
         )
 
 

@@ -9,7 +9,19 @@ import typer
 from rich.table import Table
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, hint, modules_here, say, show
+from palaestra.interface.cli.app import (
+    Jobs,
+    Json,
+    Overrides,
+    RecipeName,
+    Trust,
+    app,
+    err,
+    hint,
+    modules_here,
+    say,
+    show,
+)
 from palaestra.interface.cli.app import out as console
 
 On = Annotated[

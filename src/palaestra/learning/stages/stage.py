@@ -78,7 +78,8 @@ class Context:
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
     advisers: policies of the recipe that have no seat in the team, by name: judges, writers, guides.
-    kept_calls: where calls of judges are kept; None: nowhere. metrics: numbers that it puts into the metrics of its iteration, by name. notes: sentences beside them.
+    kept_calls: where calls of judges are kept; None: nowhere.
+    metrics: numbers that it puts into the metrics of its iteration, by name. notes: sentences beside them.
     """
 
     rng: np.random.Generator
