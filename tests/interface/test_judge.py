@@ -278,3 +278,14 @@ def test_the_last_line_says_that_nothing_was_judged(say: Any, server: Server) ->
     assert code == 1
     assert err.rstrip().split("\n")[-1].startswith("NOTHING WAS JUDGED: 4 of 4 questions got no answer")
     assert "no such key" in err.rstrip().split("\n")[-1]
+
+
+def test_a_column_is_compared_with_in_both_orders_under_instructions(say: Any, server: Server) -> None:
+    Path("strict.j2").write_text("Be strict.\n{{ default }}")
+    code, _, _ = say("new.parquet", "--reference", "task", "--instructions", "strict.j2")
+    assert code == 0
+    assert len(server.prompts) == 8  # two episodes, two criteria, two orders
+    assert all(each.startswith("Be strict.\nYou compare two answers") for each in server.prompts)
+    assert set(pl.read_parquet("out/verdicts.parquet")["reference"]) == {"t0", "t1"}
+    code, _, err = say("new.parquet", "--reference", "tusk")
+    assert (code, "the logs have no such column" in err) == (2, True)

@@ -80,6 +80,15 @@ def test_nothing_is_kept_if_one_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "seed-0" / "judge-calls").exists()
 
 
+def test_a_column_is_the_reference_of_a_stage(tmp_path: Path) -> None:
+    with StubEndpoint(lambda body: "VERDICT: A") as stub:
+        path = recipe(tmp_path, stub.url)
+        path.write_text(path.read_text().replace("'')']", "'', reference=\"task\")']"))
+        palaestra.train(str(path), tmp_path / "run")
+    assert stub.paid
+    assert all("Answer B:" in body["messages"][0]["content"] for body in stub.paid)
+
+
 def test_the_last_line_says_that_nothing_was_learned_because_the_judge_was_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

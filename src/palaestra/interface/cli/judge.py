@@ -34,6 +34,9 @@ def judge(
         Path | None, typer.Option(help="YAML: items with name, question and perhaps weight, scale …")
     ] = None,
     model: Annotated[str | None, typer.Option(help="as the endpoint calls it")] = None,
+    instructions: Annotated[
+        Path | None, typer.Option(metavar="FILE.j2", help="Jinja template of every question instead of the shipped one")
+    ] = None,
     scorer: Annotated[
         str | None, typer.Option(metavar="TEXT", help="instead of a rubric and a model: any of `names scorer`")
     ] = None,
@@ -47,6 +50,10 @@ def judge(
     baseline: Annotated[
         str | None,
         typer.Option(metavar="SYSTEM", help="compare with this system on the same tasks, in both orders"),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="COLUMN", help="compare with the text in this column, in both orders"),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="ask each question so often")] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="of the answers")] = 0.0,
@@ -83,12 +90,18 @@ def judge(
     from palaestra.judges.scorers import build
 
     write = _writer(target)
+    if scorer is not None and instructions is not None:
+        raise InputError("judge: --instructions is of --rubric and --model; a --scorer has its own")
+    if instructions is not None and not instructions.is_file():
+        raise InputError(f"--instructions {instructions}: there is no such file")
     if (scorer is None) == (rubric is None or model is None):
         raise InputError("judge: give --rubric and --model, or --scorer")
     made: Any = Ensemble([build(scorer)]) if scorer else None
     items = read_rubric(rubric) if rubric else []
     with naming(paths):
         rows, reference = _pairs(cases(by_system(read(paths, format, Names(system)).turns), level), baseline)  # type: ignore[arg-type]
+        if against is not None:
+            reference = _beside(rows, against, baseline)
     asker: Endpoint | None = None
     file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
     nowhere = str(file).casefold() == "none"
@@ -106,7 +119,7 @@ def judge(
             budget=Budget(budget_calls, budget_tokens, budget_price),
         )  # fmt: skip
         asker.watch = _ProgressLine(asker)
-        made = Judged(items, asker, votes=votes)
+        made = Judged(items, asker, votes=votes, instructions=instructions and instructions.read_text("utf-8"))
     if dry_run:
         if asker is None:
             raise InputError("judge: --dry-run tells what an endpoint would take; a --scorer costs what it costs")
@@ -176,6 +189,17 @@ def _pairs(rows: pl.DataFrame, baseline: str | None) -> tuple[pl.DataFrame, pl.D
     if not len(met):
         raise InputError(f"--baseline {baseline!r}: no other system played one of its tasks")
     return met.drop("_trial", "_other"), met.select(response="_other")
+
+
+def _beside(rows: pl.DataFrame, column: str, baseline: str | None) -> pl.DataFrame:
+    """The texts of a column as the reference."""
+    import polars as pl
+
+    if baseline is not None:
+        raise InputError("--reference and --baseline: give one of them")
+    if column not in rows.columns:
+        raise InputError(f"--reference {column!r}: the logs have no such column{nearest(column, rows.columns)}")
+    return rows.select(response=pl.col(column).cast(pl.String))
 
 
 class _ProgressLine:
