@@ -75,8 +75,10 @@ class ChatPolicy:
     structured: "auto": hold replies to the observation's JSON schema if there is one (`response_format`), until the
     endpoint refuses that; True: always; False: never, then replies are read out of text. An endpoint that refuses
     system messages is sent their text in front of the first user's from then on.
-    temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
-    honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
+    temperature, max_tokens, top_p, stop: not sent if None; stop: texts that end an answer.
+    chat_template_kwargs: variables of the server's chat template, `{enable_thinking: false}` for example, which vLLM
+    and SGLang take. seed: send one drawn from the episode's rng, so that endpoints which honour it answer reproducibly.
+    logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
     Tokens and cost of a decision are those of all its attempts, for answers that nobody could use are billed too; what
     an endpoint does not say is None, and left out of the sums.
@@ -105,6 +107,9 @@ class ChatPolicy:
         patience: float = 300.0,
         temperature: float | None = 1.0,
         max_tokens: int | None = 512,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         seed: bool = True,
         logprobs: bool = False,
         tool_format: str = "hermes",
@@ -127,6 +132,9 @@ class ChatPolicy:
         _check("patience", patience, 0)
         _check("temperature", temperature, 0, optional=True)
         _check("max_tokens", max_tokens, 1, whole=True, optional=True)
+        _check("top_p", top_p, 0, above=True, optional=True)
+        if top_p is not None and top_p > 1:
+            raise InputError(f"ChatPolicy: top_p is {top_p!r}, expected at most 1")
         _check("price_in", price_in, 0, optional=True)
         _check("price_out", price_out, 0, optional=True)
         if tool_format not in FORMATS:
@@ -140,6 +148,8 @@ class ChatPolicy:
         self.wait, self.longest_wait, self.patience = wait, longest_wait, patience
         self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
         self.price_in, self.price_out = price_in, price_out
+        self.top_p, self.stop = top_p, [stop] if isinstance(stop, str) else list(stop or ())
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self.totals: dict[str, float] = dict.fromkeys(
             ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost", "known"), 0
         )
@@ -282,7 +292,10 @@ class ChatPolicy:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,
+            "top_p": self.top_p,
+            "stop": self.stop or None,
             "logprobs": self.logprobs or None,
+            "extra_body": {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else None,
         }
         return reader, {field: value for field, value in body.items() if value is not None}
 

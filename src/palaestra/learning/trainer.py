@@ -36,6 +36,7 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.pipelining import Ahead, Overlap, spent_by
 from palaestra.learning.protocol import Served
 from palaestra.learning.run_lock import locked
+from palaestra.learning.speed import speed
 from palaestra.learning.stages.stage import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
@@ -208,7 +209,9 @@ class Trainer:
                     trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
                     behind, metrics = self.learner.updates - plan.version, self.stages.metrics
+                    began = time.perf_counter()
                     learned = self._learn(trained, iteration)
+                    update_seconds = time.perf_counter() - began
                     if self.overlap is not None:
                         self._look_ahead(range(iteration + self.lag + 1, iteration + self.lag + 2))
                 if self.on_turns is not None:
@@ -219,6 +222,8 @@ class Trainer:
                     line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
                 line |= {"version_lag": behind, "waiting_seconds": waited} | self._of_now()
+                if found := self._speed(trained, waited, update_seconds):
+                    line["speed"] = found
                 if self.should_stop is not None and self.should_stop([*self.journal.lines, line]):
                     self.iterations = iteration
                 line |= self._look(iteration, line["policies"], trained)
@@ -229,6 +234,17 @@ class Trainer:
                     self._keep(iteration, trained, rest)
                 warned = [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]]
                 report("training", iteration, self.iterations, _note(line), warned)
+
+    def _speed(self, trained: Turns, played: float, learned: float) -> dict[str, Any]:
+        """Tokens per second and MFU of play and learning, where language models learn."""
+        return speed(
+            trained.frame,
+            self.learner.policies,
+            play=played if self.overlap is None else None,
+            learn=learned,
+            rows=getattr(self.learner, "rows", "turn"),
+            epochs=getattr(self.learner, "epochs", 1),
+        )
 
     # -- for trainers whose parts change between iterations; see `phases` ---------------------------------------------
 
