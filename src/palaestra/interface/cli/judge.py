@@ -119,12 +119,13 @@ def judge(
             budget=Budget(budget_calls, budget_tokens, budget_price),
         )  # fmt: skip
         asker.watch = _ProgressLine(asker)
-        made = Judged(items, asker, votes=votes, instructions=instructions and instructions.read_text("utf-8"))
+        told = None if instructions is None else instructions.read_text("utf-8")
+        made = Judged(items, asker, votes=votes, instructions=told)
     if dry_run:
         if asker is None:
             raise InputError("judge: --dry-run tells what an endpoint would take; a --scorer costs what it costs")
-        told = asker.estimate(made.questions(rows, reference=reference)[0])
-        show(told) if as_json else _plan(told, asker)
+        estimate = asker.estimate(made.questions(rows, reference=reference)[0])
+        show(estimate) if as_json else _plan(estimate, asker)
     else:
         table = made.verdicts(rows, reference=reference, samples=votes)
         whole = _file(rows, reference, table, made)
