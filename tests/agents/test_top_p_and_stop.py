@@ -129,6 +129,8 @@ def test_impossible_settings_are_named(options: dict[str, Any]) -> None:
 def test_a_server_is_not_asked_for_another_distribution(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is then not what is learned from here"):
         ServedPolicy.check("any", server="vllm", **options)
+    with pytest.raises(InputError, match="is then not what is learned from here"):
+        ServedPolicy(LMPolicy.tiny(**options), url="http://127.0.0.1:9/v1")
 
 
 def test_an_endpoint_is_sent_them_and_the_variables_of_its_chat_template() -> None:

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 
 from palaestra.agents.backends.server import SampledAnswer
-from palaestra.agents.backends.serving import Serving, check
+from palaestra.agents.backends.serving import Serving, check, check_distribution
 from palaestra.agents.lm import LMPolicy
 from palaestra.agents.policy import Decision, Request, Scored
-from palaestra.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,12 +58,7 @@ class ServedPolicy(Serving):
     def check(model: str | Path, **options: Any) -> None:
         """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
-        for name, usual in (("top_p", 1.0), ("stop", ())):
-            if options.get(name, usual) not in (usual, []):
-                raise InputError(
-                    f"ServedPolicy: {name}={options[name]!r}: what a server says of its tokens is then not what is "
-                    f"learned from here; leave it out, or let the policy answer here (kind: lm)"
-                )
+        check_distribution(options.get("top_p", 1.0), options.get("stop", ()))
         LMPolicy.check(model, **options)
         check(**own)
 
