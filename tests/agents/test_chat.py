@@ -37,7 +37,7 @@ def test_an_answer_with_its_price(endpoint: ChatEndpoint) -> None:
     assert chat.totals == pytest.approx(
         {
             "requests": 3, "attempts": 3, "errors": 0, "tokens_in": 3000, "tokens_out": 30, "cost": 3 * 0.00315,
-            "unknown": 0, "lost": 0,
+            "unknown": 0, "lost": 0, "known": 0,
         }
     )  # fmt: skip
 

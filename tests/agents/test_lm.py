@@ -317,5 +317,5 @@ def test_settings_are_plain_json(tmp_path: Path) -> None:
     tiny().save(tmp_path)
     assert set(json.loads((tmp_path / "palaestra.json").read_text())) == {
         "kind", "dtype", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history",
-        "system_prompt", "chat_template_kwargs",
+        "system_prompt", "chat_template_kwargs", "top_p", "stop",
     }  # fmt: skip

@@ -259,3 +259,33 @@ def test_comparisons_of_judge_are_pairs_to_learn_from(say: Any, play: Path, caps
     assert pl.read_parquet(play)["score"].unique().to_list() == [pytest.approx(0.9 * 0.5 + 0.1)]
     learned = command(capsys, "fit-reward", play, "--out", "rm", "--epochs", 1, "--held-out", "0.2")
     assert learned["learned"] == {"what": "pairs", "rows": 16, "held_out": 4, "keys": 4, "left_out": {}}
+
+
+def test_a_scorer_that_asks_an_endpoint_pays_for_nothing_twice(say: Any, server: Server) -> None:
+    judge = f'judged("rubric.yaml", model="m", base_url="{server.url}", api_key_env=None)'
+    scorer = ("--scorer", f"vote({judge}, n=2)", "--votes", 2)
+    assert say("new.parquet", *scorer, model=False)[0] == 0
+    assert len(server.prompts) == 8  # two episodes, two criteria, two votes
+    assert say("new.parquet", *scorer, model=False)[0] == 0
+    assert len(server.prompts) == 8
+    assert say("new.parquet", *scorer, "--ledger", "none", model=False)[0] == 0
+    assert len(server.prompts) == 16
+
+
+def test_the_last_line_says_that_nothing_was_judged(say: Any, server: Server) -> None:
+    server.respond = lambda prompt, number: http(401, b'{"error": {"message": "no such key"}}')
+    code, _, err = say("new.parquet")
+    assert code == 1
+    assert err.rstrip().split("\n")[-1].startswith("NOTHING WAS JUDGED: 4 of 4 questions got no answer")
+    assert "no such key" in err.rstrip().split("\n")[-1]
+
+
+def test_a_column_is_compared_with_in_both_orders_under_instructions(say: Any, server: Server) -> None:
+    Path("strict.j2").write_text("Be strict.\n{{ default }}")
+    code, _, _ = say("new.parquet", "--reference", "task", "--instructions", "strict.j2")
+    assert code == 0
+    assert len(server.prompts) == 8  # two episodes, two criteria, two orders
+    assert all(each.startswith("Be strict.\nYou compare two answers") for each in server.prompts)
+    assert set(pl.read_parquet("out/verdicts.parquet")["reference"]) == {"t0", "t1"}
+    code, _, err = say("new.parquet", "--reference", "tusk")
+    assert (code, "the logs have no such column" in err) == (2, True)

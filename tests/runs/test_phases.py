@@ -352,7 +352,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Team, list[dict[str
     return run(tmp_path_factory.mktemp("whole"))
 
 
-CLOCKS = ("wall_seconds", "cpu_seconds", "waiting_seconds", "stages", "seconds")
+CLOCKS = ("wall_seconds", "cpu_seconds", "waiting_seconds", "stages", "seconds", "speed")
 
 
 def timeless(value: Any) -> Any:

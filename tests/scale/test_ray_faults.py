@@ -140,7 +140,7 @@ def test_the_command_line_needs_one_word(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         lines = (tmp_path / out / "seed-0" / "metrics.jsonl").read_text().splitlines()
-        timed = ("wall_seconds", "cpu_seconds", "waiting_seconds", "policies")
+        timed = ("wall_seconds", "cpu_seconds", "waiting_seconds", "policies", "speed")
         return [{k: v for k, v in json.loads(line).items() if k not in timed} for line in lines]  # type: ignore[return-value]
 
     assert train("here") == train("there", "--on", "ray(workers=1)")

@@ -2,7 +2,7 @@
 
 Every request ends as an answer or as a decision with `error`; `act` does not raise for what an endpoint does.
 Configuration holds the name of an environment variable; the key itself is read for each call, kept nowhere and cut out
-of every text that an endpoint sends. Left out: streaming, tools, and a cache of answers.
+of every text that an endpoint sends. Left out: streaming, and a cache of answers, which a `keeper` is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -44,6 +44,16 @@ SYSTEM_WORDS = ("system role", "system message", "roles must alternate", "only u
 _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("tokens_out", "price_out")}
 
 
+class AnswerKeeper(Protocol):
+    """Keeps the answers of a `ChatPolicy`, so that none is paid for twice; see `palaestra.judges.kept_calls`."""
+
+    def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
+        """The answer to a request; draw tells samples of the same request apart."""
+
+    def add(self, body: Mapping[str, Any], draw: int, decision: Decision) -> None:
+        """Keep an answer, before anybody uses it."""
+
+
 class ChatPolicy:
     """A chat model behind `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
 
@@ -65,14 +75,18 @@ class ChatPolicy:
     structured: "auto": hold replies to the observation's JSON schema if there is one (`response_format`), until the
     endpoint refuses that; True: always; False: never, then replies are read out of text. An endpoint that refuses
     system messages is sent their text in front of the first user's from then on.
-    temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
-    honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
+    temperature, max_tokens, top_p, stop: not sent if None; stop: texts that end an answer.
+    chat_template_kwargs: variables of the server's chat template, `{enable_thinking: false}` for example, which vLLM
+    and SGLang take. seed: send one drawn from the episode's rng, so that endpoints which honour it answer reproducibly.
+    logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
     Tokens and cost of a decision are those of all its attempts, for answers that nobody could use are billed too; what
     an endpoint does not say is None, and left out of the sums.
     totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far, and `unknown`: how many counts
     of tokens were missing or impossible, such as -1 or 10¹²; `lost`: attempts without an answer that may have been
-    billed (timeouts, broken connections, 408, 502, 504).
+    billed (timeouts, broken connections, 408, 502, 504); `known`: requests that the keeper had an answer to.
+    keeper: keeps answers as they come and is asked before the endpoint is; None: nobody does. A draw of the request's
+    rng then tells its samples apart, also where `seed` is not sent. It is not copied with the policy.
     Raises InputError if the variable is not set, or if what is given looks like a key.
     """
 
@@ -93,6 +107,9 @@ class ChatPolicy:
         patience: float = 300.0,
         temperature: float | None = 1.0,
         max_tokens: int | None = 512,
+        top_p: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         seed: bool = True,
         logprobs: bool = False,
         tool_format: str = "hermes",
@@ -115,6 +132,9 @@ class ChatPolicy:
         _check("patience", patience, 0)
         _check("temperature", temperature, 0, optional=True)
         _check("max_tokens", max_tokens, 1, whole=True, optional=True)
+        _check("top_p", top_p, 0, above=True, optional=True)
+        if top_p is not None and top_p > 1:
+            raise InputError(f"ChatPolicy: top_p is {top_p!r}, expected at most 1")
         _check("price_in", price_in, 0, optional=True)
         _check("price_out", price_out, 0, optional=True)
         if tool_format not in FORMATS:
@@ -128,18 +148,25 @@ class ChatPolicy:
         self.wait, self.longest_wait, self.patience = wait, longest_wait, patience
         self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
         self.price_in, self.price_out = price_in, price_out
+        self.top_p, self.stop = top_p, [stop] if isinstance(stop, str) else list(stop or ())
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self.totals: dict[str, float] = dict.fromkeys(
-            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost"), 0
+            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost", "known"), 0
         )
+        self.keeper: AnswerKeeper | None = None
         self._absent_since: float | None = None
         self._jitter = random.Random()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the keeper, whose file one process has."""
+        return {**self.__dict__, "keeper": None}
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """Ask for all answers at once; blocks until the last one is there or given up."""
         if not requests:
             return []
-        seeds = [self._draw_seed(request) for request in requests]
-        decisions = _run(self._ask_all(requests, seeds))
+        draws = [self._draw(request) for request in requests]
+        decisions = _run(self._ask_all(requests, draws))
         for decision in decisions:
             self._add_up(decision)
         return decisions
@@ -153,27 +180,29 @@ class ChatPolicy:
         async with self._opened() as ask:
 
             async def answer(request: Request) -> Decision:
-                decision = await ask(request.observation, self._draw_seed(request))
+                decision = await ask(request.observation, self._draw(request))
                 self._add_up(decision)
                 return decision
 
             yield answer
 
-    def _draw_seed(self, request: Request) -> int | None:
-        return int(request.rng.integers(2**31)) if self.seed else None
+    def _draw(self, request: Request) -> int | None:
+        """Number of a sample of this request: what is sent as its seed, and what a keeper tells samples apart by."""
+        return int(request.rng.integers(2**31)) if self.seed or self.keeper is not None else None
 
     def _add_up(self, decision: Decision) -> None:
         self.totals["requests"] += 1
         self.totals["errors"] += decision.error is not None
+        self.totals["known"] += decision.known
         self.totals["tokens_in"] += decision.tokens_in or 0
         self.totals["tokens_out"] += decision.tokens_out or 0
         self.totals["cost"] += decision.cost or 0
 
-    async def _ask_all(self, requests: Sequence[Request], seeds: Sequence[int | None]) -> list[Decision]:
+    async def _ask_all(self, requests: Sequence[Request], draws: Sequence[int | None]) -> list[Decision]:
         async with self._opened() as ask:
             return list(
                 await asyncio.gather(
-                    *[ask(request.observation, seed) for request, seed in zip(requests, seeds, strict=True)]
+                    *[ask(request.observation, draw) for request, draw in zip(requests, draws, strict=True)]
                 )
             )
 
@@ -209,7 +238,7 @@ class ChatPolicy:
         slots: asyncio.Semaphore,
         key: str,
         observation: Observation,
-        seed: int | None,
+        draw: int | None,
     ) -> Decision:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
@@ -222,15 +251,17 @@ class ChatPolicy:
         )
         decision = Decision("")
         try:  # an observation may hold what is no JSON
-            reader, body = self._body(observation, seed)
             while True:
+                reader, body = self._body(observation, draw if self.seed else None)
+                if (known := self._known(body, draw)) is not None:
+                    known.messages = to_record(observation, reader)
+                    return known
                 try:
                     answer: Any = await attempts(self._attempt, replicas, slots, body, decision)
                     break
                 except Exception as error:
                     if not self._give_up(body, error):
                         raise
-                    reader, body = self._body(observation, seed)
             decision.messages = to_record(observation, reader)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
@@ -240,7 +271,12 @@ class ChatPolicy:
             where = f" [model {self.model!r} at {self._address()}]"
             decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
+        if self.keeper is not None and draw is not None and not decision.error:
+            self.keeper.add(body, draw, decision)
         return decision
+
+    def _known(self, body: Mapping[str, Any], draw: int | None) -> Decision | None:
+        return None if self.keeper is None or draw is None else self.keeper.find(body, draw)
 
     def _body(self, observation: Observation, seed: int | None) -> tuple[Reader, dict[str, Any]]:
         """Request to the endpoint, and as whom its messages were written."""
@@ -256,7 +292,10 @@ class ChatPolicy:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,
+            "top_p": self.top_p,
+            "stop": self.stop or None,
             "logprobs": self.logprobs or None,
+            "extra_body": {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else None,
         }
         return reader, {field: value for field, value in body.items() if value is not None}
 

@@ -2,12 +2,13 @@
 
 The request's own rng gives all uniforms of its answer up front and tokens are drawn by inverse CDF, so an answer does
 not depend on who else is in the batch. Log-probabilities and entropies are those of the distribution that was sampled
-from, temperature included. Left out on purpose: top-p and top-k (they make the trained ratio differ from the sampled
-one), greedy decoding (not a distribution), and constrained decoding (an illegal action is the env's to answer).
+from, temperature and top-p included. Left out on purpose: top-k, greedy decoding (not a distribution), and constrained
+decoding (an illegal action is the env's to answer).
 """
 
 from __future__ import annotations
 
+import bisect
 import copy
 import dataclasses
 import inspect
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     "name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history", "system_prompt",
-    "chat_template_kwargs",
+    "chat_template_kwargs", "top_p", "stop",
 )  # fmt: skip
 
 
@@ -48,7 +49,10 @@ class LMPolicy:
             None for a model that was made here. Default learning rates depend on it.
 
     max_new_tokens: an answer ends after so many, or with an end token: the tokenizer's, the chat template's, or one of
-    the generation config. temperature: > 0, of sampling and of scoring.
+    the generation config. temperature: > 0, of sampling and of scoring. top_p: in (0, 1], likewise: tokens outside of
+    the nucleus have no probability, and the others share theirs. What was sampled and has left the nucleus since stays
+    in it for the ratio. Below 1, log-probabilities of reference and server are of other sets of tokens.
+    stop: texts that end an answer; they are not part of what it says, their tokens are learned from.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
     system_prompt: message of the role system in front of every conversation; an env's own comes behind it, in the same
@@ -77,13 +81,15 @@ class LMPolicy:
         history: str = "append",
         system_prompt: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        top_p: float = 1.0,
+        stop: str | Sequence[str] = (),
         gradient_checkpointing: bool = False,
         compute: str | torch.dtype | None = None,
     ) -> None:
         positions = loading.positions(model.config)
         _check(
             max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions,
-            system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs,
+            system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs, top_p=top_p, stop=stop,
         )  # fmt: skip
         half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
         if half is not None:
@@ -96,6 +102,7 @@ class LMPolicy:
             raise InputError("LMPolicy: the tokenizer has no eos token: set tokenizer.eos_token first")
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.max_new_tokens, self.temperature = max_new_tokens, temperature
+        self.top_p, self.stop = top_p, [stop] if isinstance(stop, str) else list(stop)
         self.batch_size, self.prompt_template, self.history = batch_size, prompt_template, history
         self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
@@ -218,13 +225,17 @@ class LMPolicy:
                 ends=self._ends,
                 temperature=self.temperature,
                 batch_size=self.batch_size,
+                top_p=self.top_p,
+                over=self._over if self.stop else None,
             )
             ended = np.isin(ids, self._ends)
             lengths = np.where(ended.any(1), ended.argmax(1) + 1, self.max_new_tokens)
             answers = [ids[row, :length] for row, length in enumerate(lengths)]
+            stopped = [self._stopped(answer) for answer in answers]
+            answers = [answer[:at] for answer, at in zip(answers, stopped, strict=True)]
             for row, (i, text) in enumerate(zip(fits, self._texts(answers), strict=True)):
                 n = len(answers[row])
-                whole = bool(ended[row].any())
+                whole = bool(ended[row].any()) or stopped[row] is not None
                 decisions[i] = Decision(
                     text,
                     prompts[i],
@@ -240,6 +251,22 @@ class LMPolicy:
             decision.duration, decision.prefix = seconds, prompt.prefix
             decision.messages = self.recorded(request)
         return decisions
+
+    def _over(self, answers: np.ndarray) -> np.ndarray:
+        """bool[rows]: which answers so far hold a stop text."""
+        said = self.tokenizer.batch_decode(answers.tolist(), skip_special_tokens=True)
+        return np.array([self._ending(text) is not None for text in said], bool)
+
+    def _ending(self, text: str) -> int | None:
+        """Where the first stop text begins."""
+        places = [place for stop in self.stop if (place := text.find(stop)) >= 0]
+        return min(places, default=None)
+
+    def _stopped(self, answer: np.ndarray) -> int | None:
+        """Number of tokens with which the first stop text is whole; None: there is none."""
+        if not self.stop or not self._over(answer[None])[0]:
+            return None
+        return 1 + bisect.bisect_left(range(1, len(answer)), True, key=lambda n: bool(self._over(answer[None, :n])[0]))
 
     def recorded(self, request: Request) -> Sequence[ChatMessage] | None:
         """Messages that it was shown and that only it can tell; None if the table has them, or there are none."""
@@ -335,7 +362,7 @@ class LMPolicy:
         """Decoded answers without special tokens, stripped."""
         distinct = {answer.tobytes(): answer.tolist() for answer in answers}
         texts = self.tokenizer.batch_decode(list(distinct.values()), skip_special_tokens=True)
-        said = {key: text.strip() for key, text in zip(distinct, texts, strict=True)}
+        said = {key: text[: self._ending(text)].strip() for key, text in zip(distinct, texts, strict=True)}
         return [said[answer.tobytes()] for answer in answers]
 
     # Learning
@@ -348,13 +375,14 @@ class LMPolicy:
         `context_ids` of a row stand between its actions, where `context_places` says (`learning.conversations`).
         Raises InputError if a row lacks its tokens.
         """
-        return evaluate_rows(self.forward, rows, temperature=self.temperature)
+        return evaluate_rows(self.forward, rows, temperature=self.temperature, top_p=self.top_p)
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         """The exact play of a language policy: float64[n, choices] over legal choices, and the illegal mass, [n].
 
         A choice is said by its usual tokens and the end token. Other spellings that an env would accept ("BET",
-        "b"+"et") count as illegal mass. Raises InputError without choices, or if one is longer than `max_new_tokens`.
+        "b"+"et") count as illegal mass. Of a policy with top-p it is the play without. Raises InputError without
+        choices, or if one is longer than `max_new_tokens`.
         """
         prompts, actions, cells = [], [], []
         for i, (observation, prompt) in enumerate(zip(observations, self.prompt_ids(observations), strict=True)):
@@ -370,7 +398,10 @@ class LMPolicy:
         with torch.inference_mode():
             for chunk in chunks(prompts, self.batch_size):
                 scored = evaluate(
-                    self.forward, [prompts[i] for i in chunk], [actions[i] for i in chunk], temperature=self.temperature
+                    self.forward,
+                    [prompts[i] for i in chunk],
+                    [actions[i] for i in chunk],
+                    temperature=self.temperature,
                 )
                 logp[tuple(at[chunk].T)] = scored.logprobs.double().sum(1).cpu().numpy()
         mass = np.logaddexp.reduce(logp, axis=1)
@@ -437,6 +468,8 @@ def _check(
     compute: Any = None,
     system_prompt: Any = None,
     chat_template_kwargs: Any = None,
+    top_p: Any = 1.0,
+    stop: Any = (),
 ) -> None:
     """Raises InputError for settings that cannot work, with a model of so many positions."""
     loading.compute_of(compute)
@@ -447,6 +480,11 @@ def _check(
             raise InputError(f"LMPolicy: {field} is {value!r}, must be a whole number of at least 1")
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < float("inf"):
         raise InputError(f"LMPolicy: temperature is {temperature!r}, must be > 0: there is no greedy distribution")
+    if isinstance(top_p, bool) or not isinstance(top_p, int | float) or not 0 < top_p <= 1:
+        raise InputError(f"LMPolicy: top_p is {top_p!r}, must be above 0 and at most 1")
+    texts = [stop] if isinstance(stop, str) else stop
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) and each for each in texts):
+        raise InputError(f"LMPolicy: stop is {stop!r}, expected a text that is not empty, or a list of them")
     if not isinstance(prompt_template, str) or "{text}" not in prompt_template:
         raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
     if system_prompt is not None and not isinstance(system_prompt, str):

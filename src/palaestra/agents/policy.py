@@ -61,6 +61,7 @@ class Decision:
     prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
     finish: why the generation ended, as `palaestra.agents.backends.endpoint.finish` has it: stop, length, tool ….
     error: the policy failed on this request; the episode ends as a row with this error.
+    known: the answer was read from a file of earlier calls, with what it took then; nobody was asked now.
     """
 
     action: Action
@@ -76,6 +77,7 @@ class Decision:
     cost: float | None = None
     duration: float | None = None
     error: str | None = None
+    known: bool = False
 
 
 @runtime_checkable

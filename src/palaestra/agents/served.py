@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from palaestra.agents.backends.server import SampledAnswer
-from palaestra.agents.backends.serving import Serving, check
+from palaestra.agents.backends.serving import Serving, check, check_distribution
 from palaestra.agents.lm import LMPolicy
 from palaestra.agents.policy import Decision, Request, Scored
 
@@ -58,6 +58,7 @@ class ServedPolicy(Serving):
     def check(model: str | Path, **options: Any) -> None:
         """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
+        check_distribution(options.get("top_p", 1.0), options.get("stop", ()))
         LMPolicy.check(model, **options)
         check(**own)
 

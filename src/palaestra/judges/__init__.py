@@ -10,6 +10,7 @@ from palaestra.judges.endpoint import Budget, Endpoint, Progress
 from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
 from palaestra.judges.ledger import Ledger
+from palaestra.judges.listed import Listed
 from palaestra.judges.messages import MessageLabels
 from palaestra.judges.pairs import (
     PAIRINGS,
@@ -51,6 +52,7 @@ __all__ = [
     "Judged",
     "LanguageServer",
     "Ledger",
+    "Listed",
     "MessageLabels",
     "Pairing",
     "Panel",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from palaestra.agents.scripted import ScriptedPolicy
+from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.foundation.registry import load_object, read_call
-from palaestra.judges.judged import Judged, PolicyAsker
+from palaestra.judges.endpoint import Endpoint
+from palaestra.judges.judged import Asker, Judged, PolicyAsker
 from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match
 from palaestra.judges.scorers import build
 from palaestra.judges.search import listwise
@@ -43,18 +46,34 @@ def rerank(
     return answer
 
 
-@ANALYSES.register("induce_metrics")
-def induce_metrics(policy: str, *, rounds: int = 10, held_out: float = 0.3) -> Analysis:
-    """Metrics out of FEEDBACK (transcript, feedback) by a policy, `module:name(…)`, a row per round: AutoLibra [149].
+def _reviewer(policy: str | None, model: str | None, options: dict[str, Any]) -> Asker:
+    """Whoever answers: `module:name(…)`, or a model at an endpoint."""
+    if (policy is None) == (model is None):
+        raise InputError("induce_metrics: give a policy, module:name(…), or model=… of an endpoint")
+    if model is not None:
+        return Endpoint(model, **options)
+    name, values, named = read_call(str(policy), "palaestra.judges.scripted:reviewer()")
+    return PolicyAsker(ScriptedPolicy(load_object(name, "policy")(*values, **named), name=name))
 
-    held_out: the last rows, of whose aspects `held_out` is the share that the metrics of the end cover.
+
+@ANALYSES.register("induce_metrics")
+def induce_metrics(
+    policy: str | None = None, *, rounds: int = 10, held_out: float = 0.3, model: str | None = None, **endpoint: Any
+) -> Analysis:
+    """Metrics out of FEEDBACK (transcript, feedback), a row per round: AutoLibra [149].
+
+    Args:
+        policy: `module:name(…)` of who reads the feedback, instead of a model.
+        rounds: most rounds.
+        held_out: share of the rows, the last ones, of whose aspects `held_out` is the share that is covered at the end.
+        model: name of the model at an `Endpoint`.
+        **endpoint: further options of `Endpoint`: `base_url`, `api_key_env`, and `ledger`, a file in which its answers
+            are kept, so that none is paid for twice.
     """
-    name, values, options = read_call(policy, "palaestra.judges.scripted:reviewer()")
-    play = load_object(name, "policy")(*values, **options)
 
     def answer(feedback: Path) -> pl.DataFrame:
         rows = table(feedback, "transcript", "feedback")
-        asker = PolicyAsker(ScriptedPolicy(play, name=name))
+        asker = _reviewer(policy, model, endpoint)
         shown = pl.DataFrame({"prompt": [""] * len(rows), "response": rows["transcript"]})
         aspects = ground(rows["transcript"].to_list(), rows["feedback"].to_list(), asker).drop_nulls("sign")
 
@@ -75,6 +94,8 @@ def induce_metrics(policy: str, *, rounds: int = 10, held_out: float = 0.3) -> A
             rounds=rounds,
         )
         covered = coverage(matched(new, rated(found.metrics))) if found.metrics and len(new) else None
+        if isinstance(asker, Endpoint):
+            asker.ledger.close()
         return found.history.with_columns(held_out=pl.lit(covered, pl.Float64))
 
     return answer

@@ -118,6 +118,10 @@ class Endpoint:
         again: also ask what may have been paid for and never came: a timeout, a broken connection, a killed run.
         watch: called with `Progress` after every answer.
 
+    Attributes:
+        counted: called after every `ask` with calls, tokens, cost, how many of them the ledger had before, how many
+            have no answer, and why the last of these has none.
+
     Raises:
         InputError: the variable is not set or looks like a key, an option is impossible, a budget in price without
             prices.
@@ -163,6 +167,7 @@ class Endpoint:
         self.patience = patience
         self.price_in, self.price_out, self.again, self.watch = price_in or 0.0, price_out or 0.0, again, watch
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self.counted: Callable[..., None] | None = None
         self._jitter = random.Random()
 
     def body(self, prompt: str, vote: int) -> bytes:
@@ -225,6 +230,7 @@ class Endpoint:
         progress = Progress(len(set(keys)), len(found))
         if open_:
             _run(self._all(open_, found, progress, secret))
+        self._count([found[key] for key in dict.fromkeys(keys)])
         first: set[str] = set()
         replies = []
         for key in keys:
@@ -232,6 +238,18 @@ class Endpoint:
             replies.append(Reply(reply.text, reply.error, known=True) if key in first else reply)
             first.add(key)
         return replies
+
+    def _count(self, found: Sequence[Reply]) -> None:
+        errors = [each.error for each in found if each.text is None]
+        if self.counted is not None and found:
+            self.counted(
+                calls=len(found),
+                tokens=sum(each.tokens_in + each.tokens_out for each in found),
+                cost=sum(each.cost for each in found),
+                known=sum(each.known for each in found),
+                failed=len(errors),
+                why=errors[-1] if errors else None,
+            )
 
     def _answered(self, found: Mapping[str, Reply]) -> dict[str, Reply]:
         """Answers that are known already; with `again` lost ones are asked again."""

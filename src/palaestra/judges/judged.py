@@ -5,14 +5,17 @@ Left out: what a policy or an endpoint does to get an answer (`asking`, `endpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
 
 from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns, clean
+from palaestra.envs.conversations import TEMPLATES
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.foundation.files import read_text
 from palaestra.foundation.registry import load_object
 from palaestra.judges.aggregate import How, Ties, aggregate, both_orders
 from palaestra.judges.asking import AnswerCache, Read, Reply, replies
@@ -35,6 +38,9 @@ Criterion: {question}
 {told}Think briefly, then end with a line `VERDICT: A`, `VERDICT: B` or `VERDICT: tie`."""
 
 TOLD = "Consider also this. It is data, too:\n{}\n"
+ASKED = ("task", "response", "first", "second", "told", "question", "passes", "failures", "form", "default")
+"""Variables of instructions. The judged texts come fenced; first and second are those of a comparison; form says how
+the answer has to end, and default is the shipped text."""
 ALIASES = {"prompt": ("prompt", "observation", "task"), "response": ("response", "action")}
 """Where a text is looked for, in this order: rows of judges, rows of turns."""
 
@@ -62,6 +68,25 @@ class PolicyAsker:
         return replies(self.policy, prompts, reads, cache=self.cache, attempts=self.attempts, seed=self.seed)
 
 
+def asker_of(policy: str | Policy | None, *, seed: int = 0) -> PolicyAsker | None:
+    """Asks a policy, or `module:name` of a function of a request; None for a name, which only a recipe knows."""
+    if isinstance(policy, str):
+        if ":" not in policy:
+            return None
+        from palaestra.agents.scripted import ScriptedPolicy
+
+        return PolicyAsker(ScriptedPolicy(load_object(policy, "policy"), name=policy), seed=seed)
+    return None if policy is None else PolicyAsker(policy, seed=seed)
+
+
+def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
+    """The endpoints that a scorer, or what it is composed of, asks."""
+    if isinstance(asker := getattr(scorer, "asker", None), Endpoint):
+        yield asker
+    for member in getattr(scorer, "members", ()):
+        yield from endpoints_of(member)
+
+
 class Judged:
     """A generative judge as a scorer.
 
@@ -72,6 +97,10 @@ class Judged:
         items: of a rubric. asker: whom it asks; None until `bind` gives it a policy.
         votes, how, ties: so many answers to each question and what becomes of them (`aggregate`).
         weights: by item; default the items' own.
+        instructions: a Jinja template of every question, of `ASKED`'s variables; None: the shipped text.
+
+    Raises:
+        InputError: items share a name, a weight names none, or the instructions are no template of these variables.
     """
 
     def __init__(
@@ -85,7 +114,11 @@ class Judged:
         ties: Ties = "missing",
         weights: Mapping[str, float] | None = None,
         name: str | None = None,
+        instructions: str | None = None,
     ) -> None:
+        if instructions is not None:
+            TEMPLATES.check_text(instructions, ASKED, "judged: instructions")
+        self.instructions = instructions
         names = [item.name for item in items]
         if not items or len(set(names)) < len(names) or votes < 1:
             raise InputError(f"judged: items need names of their own, not {names}, and {votes=} must be at least 1")
@@ -97,12 +130,7 @@ class Judged:
         self.weights = {item: float(weight) for item, weight in (weights_of(items) | dict(weights or {})).items()}
         self.calls = Turns(pl.DataFrame())
         """The calls of the last `verdicts`, a row each: role `judge`, what it saw and said, tokens, cost, error."""
-        if isinstance(policy, str) and ":" in policy:
-            from palaestra.agents.scripted import ScriptedPolicy
-
-            self.asker = PolicyAsker(ScriptedPolicy(load_object(policy, "policy"), name=policy))
-        elif policy is not None and not isinstance(policy, str):
-            self.asker = PolicyAsker(policy)
+        self.asker = asker_of(policy) or self.asker
         self.name = name or (self.asker.name if self.asker else str(policy or "judge"))
 
     @property
@@ -139,10 +167,10 @@ class Judged:
         number = self.votes if samples is None else samples
         for row, (task, text, beside) in enumerate(zip(tasks, texts, told, strict=True)):
             for item in self.items:
-                shown: list[tuple[int | None, str]] = [(None, _one(item, task, text, beside))]
+                shown: list[tuple[int | None, str]] = [(None, self._asked(item, task, text, None, beside))]
                 if others is not None:
-                    other = others[row]
-                    shown = [(0, _two(item, task, text, other, beside)), (1, _two(item, task, other, text, beside))]
+                    sides = (text, others[row]), (others[row], text)
+                    shown = [(order, self._asked(item, task, *pair, beside)) for order, pair in enumerate(sides)]
                 for order, prompt in shown:
                     for sample in range(number):
                         prompts.append((prompt, sample))
@@ -150,6 +178,17 @@ class Judged:
                             whose[name].append(value)
         kinds = {"row": pl.UInt32} | {name: VERDICTS[name] for name in ("criterion", "sample", "order")}
         return prompts, pl.DataFrame(whose, kinds)
+
+    def _asked(self, item: Item, task: str, first: str, second: str | None, told: str | None) -> str:
+        """One question; of a comparison if there is a second answer."""
+        text = _one(item, task, first, told) if second is None else _two(item, task, first, second, told)
+        if self.instructions is None:
+            return text
+        texts = {"task": task, "response": first, "first": first, "second": second, "told": told}
+        values: dict[str, Any] = {name: fenced(each) if each else "" for name, each in texts.items()}
+        form = item.form if second is None else "a line `VERDICT: A`, `VERDICT: B` or `VERDICT: tie`"
+        values |= {"question": item.question, "passes": item.passes, "failures": item.failures, "form": form}
+        return TEMPLATES.render_text(self.instructions, values | {"default": text})
 
     def verdicts(
         self,
@@ -316,6 +355,7 @@ def judged(
     how: How = "mean",
     ties: Ties = "missing",
     weights: Mapping[str, float] | None = None,
+    instructions: str | None = None,
     ledger: str | None = None,
     calls: int | None = None,
     tokens: int | None = None,
@@ -336,6 +376,7 @@ def judged(
         how: how several votes become one (`aggregate`).
         ties: what becomes of ties among votes (`aggregate`).
         weights: by criterion; one that has none counts 1.
+        instructions: a file `….j2`, or the text, of a Jinja template of every question; its variables are `ASKED`.
         ledger: file of the endpoint's `Ledger`; None: in memory.
         calls: most requests of the ledger (`Budget`).
         tokens: most tokens of the ledger.
@@ -354,4 +395,10 @@ def judged(
     if model is not None:
         budget = Budget(calls, tokens, price)
         asker = Endpoint(model, base_url=base_url, api_key_env=api_key_env, ledger=ledger, budget=budget, **endpoint)
-    return Judged(found, asker, policy=policy, votes=votes, how=how, ties=ties, weights=weights)
+    if instructions is not None and instructions.endswith(".j2"):
+        instructions = read_text(Path(instructions))
+        if instructions is None:
+            raise InputError("judged: instructions: there is no such file")
+    return Judged(
+        found, asker, policy=policy, votes=votes, how=how, ties=ties, weights=weights, instructions=instructions
+    )

@@ -34,6 +34,7 @@ _COLUMNS = ("key", "state", "tokens_in", "tokens_out", "cost", "seconds", "answe
 """What a row's checksum covers."""
 _READ = f"SELECT {', '.join(_COLUMNS)} FROM calls"
 _SETTLED = ("state", "tokens_in", "tokens_out", "cost", "seconds", "answer", "error", "checksum")
+_SIZE = "coalesce(sum(length(CAST(answer AS BLOB))), 0)"
 _ROWS = 500
 _OUTSIDE = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "IOERR", "FULL", "PERM", "AUTH")
 """SQLite's errors that say nothing about what the file holds."""
@@ -53,6 +54,8 @@ class Ledger:
 
     Args:
         path: The file; None keeps the calls in memory.
+        limit: Most bytes of answers that are kept; beyond it the oldest calls are deleted, a tenth of the limit at a
+            time, and are no longer part of what a reopened file has `spent`. None: all are kept.
 
     Attributes:
         spent: What all calls of the file took.
@@ -62,14 +65,15 @@ class Ledger:
         StorageError: The file cannot be written, is a link, or another process has it.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: str | Path | None = None, *, limit: int | None = None) -> None:
+        self.path, self.limit = path, limit
         try:
             if path is not None:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
                 for end in ("", "-wal", "-shm", "-journal"):  # SQLite writes to these
                     refuse_link(f"{path}{end}")
-            self._base = sqlite3.connect(str(path or ":memory:"), isolation_level=None, timeout=1.0)
+            where = str(path or ":memory:")
+            self._base = sqlite3.connect(where, isolation_level=None, timeout=1.0, check_same_thread=False)
         except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from error
         try:
@@ -82,6 +86,7 @@ class Ledger:
             if fault != "ok":  # e.g. an index that lacks answers, so that they would be paid for twice
                 raise sqlite3.DatabaseError(fault)
             self.spent = self._checked()
+            self._bytes = int(self._base.execute(f"SELECT {_SIZE} FROM calls").fetchone()[0])
         except (sqlite3.Error, DamagedFileError) as error:
             self._base.close()  # its lock would keep out whoever mends the file
             if isinstance(error, DamagedFileError):
@@ -127,6 +132,9 @@ class Ledger:
         row = (key, state, *took[:2], float(took[2]), float(reply.duration), reply.text, reply.error)
         query = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in _SETTLED)} WHERE id = ?"
         self._write(query, (*row[1:], _checksum(row), number))
+        self._bytes += len((reply.text or "").encode(errors="replace"))
+        if self.limit is not None and self._bytes > self.limit:
+            self._forget_oldest(self.limit // 10)
 
     def commit(self) -> None:
         """Make sure of all that was written; a call that `send` wrote down may be sent now."""
@@ -137,6 +145,18 @@ class Ledger:
         """Let others have the file."""
         self.commit()
         self._base.close()
+
+    def _forget_oldest(self, size: int) -> None:
+        """Delete the oldest settled calls, whose answers have so many bytes together; the newest call stays."""
+        size_of = "sum(length(CAST(coalesce(answer, '') AS BLOB)))"
+        older = f"SELECT id, {size_of} OVER (ORDER BY id) AS size FROM calls WHERE state <> ?"
+        last = f"SELECT min(id) FROM ({older}) WHERE size >= ?"
+        newest = "SELECT max(id) FROM calls"
+        self._write(
+            f"DELETE FROM calls WHERE state <> ? AND id <= coalesce(({last}), 0) AND id < ({newest})",
+            (SENT, SENT, size),
+        )
+        self._bytes = int(self._base.execute(f"SELECT {_SIZE} FROM calls").fetchone()[0])
 
     def _checked(self) -> LedgerTotal:
         """Check every row and sum what the calls took. Calls that were under way become lost ones."""

@@ -86,7 +86,11 @@ class Meter:
 
 
 class Metered:
-    """A policy as long as there is budget. counted: called with calls, tokens and cost of every part that was asked."""
+    """A policy as long as there is budget.
+
+    counted: called after every part that was asked with calls, tokens, cost, how many of the calls were known from a
+    file, how many failed, and why the last of these did.
+    """
 
     def __init__(self, policy: Policy, meter: Meter, counted: Callable[..., None] | None = None) -> None:
         self.policy, self.meter, self.counted, self.name = policy, meter, counted, policy.name
@@ -98,7 +102,9 @@ class Metered:
             part = self.policy.act(requests[len(found) : len(found) + room])
             tokens, cost = self.meter.add(part)
             if self.counted is not None:
-                self.counted(calls=len(part), tokens=tokens, cost=cost)
+                errors = [each.error for each in part if each.error]
+                known, why = sum(each.known for each in part), errors[-1] if errors else None
+                self.counted(calls=len(part), tokens=tokens, cost=cost, known=known, failed=len(errors), why=why)
             found += part
         self.meter.refused += len(requests) - len(found)
         refused = [Decision("", error="the budget of the judge is spent") for _ in requests[len(found) :]]

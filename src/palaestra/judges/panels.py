@@ -14,12 +14,10 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents.policy import Policy
-from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.foundation.registry import load_object
 from palaestra.judges.aggregate import How, Ties, aggregate
-from palaestra.judges.judged import PolicyAsker, text_of
+from palaestra.judges.judged import Asker, PolicyAsker, asker_of, text_of
 from palaestra.judges.protocol import SCORERS, Judge, Scorer
 from palaestra.judges.reading import fenced
 from palaestra.judges.scorers import Members, build
@@ -159,14 +157,17 @@ class Debate(Panel):
     [131]: two rounds and five votes are nine calls. The jury is told the debate in the condition's column `told`.
 
     Args:
-        jury: a judge. advocates: policies that say the answer is a risk and that it is safe; without them only the vote
-            is left. sides: the words for both.
+        jury: a judge. advocates: who says that the answer is a risk, and that it is safe: a policy, or the name of one
+            of the recipe; without them only the vote is left. sides: the words for both.
+
+    Raises:
+        InputError: it is neither two advocates nor none; one is asked before `bind` gave its policy.
     """
 
     def __init__(
         self,
         jury: Judge,
-        advocates: Sequence[Policy] = (),
+        advocates: Sequence[str | Policy] = (),
         *,
         rounds: int = 2,
         votes: int = 5,
@@ -178,6 +179,7 @@ class Debate(Panel):
         if len(advocates) not in (0, 2) or rounds < 1 or votes < 1:
             raise InputError(f"debate: {len(advocates)} advocates, {rounds=}, {votes=}; there are two, for either side")
         self.members, self.advocates, self.rounds, self.votes = (jury,), list(advocates), rounds, votes
+        self._askers: list[Asker | None] = [asker_of(each, seed=seed) for each in advocates]
         self.sides, self.how, self.ties, self.seed, self.name = sides, how, ties, seed, f"debate before {jury.name}"
 
     def verdicts(
@@ -213,10 +215,32 @@ class Debate(Panel):
                     )
                     for row in mine
                 ]
-                answers = PolicyAsker(self.advocates[side], seed=self.seed).ask([(each, turn) for each in prompts])
+                answers = self._asker(side).ask([(each, turn) for each in prompts])
                 for row, answer in zip(mine, answers, strict=True):
                     said[row] += f"{self.sides[side]}: {answer.text or '(nothing)'}\n"
         return said
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Policies of a recipe that the jury and the advocates need."""
+        named = (each for each in self.advocates if isinstance(each, str) and ":" not in each)
+        return (*super().asks, *named)
+
+    def bind(self, find: Callable[[str], Asker]) -> None:
+        """Let jury and advocates ask the recipe's policies."""
+        super().bind(find)
+        named = [isinstance(each, str) and ":" not in each for each in self.advocates]
+        for side, name in enumerate(self.advocates):
+            if named[side]:
+                self._askers[side] = find(str(name))
+
+    def _asker(self, side: int) -> Asker:
+        asker = self._askers[side]
+        if asker is None:
+            raise InputError(f"debate: the policy {self.advocates[side]!r} is not here; it is one of a recipe")
+        if isinstance(asker, PolicyAsker):
+            asker.reads = None  # it may be the jury's, too
+        return asker
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
         """See `Panel`."""
@@ -284,10 +308,6 @@ def _judge(scorer: str | Scorer) -> Judge:
     return made
 
 
-def _policy(policy: str | Policy) -> Policy:
-    return ScriptedPolicy(load_object(policy, "policy"), name=policy) if isinstance(policy, str) else policy
-
-
 @SCORERS.register()
 def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
     """One answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
@@ -308,6 +328,6 @@ def correct(first: str | Any, second: str | Any, weights: Sequence[float] = (0.7
 
 @SCORERS.register()
 def debate(jury: str | Any, risk: str | Any = None, safe: str | Any = None, **options: Any) -> Debate:
-    """Advocates (`module:name` or policies) argue both sides, then a jury of 5 votes decides by the median."""
-    sides = [_policy(each) for each in (risk, safe) if each is not None]
+    """Advocates (policies of the recipe by name, or `module:name`) argue both sides, then a jury of 5 votes decides."""
+    sides = [each for each in (risk, safe) if each is not None]
     return Debate(_judge(jury), sides, **options)

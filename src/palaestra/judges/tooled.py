@@ -11,6 +11,7 @@ import polars as pl
 from palaestra.errors import InputError
 from palaestra.foundation.registry import load_object
 from palaestra.judges.protocol import SCORERS, Scorer
+from palaestra.judges.scorers import Members, build
 
 Tool = Callable[[Mapping[str, Any]], str | None]
 """From a row to what the tool says of it; None: it has no answer."""
@@ -25,7 +26,7 @@ CALLS = {
 """A row per call of a tool, so that what a judge does is counted and priced as any agent's turns."""
 
 
-class ToolScorer:
+class ToolScorer(Members):
     """Calls a tool for each row, writes what it says into the column `observation`, and lets a scorer read that.
 
     Where the tool fails (it raises, or says nothing) the tool-free scorer decides: a missing observation is no verdict
@@ -66,6 +67,7 @@ class ToolScorer:
             name,
             called,
         )
+        self.members = (informed, plain)
         self.calls = pl.DataFrame(schema=CALLS)
 
     def score(
@@ -94,7 +96,7 @@ class ToolScorer:
             return None
 
 
-class Cascade:
+class Cascade(Members):
     """The first of several scorers that has a value: rules first, a judge for the rest; `asked` says who decided.
 
     A scorer is asked only for the rows that all before it left missing, so the dear one comes last.
@@ -111,7 +113,7 @@ class Cascade:
     def __init__(self, scorers: Sequence[Scorer], *, name: str = "cascade") -> None:
         if not scorers:
             raise InputError("Cascade: it takes a scorer at least")
-        self.scorers, self.name = tuple(scorers), name
+        self.members, self.name = tuple(scorers), name
         self.asked = pl.Series("asked", [], pl.String)
 
     def score(
@@ -120,7 +122,7 @@ class Cascade:
         """See `Scorer`; missing where all of them are silent."""
         values = np.full(len(rows), np.nan)
         asked: list[str | None] = [None] * len(rows)
-        for scorer in self.scorers:
+        for scorer in self.members:
             at = np.flatnonzero(np.isnan(values))
             if not len(at):
                 break
@@ -136,7 +138,7 @@ class Cascade:
 @SCORERS.register()
 def cascade(members: Sequence[str | Any]) -> Cascade:
     """The first of these scorers that has a value for a row: rules first, a judge for the rest."""
-    return Cascade([SCORERS.build(each) if isinstance(each, str) else each for each in members])
+    return Cascade([build(each) for each in members])
 
 
 @SCORERS.register()
@@ -146,8 +148,7 @@ def tooled(informed: str | Any, plain: str | Any, tool: str | Tool, *, cost: flo
     informed, plain: scorers or their texts; the first one finds what the tool said in the column `observation`.
     """
     called = load_object(tool, "tool") if isinstance(tool, str) else tool
-    first, second = (SCORERS.build(each) if isinstance(each, str) else each for each in (informed, plain))
-    return ToolScorer(first, second, called, cost=cost)
+    return ToolScorer(build(informed), build(plain), called, cost=cost)
 
 
 def _at(table: pl.DataFrame | None, at: pl.Series) -> pl.DataFrame | None:

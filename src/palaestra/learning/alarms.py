@@ -20,6 +20,7 @@ KL = 3.0
 MISMATCH = 0.1
 EFFECTIVE = 0.5
 INCOMPLETE = 0.2
+FAILED = 0.2
 VERSIONS = 4
 BROKEN_PREFIXES = 0.1
 TASKS_SHARE, MANY_TASKS = 0.25, 8
@@ -27,7 +28,7 @@ TASKS_SHARE, MANY_TASKS = 0.25, 8
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
     """Alarms about `line`, given the lines before it."""
-    found = [*_of_the_rollout(line), *_of_the_rewards(line), *_of_the_tasks(line, history)]
+    found = [*_of_the_rollout(line), *_of_the_rewards(line), *_of_the_judges(line), *_of_the_tasks(line, history)]
     for name, now in line["policies"].items():
         start = next((before["policies"][name] for before in history if name in before["policies"]), now)
         found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start)]
@@ -50,6 +51,16 @@ def _of_the_rollout(line: Line) -> Iterator[str]:
 def _of_the_rewards(line: Line) -> Iterator[str]:
     if line["reward"] is None and line["policies"]:
         yield "no turn of those who learn was scored: every reward is null; nothing can be learned from it"
+
+
+def _of_the_judges(line: Line) -> Iterator[str]:
+    """Of stages that ask a model."""
+    for name, now in line.get("stages", {}).items():
+        if now.get("failed", 0) > FAILED * now.get("calls", 0):
+            yield (
+                f"{name}: {now['failed']:,} of {now['calls']:,} questions got no answer, and what they ask about has "
+                f"no value; the last one: {now.get('why')}"
+            )
 
 
 def _of_the_tasks(line: Line, history: Sequence[Line]) -> Iterator[str]:

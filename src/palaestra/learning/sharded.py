@@ -73,6 +73,7 @@ class ShardedLM:
 
     def __init__(self, policy: Any, model: Any) -> None:
         self.name, self.temperature, self.model = policy.name, policy.temperature, model
+        self.top_p = policy.top_p
         self.forward = Once(model, getattr(policy.forward, "compute", None))
         self.names = list(policy.state_dict())
         self.own = dict(model.named_parameters())
@@ -85,7 +86,7 @@ class ShardedLM:
         """As `LMPolicy.score`."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is done in place
-            return evaluate_rows(self.forward, rows, temperature=self.temperature)
+            return evaluate_rows(self.forward, rows, temperature=self.temperature, top_p=self.top_p)
 
     def adopt(self, state: Mapping[str, Tensor] | None) -> None:
         """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""

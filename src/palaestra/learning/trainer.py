@@ -36,6 +36,7 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.pipelining import Ahead, Overlap, spent_by
 from palaestra.learning.protocol import Served
 from palaestra.learning.run_lock import locked
+from palaestra.learning.speed import speed
 from palaestra.learning.stages.stage import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
@@ -44,6 +45,7 @@ from palaestra.rewards import components
 if TYPE_CHECKING:
     from palaestra.agents import Team
     from palaestra.agents.policy import Policy
+    from palaestra.judges.kept_calls import KeptCalls
     from palaestra.learning.protocol import Learner
 
 MINIBATCHES = 0
@@ -63,6 +65,7 @@ class Trainer:
             `learning.stages`. What they remember is part of a checkpoint, what they used is in the metrics;
             `added_rows` is how many rows they added.
         advisers: policies that stages ask by name, beside those of the team.
+        kept_calls: where calls of these, and of endpoints that judge, are kept as they are answered; None: nowhere.
         executor: plays; default `play.executors.Local()`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
@@ -94,6 +97,7 @@ class Trainer:
         reward: Signal | Mapping[str, Signal] | None = None,
         stages: Iterable[str | Stage] = (),
         advisers: Mapping[str, Policy] | None = None,
+        kept_calls: KeptCalls | None = None,
         executor: Executor | None = None,
         iterations: int,
         groups: int,
@@ -133,6 +137,10 @@ class Trainer:
                         f"policy {name!r} is answered for by a server, which has one version of the weights, and play "
                         f"ahead needs {lag + 1}: take train.lag=0"
                     )
+        self.kept_calls = kept_calls
+        for adviser in (advisers or {}).values():
+            if kept_calls is not None:
+                kept_calls.attach(adviser)
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
@@ -201,7 +209,9 @@ class Trainer:
                     trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
                     behind, metrics = self.learner.updates - plan.version, self.stages.metrics
+                    began = time.perf_counter()
                     learned = self._learn(trained, iteration)
+                    update_seconds = time.perf_counter() - began
                     if self.overlap is not None:
                         self._look_ahead(range(iteration + self.lag + 1, iteration + self.lag + 2))
                 if self.on_turns is not None:
@@ -212,6 +222,8 @@ class Trainer:
                     line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
                 line |= {"version_lag": behind, "waiting_seconds": waited} | self._of_now()
+                if found := self._speed(trained, waited, update_seconds):
+                    line["speed"] = found
                 if self.should_stop is not None and self.should_stop([*self.journal.lines, line]):
                     self.iterations = iteration
                 line |= self._look(iteration, line["policies"], trained)
@@ -222,6 +234,17 @@ class Trainer:
                     self._keep(iteration, trained, rest)
                 warned = [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]]
                 report("training", iteration, self.iterations, _note(line), warned)
+
+    def _speed(self, trained: Turns, played: float, learned: float) -> dict[str, Any]:
+        """Tokens per second and MFU of play and learning, where language models learn."""
+        return speed(
+            trained.frame,
+            self.learner.policies,
+            play=played if self.overlap is None else None,
+            learn=learned,
+            rows=getattr(self.learner, "rows", "turn"),
+            epochs=getattr(self.learner, "epochs", 1),
+        )
 
     # -- for trainers whose parts change between iterations; see `phases` ---------------------------------------------
 
@@ -250,6 +273,7 @@ class Trainer:
             seed=self.seed,
             planned=self.iterations,
             advisers=self.advisers,
+            kept_calls=self.kept_calls,
         )
 
     def _plan(self, iteration: int) -> Plan:

@@ -252,6 +252,12 @@ class TrainPart(Section):
     lag: int = Field(
         0, ge=0, description="play so many iterations ahead of learning: iteration i with the weights after i - 1 - lag"
     )
+    keep_calls: int = Field(
+        256,
+        ge=0,
+        description="MiB of answers of each judge model that are kept in judge-calls/, as they come, so that a run "
+        "that was killed pays for none twice; 0: none are kept",
+    )
 
     @model_validator(mode="after")
     def _has_a_budget_to_keep(self) -> TrainPart:

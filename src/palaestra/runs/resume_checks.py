@@ -53,7 +53,7 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
     return True
 
 
-BESIDE = ("description", "track", "play.executor")
+BESIDE = ("description", "track", "play.executor", "train.keep_calls")
 """Fields on which no number depends; who plays can at most change the last bits, and none if `play.shards` is given."""
 
 

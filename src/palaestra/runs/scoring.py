@@ -13,6 +13,7 @@ from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import comparison_table, trials, verdict
 from palaestra.judges.asking import AnswerCache
 from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.kept_calls import KeptCalls
 from palaestra.judges.metering import Meter, Metered
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
@@ -34,13 +35,20 @@ class Scoring:
 
     policies: whom they may ask, by name. seed: of votes. systems: how many will be scored: each may use an equal part
     of what is left of a budget, so that none is scored at the expense of the next. Equal questions are asked once.
+    kept_calls: where calls of endpoints that a scorer asks are kept.
 
     Raises:
         RecipeError: a scorer asks a policy that is not there.
     """
 
     def __init__(
-        self, scorers: Mapping[str, ScorerPart], policies: Mapping[str, Policy], *, seed: int, systems: int = 1
+        self,
+        scorers: Mapping[str, ScorerPart],
+        policies: Mapping[str, Policy],
+        *,
+        seed: int,
+        systems: int = 1,
+        kept_calls: KeptCalls | None = None,
     ) -> None:
         self.scorers = {name: build(part.scorer) for name, part in scorers.items()}
         self.meters: dict[str, list[Meter]] = {name: [] for name in scorers}
@@ -48,6 +56,8 @@ class Scoring:
         self.systems = systems
         for name, scorer in self.scorers.items():
             part, asks = scorers[name], getattr(scorer, "asks", ())
+            if kept_calls is not None:
+                kept_calls.attach(scorer)
             askers: dict[str, PolicyAsker] = {}
             for policy in dict.fromkeys(asks):
                 if policy not in policies:

@@ -12,12 +12,14 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from palaestra.agents import Team
+from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.envs.conversations import TEMPLATES as envs_templates
 from palaestra.envs.protocol import EnvFactory
@@ -26,6 +28,7 @@ from palaestra.evaluation import first_significant, success_interval, trials
 from palaestra.foundation.checksums import checksums
 from palaestra.foundation.files import read_object, write_json
 from palaestra.foundation.progress import Report, silent
+from palaestra.judges.kept_calls import KeptCalls
 from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.run_lock import locked
@@ -46,6 +49,7 @@ from palaestra.runs.scoring import Scoring
 from palaestra.runs.searching import searching
 from palaestra.runs.summary import check_result, judged, value_of
 from palaestra.runs.trainers import trainer_of
+from palaestra.runs.unjudged import silence
 from palaestra.teams.instructions import TEMPLATES as teams_templates
 
 FINAL, LOOK = 0, 1
@@ -77,7 +81,24 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     clock = Clock(directory / "clock.json", resume=resume)
     if begun and not clock.before:
         warnings.warn(f"{clock.path} is gone, and with it the time that was spent before", stacklevel=2)
+    with ExitStack() as stack:
+        return _trained_and_proved(recipe, setup, seed, directory, clock, stack, resume=resume, progress=progress)
+
+
+def _trained_and_proved(
+    recipe: Recipe,
+    setup: Setup,
+    seed: int,
+    directory: Path,
+    clock: Clock,
+    stack: ExitStack,
+    *,
+    resume: bool,
+    progress: Report,
+) -> dict[str, Any]:
+    """The result of a seed; what has to be closed is closed with the stack."""
     trained = Training(setup, seed, directory, clock=clock, resume=resume, progress=progress)
+    stack.callback(trained.close)
     set_aside_for_good()
     lines = trained.run()
     spent = {"after": budgets.total(lines)}
@@ -85,7 +106,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     # a judge that also plays judges as it was before training: one measure for all systems
     asked = setup.evaluation.scorers or setup.searches
-    judges = {**setup.advisers(seed, trained.corpus), **trained.start.policies} if asked else {}
+    judges = {**trained.advisers(), **trained.start.policies} if asked else {}
     for name in setup.evaluation.controls:
         if name in setup.searches:
             field = f"evaluation.controls.{name}.search"
@@ -94,12 +115,13 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
             folder = directory / f"control-{name}"
             said = _of_control(name, progress)
             rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said)
+            stack.callback(rival.close)
             spent[name] = budgets.total(rival.run())
             systems[name] = (rival.test, rival.team)
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables: list[Turns] = []
-    scoring = Scoring(setup.evaluation.scorers, judges, seed=seed, systems=len(systems))
+    scoring = Scoring(setup.evaluation.scorers, judges, seed=seed, systems=len(systems), kept_calls=trained.kept_calls)
     for number, (name, (factory, team)) in enumerate(systems.items()):
         progress("proving", number, len(systems), f"playing {name}")
         played = evaluate(setup.evaluation, trained.executor, factory, team, seed=FINAL, run=str(seed))
@@ -117,6 +139,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         "seconds_to_significance": trained.seconds_to_significance(lines),
         "spent": spent,
         "scorers": scoring.totals(),
+        "judges": silence(lines),
         "shapley": shapley,
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
         "met_in_training": sorted(held_out & trained.met()),
@@ -156,6 +179,7 @@ def digest(recipe: Recipe) -> str:
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
+    whole["train"].pop("keep_calls")
     if reads_conversations(recipe.policies.values()):
         whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
     said = json.dumps(whole | {"play": whole["play"] | {"executor": None}}, sort_keys=True)
@@ -237,6 +261,9 @@ class Training:
         self.tables = Journal(directory / "tables.jsonl")
         self.tasks = Journal(directory / "tasks.jsonl")
         self.trainer: Trainer | None = None
+        self.kept_calls: KeptCalls | None = None
+        if kept := setup.training.keep_calls:
+            self.kept_calls = KeptCalls(directory / "judge-calls", limit=kept * 2**20)
 
     def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
@@ -253,6 +280,19 @@ class Training:
             )  # fmt: skip
         checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
 
+    def advisers(self) -> dict[str, Policy]:
+        """Policies without a seat that are asked, whose calls are kept."""
+        made = self.setup.advisers(self.seed, self.corpus)
+        for each in made.values():
+            if self.kept_calls is not None:
+                self.kept_calls.attach(each)
+        return made
+
+    def close(self) -> None:
+        """Let others have the files of calls."""
+        if self.kept_calls is not None:
+            self.kept_calls.close()
+
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
         part = self.setup.training
@@ -268,6 +308,7 @@ class Training:
             self.executor,
             seed=self.seed,
             corpus=self.corpus,
+            kept_calls=self.kept_calls,
             env=self.train,
             evaluate=self._look_at,
             evaluate_every=part.evaluate_every,

@@ -31,6 +31,7 @@ from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.recipe import Recipe, look
 from palaestra.runs.scoring import compared
+from palaestra.runs.unjudged import unjudged
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
@@ -133,6 +134,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
             name: [{"seed": r["seed"], **r["metrics"][name]} for r in results] for name in recipe.evaluation.metrics
         },
         "training_errors": dict(sum((Counter(result["errors"]) for result in results), Counter())),
+        "unjudged": unjudged(result["judges"] for result in results if "judges" in result),
         "cpu_seconds": sum(result["cpu_seconds"] for result in results),
         "seconds_to_significance": {str(result["seed"]): result["seconds_to_significance"] for result in results},
     }

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.gradients import adds_up, grad_of
+from palaestra.agents.backends.nucleus import nucleus
 from palaestra.agents.policy import Distribution, Scored
 
 CHUNK, CHUNK_ON_GPU = 2**24, 2**26
@@ -95,23 +96,23 @@ class Head:
         total = made[0] if bias is None else made[0] + bias
         return self._bend(sum(made[1:], total))
 
-    def score(self, hidden: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Scored:
+    def score(self, hidden: Tensor, ids: Tensor, mask: Tensor, temperature: float, top_p: float = 1.0) -> Scored:
         """Log-probabilities and entropies after `hidden` [rows, tokens, width] under the sampling distribution.
 
-        ids, mask: [rows, tokens].
+        ids, mask: [rows, tokens]. top_p: what is outside of the nucleus has no probability; ids are never outside.
 
         Only real tokens go through a head that is chunked.
         """
         if self.small(mask.numel()):
-            whole = torch.log_softmax(self.logits(hidden) / temperature, -1)
+            whole = torch.log_softmax(nucleus(self.logits(hidden) / temperature, top_p, ids[..., None]), -1)
             chosen = whole.gather(-1, ids[..., None])[..., 0] * mask
             return Scored(chosen, -(whole.exp() * whole).sum(-1) * mask, mask, whole, hidden)
         real, said = hidden[mask], ids[mask]
 
         def distribution(at: slice) -> Tensor:
-            return torch.log_softmax(self.logits(real[at]) / temperature, -1)
+            return torch.log_softmax(nucleus(self.logits(real[at]) / temperature, top_p, said[at, None]), -1)
 
-        if self.linear:
+        if self.linear and top_p >= 1:
             pairs, bias = self._pairs(real)
             flat = [tensor for pair in pairs for tensor in pair]
             logprobs, entropies = _Chunked.apply(self, said, temperature, bias, *flat)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float) -> Scored:
+def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, top_p: float = 1.0) -> Scored:
     """The actions of a table's rows after their prompts; with a column `context_ids`, between context.
 
     Raises:
@@ -30,9 +30,9 @@ def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float) -
     """
     prompts, actions = (_lists(rows, column) for column in ("prompt_ids", "action_ids"))
     if "context_ids" not in rows.columns:
-        return evaluate(forward, prompts, actions, temperature=temperature)
+        return evaluate(forward, prompts, actions, temperature=temperature, top_p=top_p)
     contexts, places = (_lists(rows, column, empty=True) for column in ("context_ids", "context_places"))
-    return evaluate_interleaved(forward, prompts, actions, contexts, places, temperature=temperature)
+    return evaluate_interleaved(forward, prompts, actions, contexts, places, temperature=temperature, top_p=top_p)
 
 
 def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.ndarray]:
@@ -92,6 +92,7 @@ def evaluate_interleaved(
     places: Sequence[np.ndarray],
     *,
     temperature: float,
+    top_p: float = 1.0,
 ) -> Scored:
     """As `sampling.evaluate`, with context between the sampled tokens; only the sampled ones are in what it returns.
 
@@ -111,4 +112,4 @@ def evaluate_interleaved(
         hidden = forward.whole(unique, rows.to(device), torch.from_numpy(every).to(device))
         places_ = torch.from_numpy(at).to(device)[..., None].expand(-1, -1, hidden.shape[-1])
         mask = torch.from_numpy(real).to(device)
-        return forward.head.score(hidden.gather(1, places_), torch.from_numpy(ids).to(device), mask, temperature)
+        return forward.head.score(hidden.gather(1, places_), torch.from_numpy(ids).to(device), mask, temperature, top_p)

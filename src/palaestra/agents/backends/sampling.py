@@ -6,13 +6,17 @@ Prompts that are equal are read once. Rows go in order of prompt length, which k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from palaestra.agents.backends.forward import Forward, State, precision
+from palaestra.agents.backends.nucleus import nucleus
 from palaestra.agents.policy import Scored
+
+EVERY = 8
+"""Tokens between two looks at whether an answer is over."""
 
 
 def sample(
@@ -23,12 +27,15 @@ def sample(
     ends: np.ndarray,
     temperature: float,
     batch_size: int,
+    top_p: float = 1.0,
+    over: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw an answer of at most T tokens per prompt, `uniforms` being float64[rows, T] in [0, 1).
 
-    ends: ids that end an answer. Returns ids (int32), log-probabilities and entropies (float32), all [rows, T]; what
-    follows a row's first end is junk. At most `batch_size` rows go on at once; others take the places of those that
-    have ended.
+    ends: ids that end an answer. over: says of answers so far, ids[rows, tokens], which of them have ended by another
+    rule; it is asked every `EVERY` tokens, so an answer may go on beyond that. Returns ids (int32), log-probabilities
+    and entropies (float32), all [rows, T]; what follows a row's first end is junk. At most `batch_size` rows go on at
+    once; others take the places of those that have ended.
     """
     ids = torch.zeros(uniforms.shape, dtype=torch.long, device=forward.device)
     logprobs, entropies = (torch.zeros(uniforms.shape, device=forward.device) for _ in range(2))
@@ -46,11 +53,14 @@ def sample(
             said, longest = torch.zeros_like(at), 0  # tokens of each row so far, and the most of one
             done = torch.zeros_like(at, dtype=torch.bool)
             while True:
-                token, *told = _draw(forward, hidden, thresholds[at, said, None], temperature)
+                token, *told = _draw(forward, hidden, thresholds[at, said, None], temperature, top_p)
                 ids[at, said] = token
                 logprobs[at, said], entropies[at, said] = told
                 said, longest = said + 1, longest + 1
                 done |= torch.isin(token, stops) | (said == most)
+                if over is not None and longest % EVERY == 0:
+                    ended = [over(ids[row, :n][None].cpu().numpy())[0] for row, n in zip(at.tolist(), said.tolist())]
+                    done |= torch.tensor(ended, device=done.device)
                 finished = int(done.sum())
                 if finished == len(done):
                     break
@@ -71,10 +81,10 @@ def sample(
 
 
 def _draw(
-    forward: Forward, hidden: torch.Tensor, thresholds: torch.Tensor, temperature: float
+    forward: Forward, hidden: torch.Tensor, thresholds: torch.Tensor, temperature: float, top_p: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(token, log-probability, entropy) of each row."""
-    logp = torch.log_softmax(forward.head.logits(hidden[:, -1]) / temperature, -1)
+    logp = torch.log_softmax(nucleus(forward.head.logits(hidden[:, -1]) / temperature, top_p), -1)
     p = logp.exp()
     cdf = p.cumsum(-1, dtype=torch.float64)
     token = torch.searchsorted(cdf, thresholds * cdf[:, -1:], right=True).clamp_(max=cdf.shape[1] - 1)
@@ -82,7 +92,12 @@ def _draw(
 
 
 def evaluate(
-    forward: Forward, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], *, temperature: float
+    forward: Forward,
+    prompts: Sequence[np.ndarray],
+    actions: Sequence[np.ndarray],
+    *,
+    temperature: float,
+    top_p: float = 1.0,
 ) -> Scored:
     """The actions after their prompts, with gradient unless it is switched off.
 
@@ -96,7 +111,7 @@ def evaluate(
     unique, rows = distinct(prompts)
     with precision(forward):
         hidden = forward.whole(unique, rows.to(forward.device), ids)
-        return forward.head.score(hidden, ids, mask, temperature)
+        return forward.head.score(hidden, ids, mask, temperature, top_p)
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:

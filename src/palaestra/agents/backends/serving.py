@@ -67,6 +67,7 @@ class Serving:
         patience: float = 300.0,
         tolerance: float | None = None,
     ) -> None:
+        check_distribution(lm.top_p, lm.stop)
         check(
             url,
             server,
@@ -346,6 +347,15 @@ class Serving:
         if self.client is not None:
             self.client.close()
         self._clean()
+
+
+def check_distribution(top_p: Any = 1.0, stop: Any = ()) -> None:
+    """Raises InputError for a policy whose distribution a server would not tell the log-probabilities of."""
+    if top_p != 1 or stop:
+        raise InputError(
+            f"ServedPolicy: top_p={top_p!r}, stop={stop!r}: what a server says of its tokens is then not what is "
+            "learned from here; leave them out, or let the policy answer here (kind: lm)"
+        )
 
 
 def check(

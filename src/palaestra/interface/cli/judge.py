@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from palaestra.judges import Endpoint, Progress
 
 EPISODE = ("run", "iteration", "group", "episode")
+MOST = 0.5
+"""Share of missing verdicts from which on the last line says so."""
 _EVERY = 5.0
 """Seconds between two lines of progress."""
 _WRITE = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
@@ -32,6 +34,9 @@ def judge(
         Path | None, typer.Option(help="YAML: items with name, question and perhaps weight, scale …")
     ] = None,
     model: Annotated[str | None, typer.Option(help="as the endpoint calls it")] = None,
+    instructions: Annotated[
+        Path | None, typer.Option(metavar="FILE.j2", help="Jinja template of every question instead of the shipped one")
+    ] = None,
     scorer: Annotated[
         str | None, typer.Option(metavar="TEXT", help="instead of a rubric and a model: any of `names scorer`")
     ] = None,
@@ -45,6 +50,10 @@ def judge(
     baseline: Annotated[
         str | None,
         typer.Option(metavar="SYSTEM", help="compare with this system on the same tasks, in both orders"),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="COLUMN", help="compare with the text in this column, in both orders"),
     ] = None,
     votes: Annotated[int, typer.Option(min=1, help="ask each question so often")] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="of the answers")] = 0.0,
@@ -60,7 +69,8 @@ def judge(
     price_in: Annotated[float | None, typer.Option(help="price of a million tokens of prompt")] = None,
     price_out: Annotated[float | None, typer.Option(help="price of a million tokens of answer")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="what was asked and answered [default: beside --out]")
+        Path | None,
+        typer.Option(metavar="FILE", help="what was asked and answered; none: nothing is kept [default: beside --out]"),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="also ask what may have been paid for and never came")] = False,
     calls: Annotated[
@@ -75,19 +85,33 @@ def judge(
     from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage import by_system
     from palaestra.judges import Budget, Endpoint, Ensemble, Judged, Ledger, cases, read_rubric
+    from palaestra.judges.judged import endpoints_of
+    from palaestra.judges.kept_calls import KeptCalls
     from palaestra.judges.scorers import build
 
     write = _writer(target)
+    if scorer is not None and instructions is not None:
+        raise InputError("judge: --instructions is of --rubric and --model; a --scorer has its own")
+    if instructions is not None and not instructions.is_file():
+        raise InputError(f"--instructions {instructions}: there is no such file")
     if (scorer is None) == (rubric is None or model is None):
         raise InputError("judge: give --rubric and --model, or --scorer")
     made: Any = Ensemble([build(scorer)]) if scorer else None
     items = read_rubric(rubric) if rubric else []
     with naming(paths):
         rows, reference = _pairs(cases(by_system(read(paths, format, Names(system)).turns), level), baseline)  # type: ignore[arg-type]
+        if against is not None:
+            reference = _beside(rows, against, baseline)
     asker: Endpoint | None = None
+    file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
+    nowhere = str(file).casefold() == "none"
+    calls_of = KeptCalls(file.with_suffix(""), limit=None)
+    if made is not None and not nowhere:
+        calls_of.attach(made, again=again)
+        for each in endpoints_of(made):
+            each.watch = _ProgressLine(each)
     if made is None:
-        file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
-        kept = Ledger() if dry_run and not file.exists() else Ledger(file)
+        kept = Ledger() if nowhere or (dry_run and not file.exists()) else Ledger(file)
         asker = Endpoint(
             str(model), base_url=endpoint, api_key_env=None if dry_run or key_env.casefold() == "none" else key_env,
             temperature=temperature, max_tokens=max_tokens, concurrency=concurrency, timeout=timeout, patience=patience,
@@ -95,12 +119,13 @@ def judge(
             budget=Budget(budget_calls, budget_tokens, budget_price),
         )  # fmt: skip
         asker.watch = _ProgressLine(asker)
-        made = Judged(items, asker, votes=votes)
+        told = None if instructions is None else instructions.read_text("utf-8")
+        made = Judged(items, asker, votes=votes, instructions=told)
     if dry_run:
         if asker is None:
             raise InputError("judge: --dry-run tells what an endpoint would take; a --scorer costs what it costs")
-        told = asker.estimate(made.questions(rows, reference=reference)[0])
-        show(told) if as_json else _plan(told, asker)
+        estimate = asker.estimate(made.questions(rows, reference=reference)[0])
+        show(estimate) if as_json else _plan(estimate, asker)
     else:
         table = made.verdicts(rows, reference=reference, samples=votes)
         whole = _file(rows, reference, table, made)
@@ -110,6 +135,7 @@ def judge(
         _report(whole, asker, target, as_json)
     if asker is not None:
         asker.ledger.close()
+    calls_of.close()
     if not dry_run and not table["ok"].all():
         raise typer.Exit(1)
 
@@ -164,6 +190,17 @@ def _pairs(rows: pl.DataFrame, baseline: str | None) -> tuple[pl.DataFrame, pl.D
     if not len(met):
         raise InputError(f"--baseline {baseline!r}: no other system played one of its tasks")
     return met.drop("_trial", "_other"), met.select(response="_other")
+
+
+def _beside(rows: pl.DataFrame, column: str, baseline: str | None) -> pl.DataFrame:
+    """The texts of a column as the reference."""
+    import polars as pl
+
+    if baseline is not None:
+        raise InputError("--reference and --baseline: give one of them")
+    if column not in rows.columns:
+        raise InputError(f"--reference {column!r}: the logs have no such column{nearest(column, rows.columns)}")
+    return rows.select(response=pl.col(column).cast(pl.String))
 
 
 class _ProgressLine:
@@ -228,6 +265,12 @@ def _report(table: pl.DataFrame, asker: Endpoint | None, target: Path, as_json: 
         say(f"{_price(asker)}; verdicts: {target}" if asker else f"verdicts: {target}")
     for why, number in _failures(table, asker is not None):
         hint(f"no verdict: {number} × {why}")
+    unanswered = table.filter(~pl.col("ok") & pl.col("rationale").str.contains(r"(^|\n)error: ").fill_null(False))
+    if (missing := len(unanswered)) and missing >= MOST * len(table):
+        hint(
+            f"{'NOTHING' if missing == len(table) else 'LITTLE'} WAS JUDGED: {missing:,} of {len(table):,} questions "
+            f"got no answer, most often because of: {_failures(unanswered, True)[0][0][:200]}"
+        )
 
 
 def _failures(table: pl.DataFrame, asked: bool) -> list[tuple[str, int]]:

@@ -9,7 +9,19 @@ import typer
 from rich.table import Table
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, say, show
+from palaestra.interface.cli.app import (
+    Jobs,
+    Json,
+    Overrides,
+    RecipeName,
+    Trust,
+    app,
+    err,
+    hint,
+    modules_here,
+    say,
+    show,
+)
 from palaestra.interface.cli.app import out as console
 
 On = Annotated[
@@ -63,6 +75,8 @@ def train(
     for name, found in summary["attacks"].items():
         say(f"attack {name}: {found['verdict']}")
     say(f"report: {directory / 'report.html'}")
+    if summary["unjudged"]:
+        hint(summary["unjudged"])
 
 
 @app.command(short_help="Train variants of a recipe side by side.")

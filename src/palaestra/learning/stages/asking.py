@@ -10,7 +10,7 @@ from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import load_object
 from palaestra.judges.asking import AnswerCache
-from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.judged import PolicyAsker, endpoints_of
 from palaestra.judges.metering import Limits, Meter, Metered
 from palaestra.judges.protocol import Scorer
 from palaestra.learning.stages.stage import Context
@@ -55,12 +55,16 @@ class Adviser:
 
 
 def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> None:
-    """Let a scorer ask its policies in this iteration, by name."""
+    """Let a scorer ask its policies in this iteration, by name; calls of its endpoints are kept and counted."""
 
     def find(policy: str) -> PolicyAsker:
         adviser = advisers[policy]
         return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
 
+    if context.kept_calls is not None:
+        context.kept_calls.attach(scorer)
+    for endpoint in endpoints_of(scorer):
+        endpoint.counted = context.spent.add
     if advisers:
         scorer.bind(find)  # type: ignore[attr-defined]
 

@@ -32,6 +32,8 @@ class score(Stage):
         name: of the column. scorer: text (`palaestra names scorer`) or object; it sees `judges.cases`: the turns'
             columns, the task as `prompt` and the transcript as `response`.
         condition: a column of numbers or lists that the scorer is told, as the condition's `features`.
+        reference: a column of texts that each row is compared with, as the reference's `response`: an answer that is
+            known, or a rival's. The value of a judge is then how likely the row is the better one, in both orders.
         budget: most calls of a policy in the run, or {"tokens": …}, {"price": …}; what is asked beyond it has no value.
             cache: a file of answers.
 
@@ -48,6 +50,7 @@ class score(Stage):
         level: Literal["turn", "episode"] = "episode",
         everywhere: bool = False,
         condition: str | None = None,
+        reference: str | None = None,
         budget: Limits = None,
         cache: str | None = None,
     ) -> None:
@@ -57,8 +60,8 @@ class score(Stage):
         self.column, self.level, self.everywhere = f"score.{name}", level, everywhere
         self.asks: Sequence[str] = tuple(getattr(self.scorer, "asks", ()))
         self.advisers = {policy: Adviser(policy, budget=budget, cache=cache) for policy in self.asks}
-        self.condition = condition
-        self.needs = {"episode", "turn", "action"} | ({condition} if condition else set())
+        self.condition, self.reference = condition, reference
+        self.needs = {"episode", "turn", "action", *(each for each in (condition, reference) if each)}
         self.adds = {self.column: f"what {self.scorer.name} gives"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
@@ -66,7 +69,9 @@ class score(Stage):
         bind(self.scorer, self.advisers, context)
         rows = cases(turns, self.level)
         told = None if self.condition is None else rows.select(features=self.condition)
-        values = numbers(self.scorer.score(rows, condition=told), len(rows), f"scorer {self.scorer.name}")
+        beside = None if self.reference is None else rows.select(response=pl.col(self.reference).cast(pl.String))
+        found = self.scorer.score(rows, reference=beside, condition=told)
+        values = numbers(found, len(rows), f"scorer {self.scorer.name}")
         by = (*EPISODE, "turn") if self.level == "turn" else EPISODE
         keys = [name for name in by if name in rows.columns]
         result = onto(turns, rows.select(keys).with_columns(values.alias(self.column)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from palaestra.agents import Team
     from palaestra.agents.policy import Policy
     from palaestra.envs.protocol import EnvFactory
+    from palaestra.judges.kept_calls import KeptCalls
     from palaestra.learning.protocol import Learner
     from palaestra.play.executors import Executor, Plan
 
@@ -43,15 +44,31 @@ STREAM = 1
 
 @dataclass
 class StageCost:
-    """Cost of a stage in one iteration: model calls, tokens, price; rows and seconds are counted by the runner."""
+    """Cost of a stage in one iteration: model calls, tokens, price; rows and seconds are counted by the runner.
+
+    known: calls that were answered from a file of earlier ones. failed: calls without an answer; why: of the last.
+    """
 
     calls: int = 0
     tokens: int = 0
     cost: float = 0.0
+    known: int = 0
+    failed: int = 0
+    why: str | None = None
 
-    def add(self, *, calls: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
+    def add(
+        self,
+        *,
+        calls: int = 0,
+        tokens: int = 0,
+        cost: float = 0.0,
+        known: int = 0,
+        failed: int = 0,
+        why: str | None = None,
+    ) -> None:
         """Count."""
         self.calls, self.tokens, self.cost = self.calls + calls, self.tokens + tokens, self.cost + cost
+        self.known, self.failed, self.why = self.known + known, self.failed + failed, why or self.why
 
 
 @dataclass
@@ -61,6 +78,7 @@ class Context:
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
     advisers: policies of the recipe that have no seat in the team, by name: judges, writers, guides.
+    kept_calls: where calls of judges are kept; None: nowhere.
     metrics: numbers that it puts into the metrics of its iteration, by name. notes: sentences beside them.
     """
 
@@ -76,6 +94,7 @@ class Context:
     metrics: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     advisers: Mapping[str, Policy] = field(default_factory=dict)
+    kept_calls: KeptCalls | None = None
 
 
 class Stage:
@@ -242,6 +261,11 @@ class Stages(Sequence[Stage]):
         spent["seconds"] += time.perf_counter() - began
         for field_ in ("calls", "tokens", "cost"):
             spent[field_] += getattr(made.spent, field_)
+        for field_ in ("known", "failed"):
+            if count := getattr(made.spent, field_):
+                spent[field_] = spent.get(field_, 0) + count
+        if made.spent.why is not None:
+            spent["why"] = made.spent.why
         spent |= made.metrics | made.notes
         return result
 
