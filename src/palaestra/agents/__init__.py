@@ -14,6 +14,7 @@ from palaestra.errors import missing_extra
 if TYPE_CHECKING:
     from palaestra.agents.bandits import BanditPolicy
     from palaestra.agents.chat import ChatPolicy
+    from palaestra.agents.contextual import ContextualPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.ordered import OrderedPolicy
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BanditPolicy",
     "ChatPolicy",
+    "ContextualPolicy",
     "Decision",
     "HumanPolicy",
     "LMPolicy",
@@ -48,6 +50,7 @@ __all__ = [
 _LAZY = {
     "BanditPolicy": "bandits",
     "ChatPolicy": "chat",
+    "ContextualPolicy": "contextual",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
     "OrderedPolicy": "ordered",

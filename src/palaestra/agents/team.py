@@ -21,6 +21,7 @@ _KINDS = {
     "bandit": "palaestra.agents.bandits:BanditPolicy",
     "lm": "palaestra.agents.lm:LMPolicy",
     "mlp": "palaestra.agents.mlp:MLPPolicy",
+    "contextual": "palaestra.agents.contextual:ContextualPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",

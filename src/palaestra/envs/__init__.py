@@ -17,6 +17,7 @@ from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo, to_pettingzoo
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.reasoning_gym import reasoning_gym
+from palaestra.envs.recent import recent, with_recent
 from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.textarena import textarena
@@ -45,6 +46,8 @@ __all__ = [
     "with_faults",
     "with_parameters",
     "with_prompts",
+    "with_recent",
 ]
 
 ENVS.add("faulty", faulty)
+ENVS.add("recent", recent)

@@ -23,6 +23,7 @@ from palaestra.runs.scripts import make as make_script
 from palaestra.runs.trust import refuse
 
 if TYPE_CHECKING:
+    from palaestra.agents.contextual import ContextualPolicy
     from palaestra.agents.discrete import DiscretePolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.runs.config import PolicyPart
@@ -164,6 +165,14 @@ def mlp(made: Making) -> Policy:
     return _on_arrays(made, MLPPolicy)
 
 
+@POLICIES.register("contextual")
+def contextual(made: Making) -> Policy:
+    """A small network on the newest array and a context of the last ones; env `recent` shows them."""
+    from palaestra.agents import ContextualPolicy
+
+    return _on_arrays(made, ContextualPolicy)
+
+
 @POLICIES.register("ordered")
 def ordered(made: Making) -> Policy:
     """A linear rule on arrays for choices that have an order, such as shares; `learn.kind: generations` evolves it."""
@@ -180,7 +189,7 @@ def q_network(made: Making) -> Policy:
     return _on_arrays(made, QNetworkPolicy)
 
 
-def _on_arrays(made: Making, kind: type[MLPPolicy]) -> Policy:
+def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
         found = f"this env shows text only; kind {kind.KIND!r} needs arrays and choices"
@@ -238,6 +247,7 @@ TAKES = {
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
+    "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),

@@ -88,6 +88,7 @@ SETTINGS = [
     ("layers", {}, True),
     ("lexicon", {"masks": 2}, True),
     ("nodes", {"nodes": 2}, True),
+    ("opponents", {"rounds": 4}, True),
     ("off_switch", {}, True),
     ("off_switch", {"seat": True}, True),
     ("papers", {}, True),

@@ -53,6 +53,7 @@ from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.nodes import Nodes
 from palaestra.envs.worlds.off_switch import OffSwitch
+from palaestra.envs.worlds.opponents import Opponents
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
@@ -149,6 +150,7 @@ __all__ = [
     "Negotiation",
     "Nodes",
     "OffSwitch",
+    "Opponents",
     "Papers",
     "Partner",
     "Persuasion",

@@ -32,8 +32,9 @@ class critic(Stage):
 
     model: "table", running means by the key `over`; "network", on the env's array or the hashed text. reward, target:
     texts of signals; target replaces the λ-return. finished: learn from episodes only that ended by the rules, as
-    T-PPO [59] does. rate: of the table, the least step of an iteration (`Cells`). hidden, size (of the hashed text),
-    lr, steps, batch: of the network; steps of Adam per iteration.
+    T-PPO [59] does. reads: further columns of lists that the network reads, such as
+    `context`. rate: of the table, the least step of an iteration (`Cells`). hidden, size (of the hashed text), lr,
+    steps, batch: of the network; steps of Adam per iteration.
 
     Credit that uses it: `gae()`, `tppo()`, `spa(value="value")`. A baseline of each role that is kept across iterations
     (RAE) is `critic(over="agent", target="agent_return()", rate=0.05)` with credit `agent_return() - col("value")`.
@@ -54,6 +55,7 @@ class critic(Stage):
         gamma: float = 1.0,
         lam: float = 1.0,
         finished: bool = False,
+        reads: Sequence[str] = (),
         rate: float = 0.1,
         hidden: Sequence[int] = (64,),
         size: int = 128,
@@ -68,7 +70,7 @@ class critic(Stage):
                 f"critic: steps={steps}, batch={batch} and size={size} must be at least 1, lr={lr} above 0"
             )
         self.model, self.over = model, (over,) if isinstance(over, str) else tuple(over)
-        self.gamma, self.finished = gamma, finished
+        self.gamma, self.finished, self.reads = gamma, finished, (reads,) if isinstance(reads, str) else tuple(reads)
         self.reward = parse(reward)
         if target is None:
             self.target = (
@@ -81,7 +83,7 @@ class critic(Stage):
         self.hidden, self.size, self.lr, self.steps, self.batch = tuple(hidden), size, lr, steps, batch
         self.cells = Cells(rate)
         self.network: ValueNetwork | None = None
-        seen = set(self.over) if model == "table" else {"observation", "agent"}
+        seen = set(self.over) if model == "table" else {"observation", "agent", *self.reads}
         self.needs = {"episode", "agent", *seen, *self.reward.needs(), *self.target.needs()} - {"value"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
@@ -91,7 +93,7 @@ class critic(Stage):
             turns = turns.with_column(value=self.cells.value(keys))
             self.cells.add(keys, _goal(turns, self.target))
             return turns
-        x = vectors(turns, self.size)
+        x = np.hstack([vectors(turns, self.size), *(_listed(turns, name) for name in self.reads)])
         network = self._network(x.shape[1], context.seed)
         turns = turns.with_column(value=network.predict(x))
         network.fit(x, _goal(turns, self.target), context.rng, steps=self.steps, batch=self.batch)
@@ -114,6 +116,15 @@ class critic(Stage):
         self.network = None
         if state["network"]:
             self._network(int(state["network"]["inputs"]), 0).load_state_dict(state["network"])
+
+
+def _listed(turns: Turns, name: str) -> np.ndarray:
+    """A column of lists of one length, float64[rows, length]; zeros where it is missing."""
+    column = turns.frame[name]
+    length = int(column.list.len().max() or 0)  # type: ignore[arg-type]
+    found, there = np.zeros((len(turns), length)), column.is_not_null().to_numpy()
+    found[there] = column.drop_nulls().explode().to_numpy().reshape(-1, length)
+    return found
 
 
 def _lambda_return(reward: Signal, gamma: float, lam: float, finished: bool) -> Signal:

@@ -1,0 +1,120 @@
+"""`ContextualPolicy`: acts on what it sees and on a context, a vector made of what it saw before in the episode.
+
+The stage `agent_model` trains what makes the context; gradients of credit never reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from palaestra.agents.discrete import DiscretePolicy
+from palaestra.agents.encoders import PrefixEncoder
+from palaestra.envs.protocol import Observation
+from palaestra.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class ContextualPolicy(DiscretePolicy):
+    """tanh layers of sizes `hidden` on the newest observation of a window and on the context of the window.
+
+    Rows with a column `context` are scored with what stands there, so that log-probabilities stay those of play when
+    the encoder has changed since; other rows are encoded.
+
+    Args:
+        inputs: length of `Observation.array`, steps · (1 + features). actions: number of choices.
+        steps: turns of a window. context: size of the vector. blind: the context is zero, as a control.
+        hidden: widths of the layers. seed: of the first parameters.
+
+    Raises:
+        InputError: inputs is no multiple of steps, or a number is below 1.
+    """
+
+    KIND = "contextual"
+    SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "steps", "context", "blind", "hidden", "name")
+
+    def __init__(
+        self,
+        inputs: int,
+        actions: int,
+        *,
+        steps: int = 16,
+        context: int = 8,
+        blind: bool = False,
+        hidden: Sequence[int] = (32,),
+        name: str = "contextual",
+        seed: int = 0,
+    ) -> None:
+        if min(steps, context) < 1 or inputs % steps or inputs // steps < 2:
+            raise InputError(
+                f"ContextualPolicy: {inputs} features are no {steps} turns of 1 + features; take an env with "
+                f"make: recent, and its steps; context={context} must be at least 1"
+            )
+        self.inputs, self.steps, self.context, self.blind, self.hidden = inputs, steps, context, blind, tuple(hidden)
+        self.features = inputs // steps - 1
+        sizes = [self.features + context, *hidden]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            layers: list[nn.Module] = []
+            for width, following in pairwise(sizes):
+                layers += [nn.Linear(width, following), nn.Tanh()]
+            body = nn.Sequential(*layers, nn.Linear(sizes[-1], actions))
+            encoder = PrefixEncoder(self.features, steps, context)
+        encoder.requires_grad_(False)
+        super().__init__(nn.ModuleDict({"body": body, "encoder": encoder}), actions=actions, name=name)
+
+    @property
+    def encoder(self) -> nn.Module:
+        """What makes contexts; it does not learn from credit."""
+        return self.module.get_submodule("encoder")
+
+    def misfit(self, observation: Observation) -> str | None:
+        """Also the wrong number of features."""
+        size = None if observation.array is None else np.size(observation.array)
+        if size != self.inputs:
+            found = "no array" if size is None else f"{size} features"
+            return f"InputError: the observation has {found}, policy {self.name!r} reads {self.inputs}"
+        return super().misfit(observation)
+
+    def windows_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
+        """The column `features` as windows, float32[rows, steps, 1 + features]."""
+        features = rows["features"]
+        if features.null_count() or not (features.list.len() == self.inputs).all():
+            raise InputError(f"ContextualPolicy: every row needs {self.inputs} features")
+        return features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.steps, -1)
+
+    def encode(self, windows: np.ndarray) -> np.ndarray:
+        """Contexts, float32[rows, context]; zeros if the policy is blind."""
+        if self.blind or not len(windows):
+            return np.zeros((len(windows), self.context), np.float32)
+        device = next(self.module.parameters()).device
+        with torch.no_grad():
+            return np.asarray(self.encoder(torch.from_numpy(windows).to(device)).cpu().numpy())
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """Of `Observation.array`, and its context."""
+        arrays = np.array([np.ravel(o.array) for o in observations], np.float32)  # type: ignore[arg-type]
+        windows = arrays.reshape(len(arrays), self.steps, -1)
+        return self._apply(windows, self.encode(windows))
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """Of the columns `features` and, where it is there, `context`."""
+        windows = self.windows_of_rows(rows)
+        if "context" in rows.columns and not rows["context"].null_count():
+            context = rows["context"].explode().to_numpy().astype(np.float32).reshape(len(rows), self.context)
+        else:
+            context = self.encode(windows)
+        return self._apply(windows, context)
+
+    def _apply(self, windows: np.ndarray, context: np.ndarray) -> torch.Tensor:
+        device = next(self.module.parameters()).device
+        read = np.hstack([windows[:, -1, 1:], context])
+        found: torch.Tensor = self.module.get_submodule("body")(torch.from_numpy(read).to(device))
+        return found
