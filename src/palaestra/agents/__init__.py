@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
+    from palaestra.agents.split_mlp import SplitMLPPolicy
     from palaestra.agents.tabular import TabularPolicy
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Scored",
     "ScriptedPolicy",
     "ServedPolicy",
+    "SplitMLPPolicy",
     "TabularPolicy",
     "Team",
     "fixed",
@@ -54,6 +56,7 @@ _LAZY = {
     "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",
+    "SplitMLPPolicy": "split_mlp",
     "TabularPolicy": "tabular",
 }
 

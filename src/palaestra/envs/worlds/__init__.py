@@ -36,6 +36,7 @@ from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
 from palaestra.envs.worlds.guardians import Guardians
 from palaestra.envs.worlds.halves import Halves
+from palaestra.envs.worlds.hidden_roles import HiddenRoles
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
@@ -130,6 +131,7 @@ __all__ = [
     "Grounding",
     "Guardians",
     "Halves",
+    "HiddenRoles",
     "Hops",
     "Inquiry",
     "Investigation",
