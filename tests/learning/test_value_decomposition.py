@@ -108,7 +108,7 @@ def test_a_resumed_learner_goes_on_bit_for_bit():
             whole.networks[name].module.parameters(), fresh.networks[name].module.parameters(), strict=True
         ):
             assert torch.equal(one, other)
-    assert fresh.networks["a"].epsilon == whole.networks["a"].epsilon
+    assert fresh.networks["a"].exploration == whole.networks["a"].exploration
 
 
 def rows(**columns):

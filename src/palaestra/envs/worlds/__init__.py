@@ -42,6 +42,7 @@ from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.lattice import Lattice
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lexicon import Lexicon
@@ -138,6 +139,7 @@ __all__ = [
     "Jobs",
     "Judging",
     "Kitchen",
+    "Lattice",
     "LayersEnv",
     "Levels",
     "Lexicon",
