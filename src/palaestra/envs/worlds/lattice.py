@@ -91,9 +91,7 @@ class Lattice(NativeEnv):
         moves = np.array([chosen[agent] == 0 for agent in self.agents], int).reshape(self.size, self.size)
         rewards = sum(self.payoffs[moves, np.roll(moves, shift, axis)] for shift, axis in SIDES)
         state.last, state.round = moves, state.round + 1
-        told: dict[str, Any] = {
-            "cooperated": dict(zip(self.agents, moves.ravel().astype(float).tolist(), strict=True))
-        }
+        told: dict[str, Any] = {"cooperated": dict(zip(self.agents, moves.ravel().astype(float).tolist(), strict=True))}
         if state.round == self.rounds:
             told["success"] = bool(moves.all())
         return dict(zip(self.agents, np.ravel(rewards).tolist(), strict=True)), told
