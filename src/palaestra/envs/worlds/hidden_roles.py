@@ -67,7 +67,8 @@ class HiddenRoles(NativeEnv):
 
     def begin(self) -> tuple[str, _HiddenRolesState]:
         """The first round."""
-        return "hidden roles", _HiddenRolesState(self._numbers())
+        seen = self._numbers()
+        return f"hidden_roles:{seen[0, 0]:.9f}", _HiddenRolesState(seen)
 
     def _numbers(self) -> np.ndarray:
         return self.rng.normal(size=(len(self.agents), self.features))

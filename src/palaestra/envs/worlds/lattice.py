@@ -66,7 +66,8 @@ class Lattice(NativeEnv):
 
     def begin(self) -> tuple[str, _LatticeState]:
         """What everybody did before, drawn."""
-        return "lattice", _LatticeState(self.rng.integers(2, size=(self.size, self.size)))
+        last = self.rng.integers(2, size=(self.size, self.size))
+        return f"lattice:{''.join('DC'[each] for each in last.ravel())}", _LatticeState(last)
 
     def views(self) -> np.ndarray:
         """What each cell and its four neighbours did last: int[cells, 5], 1 for cooperation, else 0."""
