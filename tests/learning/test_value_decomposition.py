@@ -220,3 +220,8 @@ def test_a_game_that_goes_on_has_no_last_steps():
     assert replay.add(turns.frame, "reward") == 10
     assert replay.add(turns.frame, "reward", continuing=True) == 5
     assert not replay.columns["over"][10:15].any()
+
+
+def test_a_small_head_prefers_nothing_at_first():
+    large, small = (QNetworkPolicy(3, 2, head=head, seed=4).values(torch.eye(3)) for head in (1.0, 0.1))
+    torch.testing.assert_close(small, large / 10)

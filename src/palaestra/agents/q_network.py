@@ -27,6 +27,8 @@ class QNetworkPolicy(MLPPolicy):
     rule: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with probabilities
     proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore` updates (of
     the learner, one per iteration), and stays there.
+    head: factor of the last layer's start; with a small one all actions are worth about 0 at first, and a low
+    temperature does not begin with whatever the start prefers.
     inputs, actions, hidden, seed: as in `MLPPolicy`.
 
     Raises:
@@ -34,7 +36,7 @@ class QNetworkPolicy(MLPPolicy):
     """
 
     KIND = "q_network"
-    SETTINGS = ("inputs", "actions", "hidden", "name", "rule", "explore", "start", "least")
+    SETTINGS = ("inputs", "actions", "hidden", "name", "rule", "explore", "start", "least", "head")
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class QNetworkPolicy(MLPPolicy):
         explore: int = 50,
         start: float = 1.0,
         least: float = 0.05,
+        head: float = 1.0,
         seed: int = 0,
     ) -> None:
         if rule not in get_args(Rule):
@@ -62,6 +65,10 @@ class QNetworkPolicy(MLPPolicy):
         self.rule: Rule = rule
         self.explore, self.start, self.least = explore, float(start), float(least)
         layers = [torch.nn.ReLU() if isinstance(each, torch.nn.Tanh) else each for each in self.module.children()]
+        self.head = float(head)
+        with torch.no_grad():
+            for parameter in layers[-1].parameters():
+                parameter.mul_(self.head)
         self.module = torch.nn.Sequential(*layers)
         self.module.requires_grad_(False)  # gradients of credit leave it alone
         self.module.register_buffer("updates", torch.zeros((), dtype=torch.int64))

@@ -1,7 +1,7 @@
 """[42] Exploration breaks cooperation (arXiv 2601.05509): a lattice of dilemmas, one network, Boltzmann exploration.
 
-Scaled down from 100,000 steps of one lattice to 2,400 of four. Left out: returns of five steps, the Huber loss and
-hard updates of the target; here targets follow slowly and the error is squared.
+Scaled down from 100,000 steps of one lattice to 2,000 of four. Left out: returns of five steps, the Huber loss and
+hard updates of the target; here targets follow slowly and the error is squared. The last layer starts near 0.
 """
 
 from __future__ import annotations
@@ -25,11 +25,18 @@ from palaestra.runs.inline import learn
 from palaestra_atlas.reproductions import exact
 
 
-def plain(start: float = 3.0, *, iterations: int = 24, own: bool = False, size: int = 5) -> dict[str, Any]:
+def plain(start: float = 3.0, *, iterations: int = 20, own: bool = False, size: int = 5) -> dict[str, Any]:
     """Cells of a lattice with one network, or each with its own; the temperature falls from `start` to .1."""
     network = {
         "kind": "q_network",
-        "options": {"hidden": [96], "rule": "boltzmann", "start": start, "least": 0.1, "explore": iterations},
+        "options": {
+            "hidden": [96],
+            "head": 0.1,
+            "rule": "boltzmann",
+            "start": start,
+            "least": 0.1,
+            "explore": iterations,
+        },
     }
     cells = {f"cell_{number}": f"net_{number}" for number in range(size * size)} if own else {"*": "net"}
     return {
@@ -44,7 +51,7 @@ def plain(start: float = 3.0, *, iterations: int = 24, own: bool = False, size: 
         },
         "train": {"iterations": iterations, "groups": 4, "group_size": 1, "evaluate_every": iterations,
                   "checkpoint_every": iterations},
-        "evaluation": {"tasks": 4, "trials": 1, "look_tasks": 2, "look_trials": 1},
+        "evaluation": {"tasks": 3, "trials": 1, "look_tasks": 2, "look_trials": 1},
     }  # fmt: skip
 
 
