@@ -65,7 +65,7 @@ def after(cooperating: np.ndarray, **options: Any) -> tuple[Lattice, dict[str, f
     env = Lattice(size=len(cooperating), **options)
     env.reset(0)
     moves = zip(env.agents, np.ravel(cooperating).tolist(), strict=True)
-    return env, dict(env.step({agent: 0 if each else 1 for agent, each in moves}).rewards)
+    return env, dict(env.step({agent: 0 if each else 1 for agent, each in moves}).rewards)  # type: ignore[arg-type]
 
 
 @exact
@@ -105,7 +105,7 @@ def network(start: float, explore: int = 10) -> QNetworkPolicy:
 def temperatures_fall() -> None:
     """From 3 to .1 in ten updates by .29 each; a worth that is 1 higher is chosen with chance .583, .656 and 1."""
     policy = network(3.0)
-    last = policy.module[-1]
+    last = policy.module[-1]  # type: ignore[index]
     last.weight.data.zero_()  # type: ignore[operator, union-attr]
     last.bias.data[:] = last.bias.data.new_tensor([1.0, 0.0])  # type: ignore[operator, union-attr]
     seen = list(Lattice().reset(0).values())[:1]
@@ -123,7 +123,7 @@ def temperatures_fall() -> None:
 def intensity_of_exploration() -> None:
     """From 1 to .1 in a straight line the first half has the mean .775, all of it .55."""
     levels = np.linspace(1.0, 0.1, 100_001)
-    assert abs(exploration_intensity(levels) - 0.775) < 1e-4
+    assert abs(exploration_intensity(levels) - 0.775) < 1e-4  # type: ignore[arg-type]
     lines = [{"iteration": at, "policies": {"net": {"temperature": level}}} for at, level in enumerate(levels[::1000])]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
