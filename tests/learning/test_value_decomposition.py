@@ -108,7 +108,7 @@ def test_a_resumed_learner_goes_on_bit_for_bit():
             whole.networks[name].module.parameters(), fresh.networks[name].module.parameters(), strict=True
         ):
             assert torch.equal(one, other)
-    assert fresh.networks["a"].epsilon == whole.networks["a"].epsilon
+    assert fresh.networks["a"].exploration == whole.networks["a"].exploration
 
 
 def rows(**columns):
@@ -184,7 +184,7 @@ def test_it_explores_less_with_every_update():
     policy = QNetworkPolicy(3, 2, explore=4, least=0.2)
     epsilons = []
     for _ in range(6):
-        epsilons.append(policy.epsilon)
+        epsilons.append(policy.exploration)
         policy.count()
     assert epsilons == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2])
     seen = Observation("s", ("a", "b"), np.array([False, True]), np.zeros(3, np.float32))
@@ -198,3 +198,30 @@ def test_credit_does_not_move_the_networks():
         parameter.requires_grad for each in learner.networks.values() for parameter in each.module.parameters()
     )
     assert learner.rest is None
+
+
+def test_boltzmann_exploration_cools_down():
+    policy = QNetworkPolicy(3, 2, rule="boltzmann", start=2.0, least=0.5, explore=3, seed=1)
+    seen = [Observation("", ("0", "1"), None, np.eye(3, dtype=np.float32)[0])]
+    worth = policy.values(torch.eye(3)[:1]).double().numpy()[0]
+    for temperature in (2.0, 1.5, 1.0, 0.5, 0.5):
+        weights = np.exp(worth / temperature)
+        np.testing.assert_allclose(policy.choice_probabilities(seen)[0][0], weights / weights.sum(), atol=1e-6)
+        policy.count()
+    for options in ({"rule": "hot"}, {"rule": "boltzmann", "least": 0.0}, {"start": 1.5}):
+        with pytest.raises(InputError, match="QNetworkPolicy"):
+            QNetworkPolicy(3, 2, **options)
+
+
+def test_a_game_that_goes_on_has_no_last_steps():
+    team = Team(one=QNetworkPolicy(3, 2, name="a"), two=QNetworkPolicy(3, 2, name="b"))
+    turns = Local().play(TwoStep, team, Plan(groups=5, seed=1))
+    replay = JointReplay(50, {"one": 3, "two": 3}, {"one": 2, "two": 2})
+    assert replay.add(turns.frame, "reward") == 10
+    assert replay.add(turns.frame, "reward", continuing=True) == 5
+    assert not replay.columns["over"][10:15].any()
+
+
+def test_a_small_head_prefers_nothing_at_first():
+    large, small = (QNetworkPolicy(3, 2, head=head, seed=4).values(torch.eye(3)) for head in (1.0, 0.1))
+    torch.testing.assert_close(small, large / 10)

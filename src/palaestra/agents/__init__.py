@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
+    from palaestra.agents.split_mlp import SplitMLPPolicy
     from palaestra.agents.tabular import TabularPolicy
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Scored",
     "ScriptedPolicy",
     "ServedPolicy",
+    "SplitMLPPolicy",
     "TabularPolicy",
     "Team",
     "fixed",
@@ -57,6 +59,7 @@ _LAZY = {
     "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",
+    "SplitMLPPolicy": "split_mlp",
     "TabularPolicy": "tabular",
 }
 

@@ -60,11 +60,10 @@ class DiscretePolicy(abc.ABC):
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """Draw one action id per request by inverse CDF; an observation that does not fit gives an `error`."""
         start = time.perf_counter()
-        decisions = [Decision(0, error=self.misfit(request.observation)) for request in requests]
+        decisions = [Decision(0, error=self._refused(request)) for request in requests]
         fit = [i for i, decision in enumerate(decisions) if decision.error is None]
         if fit:
-            observations = [requests[i].observation for i in fit]
-            probabilities, logp = self._distribution(observations)
+            probabilities, logp = self._of_requests([requests[i] for i in fit])
             cdf = probabilities.cumsum(1)
             uniforms = np.array([requests[i].rng.random() for i in fit])
             chosen = (cdf <= (uniforms * cdf[:, -1])[:, None]).sum(1)
@@ -86,12 +85,24 @@ class DiscretePolicy(abc.ABC):
                 raise InputError(reason.removeprefix("InputError: "))
         return self._distribution(observations)[0], np.zeros(len(observations))
 
+    def _refused(self, request: Request) -> str | None:
+        """Why this request cannot be answered, if so; policies that look at the agent too override it."""
+        return self.misfit(request.observation)
+
+    def _of_requests(self, requests: Sequence[Request]) -> tuple[np.ndarray, np.ndarray]:
+        """As `_distribution`; policies that look at the agent too override it."""
+        return self._distribution([request.observation for request in requests])
+
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities and their logs (0 where illegal), float64[n, actions]."""
+        with torch.no_grad():
+            return self._softmax(self.logits(observations), observations)
+
+    def _softmax(self, scores: torch.Tensor, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities and their logs (0 where illegal) of logits [n, actions], float64."""
         every = np.ones(self.actions, bool)
         legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
-        with torch.no_grad():
-            logits = self.logits(observations).cpu().double().numpy()
+        logits = scores.cpu().double().numpy()
         logits = np.where(legal, logits, -np.inf)
         logits -= logits.max(1, keepdims=True)
         weights = np.exp(logits)

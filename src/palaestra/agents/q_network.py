@@ -5,31 +5,38 @@ The learner `value_decomposition` trains it. Left out: recurrent networks, duell
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 
 from palaestra.agents.mlp import MLPPolicy
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from palaestra.envs.protocol import Observation
 
+Rule = Literal["epsilon", "boltzmann"]
+
 
 class QNetworkPolicy(MLPPolicy):
-    """With probability ε any legal action, else the best one; ReLU layers of sizes `hidden`.
+    """Acts by what its network, with ReLU layers of sizes `hidden`, says that each action is worth, and explores.
 
-    ε falls linearly from 1 to `least` over the first `explore` updates (of the learner, one per iteration).
+    rule: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with probabilities
+    proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore` updates (of
+    the learner, one per iteration), and stays there.
+    head: factor of the last layer's start; with a small one all actions are worth about 0 at first, and a low
+    temperature does not begin with whatever the start prefers.
     inputs, actions, hidden, seed: as in `MLPPolicy`.
 
     Raises:
-        InputError: explore or least is out of range.
+        InputError: there is no such rule, or explore, start or least is out of range.
     """
 
     KIND = "q_network"
-    SETTINGS = ("inputs", "actions", "hidden", "name", "explore", "least")
+    SETTINGS = ("inputs", "actions", "hidden", "name", "rule", "explore", "start", "least", "head")
 
     def __init__(
         self,
@@ -38,24 +45,39 @@ class QNetworkPolicy(MLPPolicy):
         *,
         hidden: Sequence[int] = (64, 64),
         name: str = "q_network",
+        rule: Rule = "epsilon",
         explore: int = 50,
+        start: float = 1.0,
         least: float = 0.05,
+        head: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if explore < 1 or not 0 <= least <= 1:
-            raise InputError(f"QNetworkPolicy: explore={explore} must be at least 1, least={least} in [0, 1]")
+        if rule not in get_args(Rule):
+            raise InputError(f"QNetworkPolicy: rule={rule!r}{nearest(str(rule), get_args(Rule))}")
+        for option, value in (("start", start), ("least", least)):
+            if rule == "epsilon" and not 0 <= value <= 1:
+                raise InputError(f"QNetworkPolicy: {option}={value} must be in [0, 1]")
+            if rule == "boltzmann" and not 0 < value < math.inf:
+                raise InputError(f"QNetworkPolicy: {option}={value} must be above 0: it is a temperature")
+        if explore < 1:
+            raise InputError(f"QNetworkPolicy: explore={explore} must be at least 1")
         super().__init__(inputs, actions, hidden=hidden, name=name, seed=seed)
-        self.explore, self.least = explore, float(least)
+        self.rule: Rule = rule
+        self.explore, self.start, self.least = explore, float(start), float(least)
         layers = [torch.nn.ReLU() if isinstance(each, torch.nn.Tanh) else each for each in self.module.children()]
+        self.head = float(head)
+        with torch.no_grad():
+            for parameter in layers[-1].parameters():
+                parameter.mul_(self.head)
         self.module = torch.nn.Sequential(*layers)
         self.module.requires_grad_(False)  # gradients of credit leave it alone
         self.module.register_buffer("updates", torch.zeros((), dtype=torch.int64))
 
     @property
-    def epsilon(self) -> float:
-        """Probability of an action that is drawn from all."""
+    def exploration(self) -> float:
+        """ε, the probability of an action that is drawn from all; or the temperature."""
         done = min(1.0, int(self.module.get_buffer("updates")) / self.explore)
-        return 1.0 + (self.least - 1.0) * done
+        return self.start + (self.least - self.start) * done
 
     def count(self) -> None:
         """One more update: explore less."""
@@ -67,8 +89,12 @@ class QNetworkPolicy(MLPPolicy):
         with torch.no_grad():
             worth = np.where(legal, super().logits(observations).double().numpy(), -np.inf)
         best = worth == worth.max(axis=1, keepdims=True)
-        chances = (1 - self.epsilon) * best / best.sum(1, keepdims=True)
-        chances += self.epsilon * legal / legal.sum(1, keepdims=True)
+        if self.rule == "boltzmann":
+            chances = np.exp((worth - worth.max(axis=1, keepdims=True)) / self.exploration)
+            chances /= chances.sum(1, keepdims=True)
+        else:
+            chances = (1 - self.exploration) * best / best.sum(1, keepdims=True)
+            chances += self.exploration * legal / legal.sum(1, keepdims=True)
         with np.errstate(divide="ignore"):
             return chances, np.where(chances > 0, np.log(chances), 0.0)
 

@@ -26,6 +26,7 @@ _KINDS = {
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
+    "split_mlp": "palaestra.agents.split_mlp:SplitMLPPolicy",
     "tabular": "palaestra.agents.tabular:TabularPolicy",
 }
 """Classes by what a saved policy says it is; they bring torch, so they are imported when one is loaded."""

@@ -45,10 +45,11 @@ class JointReplay:
     def __len__(self) -> int:
         return self.size
 
-    def add(self, rows: pl.DataFrame, reward: str) -> int:
+    def add(self, rows: pl.DataFrame, reward: str, *, continuing: bool = False) -> int:
         """Put in the turns of whole episodes, one row per agent and turn; how many joint steps they make.
 
-        The last step of an episode that was cut off is left out: nothing is known of what would have followed.
+        The last step of an episode that was cut off, or is `continuing`, is left out: nothing is known of what would
+        have followed.
 
         Raises:
             LearnerError: agents do not all act in every turn.
@@ -65,8 +66,8 @@ class JointReplay:
         first = rows.gather_every(n)
         episode = first.select(pl.struct(keys).rle_id()).to_series().to_numpy()
         follows = np.append(episode[1:] == episode[:-1], False)
-        cut = np.zeros(len(first), bool)
-        if "truncated" in rows.columns:
+        cut = np.full(len(first), continuing)
+        if "truncated" in rows.columns and not continuing:
             cut = first["truncated"].fill_null(False).to_numpy()
         seen, legal = self._seen(rows, n), self._legal(rows, n)
         kept = np.flatnonzero(follows | ~cut)

@@ -221,6 +221,10 @@ class PolicyGradient:
             self._move(name)
         self._finish()
 
+    def drop_gradients(self) -> None:
+        """Forget gradients that were added up and not moved along."""
+        self._drop()
+
     @on_every_rank
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None

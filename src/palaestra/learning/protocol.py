@@ -114,6 +114,7 @@ LEARNERS: Registry[Learner] = Registry(
         "palaestra.learning.learner",
         "palaestra.learning.bandit",
         "palaestra.learning.generations",
+        "palaestra.learning.gradient_sharing",
         "palaestra.learning.q_learning",
         "palaestra.learning.value_decomposition",
         "palaestra.learning.play",

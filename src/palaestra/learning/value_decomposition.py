@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from palaestra.algebra.turns import Turns
 
 Mixer = Literal["none", "sum", "monotonic"]
+SAYS = {"epsilon": "epsilon", "boltzmann": "temperature"}
+"""What a network's exploration is called in the metrics, by its rule."""
 
 
 @LEARNERS.register("value_decomposition")
@@ -44,6 +46,7 @@ class ValueDecomposition(TableLearner):
         standardise: rewards count less their mean and in units of their deviation, both over replay. A mixture of
             large worths barely learns, so QMIX often needs it; where episodes differ in length the mean is a reward
             or a price for going on.
+        continuing: the game goes on beyond the end of its episodes, so their last steps are left out.
         max_grad_norm: gradients are scaled down to this norm. seed: of the mixer's start and of the batches.
         gradient: fields of `policy_gradient` for the other policies.
 
@@ -64,6 +67,7 @@ class ValueDecomposition(TableLearner):
         capacity: int = 50_000,
         tau: float = 0.01,
         standardise: bool = False,
+        continuing: bool = False,
         max_grad_norm: float = 10.0,
         seed: int = 0,
         **gradient: Any,
@@ -79,7 +83,7 @@ class ValueDecomposition(TableLearner):
         self.networks = {name: each for name, each in self.tables.items() if isinstance(each, QNetworkPolicy)}
         self.mixer, self.gamma, self.tau, self.max_grad_norm = mixer, gamma, tau, max_grad_norm
         self.rate, self.steps, self.batch, self.capacity, self.seed = rate, steps, batch, capacity, seed
-        self.standardise, self.moments = standardise, (0.0, 1.0)
+        self.standardise, self.continuing, self.moments = standardise, continuing, (0.0, 1.0)
         self.playing: dict[str, str] = {}
         self._played: list[pl.DataFrame] = []
 
@@ -126,7 +130,7 @@ class ValueDecomposition(TableLearner):
             if not self.playing:
                 seats = rows.select(pl.col("agent", "policy").cast(pl.String)).unique().sort("agent")
                 self._begin(dict(seats.iter_rows()))
-            self.replay.add(rows, self.reward)
+            self.replay.add(rows, self.reward, continuing=self.continuing)
         if self.playing and len(self.replay):
             self._train(np.random.default_rng([self.seed, self._updates - 1]))
         for network in self.networks.values():
@@ -185,10 +189,12 @@ class ValueDecomposition(TableLearner):
         return torch.cat([seen[:, place, :width] for place, width in enumerate(widths)], -1)
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Also `epsilon` of each network."""
+        """Also `epsilon`, or `temperature`, of each network when the turns were played."""
         metrics = super().forward_backward(turns, advantage=advantage)
         return {
-            name: each | {"epsilon": self.networks[name].epsilon} if name in self.networks else each
+            name: each | {SAYS[self.networks[name].rule]: self.networks[name].exploration}
+            if name in self.networks
+            else each
             for name, each in metrics.items()
         }
 

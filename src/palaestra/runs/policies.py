@@ -189,6 +189,20 @@ def q_network(made: Making) -> Policy:
     return _on_arrays(made, QNetworkPolicy)
 
 
+@POLICIES.register("split_mlp")
+def split_mlp(made: Making) -> Policy:
+    """A small network whose seats share some parameters; options.sharing says which, default all."""
+    from palaestra.agents import SplitMLPPolicy
+
+    env = made.env()
+    first = next(iter(env.reset(0).values()))
+    if first.choices is None or first.array is None:
+        raise RecipeError(f"policies.{made.name}: kind 'split_mlp' needs arrays and choices")
+    made.options.setdefault("keys", list(env.agents))
+    policy: Policy = made.call(SplitMLPPolicy, len(first.array), len(first.choices), seed=made.seed)
+    return policy
+
+
 def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
@@ -249,6 +263,7 @@ TAKES = {
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
     "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
+    "split_mlp": Takes("palaestra.agents:SplitMLPPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),
     "forward_backward": Takes("palaestra.runs.forward_backward_policies:imitating", 1),

@@ -57,6 +57,8 @@ SETTINGS = [
     ("errands", {"experts": [[0.9, 0.1, 0.5]]}, False),
     ("grounding", {}, True),
     ("guardians", {}, True),
+    ("hidden_roles", {"rounds": 2}, True),
+    ("lattice", {"size": 3, "rounds": 2}, True),
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
 
 from palaestra import Turns
 from palaestra.errors import InputError
-from palaestra.evaluation.games.society import commons_episodes, commons_meters, efficiency, kaplan_meier
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.games.society import (
+    commons_episodes,
+    commons_meters,
+    efficiency,
+    exploration_intensity,
+    kaplan_meier,
+)
 from palaestra.rewards import gini
 
 
@@ -60,3 +69,16 @@ def test_meters_of_two_systems():
     assert x["equality"] == pytest.approx(0.75)
     assert (x["survival"], y["survival"]) == (0.0, 1.0)
     assert commons_episodes(table().drop("system").head(4))["ended"].to_list() == [True]
+
+
+def test_intensity_of_exploration_is_of_the_first_half(tmp_path):
+    assert exploration_intensity([3.0, 2.0, 1.0]) == 2.5
+    with pytest.raises(InputError, match="no level"):
+        exploration_intensity([])
+    lines = [{"iteration": at, "policies": {"a": {"epsilon": 1 - at / 4}, "b": {"loss": 0.0}}} for at in range(4)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = analyze("exploration", tmp_path / "metrics.jsonl").to_dicts()
+    assert found == [{"policy": "a", "rule": "epsilon", "intensity": 0.875, "first": 1.0, "last": 0.25}]
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"iteration": 1, "policies": {"b": {"loss": 0.0}}}))
+    with pytest.raises(InputError, match="q_network"):
+        analyze("exploration", tmp_path / "metrics.jsonl")

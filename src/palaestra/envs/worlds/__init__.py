@@ -37,11 +37,13 @@ from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
 from palaestra.envs.worlds.guardians import Guardians
 from palaestra.envs.worlds.halves import Halves
+from palaestra.envs.worlds.hidden_roles import HiddenRoles
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.lattice import Lattice
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lexicon import Lexicon
@@ -133,12 +135,14 @@ __all__ = [
     "Grounding",
     "Guardians",
     "Halves",
+    "HiddenRoles",
     "Hops",
     "Inquiry",
     "Investigation",
     "Jobs",
     "Judging",
     "Kitchen",
+    "Lattice",
     "LayersEnv",
     "Levels",
     "Lexicon",

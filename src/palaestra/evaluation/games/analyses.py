@@ -100,6 +100,26 @@ def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analy
     return answer
 
 
+@ANALYSES.register("exploration")
+def exploration() -> Analysis:
+    """How much the networks of a run explored: intensity B (mean of the first half), first and last. METRICS.jsonl."""
+
+    def answer(metrics: Path) -> pl.DataFrame:
+        lines = table(metrics, "policies").sort("iteration")["policies"].to_list()
+        found = [
+            {"policy": name, "rule": rule, "intensity": society.exploration_intensity(levels)}
+            | {"first": levels[0], "last": levels[-1]}
+            for name in lines[0]
+            for rule in ("temperature", "epsilon")
+            if (levels := [line[name][rule] for line in lines if line[name].get(rule) is not None])
+        ]
+        if not found:
+            raise InputError(f"{metrics}: no policy has a temperature or epsilon; it is of q_network policies")
+        return pl.DataFrame(found)
+
+    return answer
+
+
 @ANALYSES.register("hire")
 def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
     """Whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""

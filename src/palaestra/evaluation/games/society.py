@@ -135,3 +135,20 @@ def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round")
     joined = turns.join(before, on=[*keys, by], how="inner", nulls_equal=True)
     after = [joined.filter(pl.col("_before") == won)[column].cast(pl.Float64).mean() for won in (1.0, 0.0)]
     return None if None in after else float(after[0]) - float(after[1])  # type: ignore[arg-type]
+
+
+def exploration_intensity(levels: Sequence[float]) -> float:
+    """Mean exploration over the first half of training, the intensity B of arXiv 2601.05509.
+
+    Args:
+        levels: temperature, or ε, of every iteration, in order; the first ⌈n/2⌉ count.
+
+    Raises:
+        InputError: there are none.
+
+    >>> exploration_intensity([4.0, 2.0, 1.0, 1.0])
+    3.0
+    """
+    if not len(levels):
+        raise InputError("exploration_intensity: no level of exploration was given")
+    return float(np.mean(levels[: (len(levels) + 1) // 2]))
