@@ -55,6 +55,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.games.analyses",
         "palaestra.evaluation.games.peer_analyses",
         "palaestra.evaluation.adaptability",
+        "palaestra.evaluation.lifelong",
         "palaestra.judges.analyses",
         "palaestra.runs.adaptation",
     ),
