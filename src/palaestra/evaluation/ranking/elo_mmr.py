@@ -121,8 +121,9 @@ def _balance(
     """Where performances, each pulling with tanh, and the normal belief balance, float64[k]."""
 
     def slope(x: np.ndarray) -> np.ndarray:
-        tails: np.ndarray = (pull * np.tanh((x[:, None] - seen) * narrow)).sum(1)
-        return tails + (x - normal_mu) * normal_weight
+        tails = (pull * np.tanh((x[:, None] - seen) * narrow)).sum(1)
+        total: np.ndarray = tails + (x - normal_mu) * normal_weight
+        return total
 
     return _zero(slope, len(seen))
 
@@ -134,4 +135,5 @@ def _zero(rising: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
         middle = (low + high) / 2
         above = rising(middle) > 0
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return (low + high) / 2
+    found: np.ndarray = (low + high) / 2
+    return found

@@ -42,8 +42,8 @@ def shortest() -> None:
 def arrivals() -> None:
     """After n samples a move is n/(n + 1) of what was seen and 1/(n + 1) of an arrival; one never tried arrives."""
     seen, arrived = optimistic_model(np.array([[[3, 1], [0, 0]], [[0, 1], [9, 0]]]))
-    assert np.allclose(seen, [[[0.6, 0.2], [0, 0]], [[0, 0.5], [0.9, 0]]])
-    assert np.allclose(arrived, [[0.2, 1], [0.5, 0.1]])
+    assert np.allclose(seen, np.array([[[0.6, 0.2], [0, 0]], [[0, 0.5], [0.9, 0]]]))
+    assert np.allclose(arrived, np.array([[0.2, 1], [0.5, 0.1]]))
 
 
 @exact

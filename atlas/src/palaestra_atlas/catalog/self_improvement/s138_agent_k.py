@@ -6,6 +6,7 @@ competitions, a language model that writes pipelines, and 5 856 people; pipeline
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -115,17 +116,21 @@ def unit_tested() -> None:
     assert 0 < sum(each.valid for each in results) < 50
 
 
+def _nearness(optimum: np.ndarray, point: np.ndarray) -> float:
+    return -float(((point - optimum) ** 2).sum())
+
+
 @exact
 def ensemble() -> None:
     """The search comes nearer to the optimum than as many random settings; the best models are averaged."""
-    best = {"search": [], "random": []}  # type: dict[str, list[float]]
+    best: dict[str, list[float]] = {"search": [], "random": []}
     for seed in range(20):
         rng = np.random.default_rng(seed)
         optimum = rng.uniform(0.2, 0.8, 2)
-        points, values = maximise(lambda x, o=optimum: -float(((x - o) ** 2).sum()), 2, 16, rng)
+        points, values = maximise(functools.partial(_nearness, optimum), 2, 16, rng)
         assert points.shape == (16, 2)
         best["search"].append(values.max())
-        best["random"].append(max(-float(((x - optimum) ** 2).sum()) for x in rng.random((16, 2))))
+        best["random"].append(max(_nearness(optimum, x) for x in rng.random((16, 2))))
     assert np.mean(best["search"]) > np.mean(best["random"]) / 5, {k: np.mean(v) for k, v in best.items()}
     rng, truth = np.random.default_rng(0), np.linspace(-1, 1, 200)
     made = lambda x: truth + rng.normal(0, 0.5, 200)  # noqa: E731
