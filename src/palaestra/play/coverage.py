@@ -68,7 +68,7 @@ class CoveragePlanner:
         if self.rule == "random":
             return int(self.rng.integers(self.need.shape[1]))
         if self._way is None or (self.counts.sum(2) >= self._doubled).any():
-            goals: np.ndarray = lacking.any(1)
+            goals: np.ndarray = lacking.any(1)  # type: ignore[assignment]
             self._way = shortest_way(self.counts, goals)
             self._doubled = 2 * np.maximum(self.counts.sum(2), 1)
         return int(self._way[state])

@@ -33,7 +33,8 @@ class Method(NamedTuple):
 
 
 METHODS = tuple(
-    Method(*each) for each in itertools.product(("best", "pareto"), ("dynamics", "instruction"), ("prompt", "code"))
+    Method(*each)  # type: ignore[arg-type]
+    for each in itertools.product(("best", "pareto"), ("dynamics", "instruction"), ("prompt", "code"))
 )
 PRIOR = {SIGNS[2]: 1.0, SIGNS[3]: -1.0, SIGNS[1]: -1.0}
 """What the names of the plain skin suggest: to the goal, away from lava and walls."""

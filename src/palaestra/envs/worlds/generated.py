@@ -126,7 +126,7 @@ class Play:
             far = np.maximum(abs(rows - self.at[0]), abs(columns - self.at[1])) > radius
             seen = np.where(far, HIDDEN, seen)
         seen[self.at] = SELF
-        return seen
+        return seen  # type: ignore[no-any-return]
 
 
 def validate(level: Level, pays: float = 0.5) -> Verdict:

@@ -54,13 +54,15 @@ def layers() -> None:
     for seed in range(5):
         level, rng = draw(Description("w", gems=2), seed), np.random.default_rng(seed)
         actions = [int(a) for a in rng.integers(4, size=20)]
-        runs, views = [], []
+        runs: list[list[object]] = []
+        views: list[str] = []
         for signs, radius in ((SIGNS, None), (Description("w", skin="inverse").signs, None), ("_xo!*", 1)):
             game = Play(level)
             views.append("".join(game.view(signs, radius).ravel()))
             runs.append([])
             for action in actions:
                 if not game.over:
+                    game.view(signs, radius)
                     runs[-1].append((*game.step(action), game.at))
         assert runs[0] == runs[1] == runs[2]
         assert len(set(views)) == 3
