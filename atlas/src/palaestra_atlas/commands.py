@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def systems(
     identity: Annotated[str | None, typer.Argument(metavar="ID", help="show this system (id or name)")] = None,
     survey: Annotated[bool, typer.Option("--survey", help="by the parts of an agent, with what is missing")] = False,
+    evolves: Annotated[bool, typer.Option("--evolves", help="loops by what evolves, when, by which signal")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="self-improvement lines as steps of a pipeline")] = False,
     as_json: Json = False,
 ) -> None:
     """List published systems and what each is here; with an ID, show one."""
@@ -29,7 +31,11 @@ def systems(
     from palaestra_atlas import systems as all_systems
     from palaestra_atlas.render import page, parts, plain, table
 
-    if survey:
+    if chosen := [name for name, asked in (("--evolves", evolves), ("--steps", steps)) if asked]:
+        if identity is not None or survey or len(chosen) > 1:
+            raise InputError(f"systems: {chosen[0]} stands alone; leave the other option or the id out")
+        _lines(evolves, as_json)
+    elif survey:
         from palaestra_atlas.taxonomy import taxonomy
 
         if identity is not None:
@@ -42,6 +48,15 @@ def systems(
     else:
         everything = all_systems()
         show([plain(each) for each in everything]) if as_json else out.print(table(everything))
+
+
+def _lines(evolves: bool, as_json: bool) -> None:
+    """Loops by the axes of [6], or the training lines of self-improvement as steps in the words of [36]."""
+    from palaestra_atlas.pipelines import evolution, pipelines
+    from palaestra_atlas.render import lists
+
+    rows = evolution().to_dicts() if evolves else pipelines()
+    show(rows) if as_json else out.print(lists(rows, leave_out=("steps", "differs")))
 
 
 @app.command(short_help="Run the experiment of a system.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -72,6 +72,18 @@ def parts(placed: pl.DataFrame) -> RenderableType:
         shown.add_column(name, overflow="fold")
     for row in placed.iter_rows(named=True):
         shown.add_row(row["part"], row["heading"], " ".join(map(str, row["ids"])) or Text("no system", "yellow"))
+    return shown
+
+
+def lists(rows: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> RenderableType:
+    """Rows of plain values and lists; an empty list is said to be one."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    names = [name for name in rows[0] if name not in leave_out]
+    for name in names:
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        values = (", ".join(map(str, x)) or "-" if isinstance(x := row[name], list) else str(x) for name in names)
+        shown.add_row(*(Text(value) for value in values))
     return shown
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.learning import demonstrations, supervised_warm_start
+from palaestra.learning.stages.stage import Stages
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs.build import Setup, check_columns, check_phases, resolve, scripted_play
 from palaestra.runs.recipe import Recipe, load, override, validate
@@ -18,12 +19,13 @@ from palaestra.runs.trainers import trainer_of
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of training in memory: the team, a line of metrics per iteration, the setup, and the executor."""
+    """Result of training in memory: team, a line of metrics per iteration, setup, executor, and the last stages."""
 
     team: Team
     lines: list[dict[str, Any]]
     setup: Setup
     executor: Executor
+    stages: Stages | None = None
 
     def curve(self, field: str = "success") -> list[float]:
         """A metric by iteration, NaN where it is missing; dots go into nested fields: "policies.player.entropy"."""
@@ -81,4 +83,4 @@ def learn(
     trainer = trainer_of(
         setup, team, learner, executor, seed=seed, corpus=corpus, after_iteration=after_iteration, on_turns=on_turns
     )
-    return TrainingResult(team, trainer.run(), setup, executor)
+    return TrainingResult(team, trainer.run(), setup, executor, trainer.stages)

@@ -10,7 +10,9 @@ from palaestra.evaluation.ranking.adaptive import (
     response_graph_ucb,
 )
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry, draw_parameter, win_chance
+from palaestra.evaluation.ranking.contests import Contests, contests, medal, rank_contests, read_contests
 from palaestra.evaluation.ranking.elo import elo
+from palaestra.evaluation.ranking.elo_mmr import elo_mmr
 from palaestra.evaluation.ranking.intransitivity import Transitivity, transitivity
 from palaestra.evaluation.ranking.matches import Matches, matches, matches_from_trials, read_matches
 from palaestra.evaluation.ranking.swiss import failure_sensitivity, swiss
@@ -19,6 +21,7 @@ from palaestra.evaluation.ranking.voting import ballots, plurality, vote
 
 __all__ = [
     "METHODS",
+    "Contests",
     "Matches",
     "PayoffEstimate",
     "Ranking",
@@ -28,17 +31,22 @@ __all__ = [
     "alpha_rank_draws",
     "ballots",
     "bradley_terry",
+    "contests",
     "draw_parameter",
     "elo",
+    "elo_mmr",
     "failure_sensitivity",
     "matches",
     "matches_from_trials",
+    "medal",
     "next_match",
     "plays_needed",
     "plurality",
     "rank",
+    "rank_contests",
     "rank_intervals",
     "ranks",
+    "read_contests",
     "read_matches",
     "response_graph_ucb",
     "swiss",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from palaestra.errors import InputError
 from palaestra.foundation.files import plain
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
@@ -18,12 +19,15 @@ def rank(
         Path,
         typer.Argument(
             metavar="MATCHES",
-            help=".csv, .tsv, .json, .jsonl or .parquet: who met, who won (a name or tie), task if known",
+            help=".csv, .tsv, .json, .jsonl or .parquet: who met, who won (a name or tie), task if known; or contests: "
+            "contest, system, rank or score",
         ),
     ],
     method: Annotated[
         str,
-        typer.Option(help="auto (Bradley-Terry unless a cycle is significant), elo, alpha_rank, nash, a voting rule …"),
+        typer.Option(
+            help="auto (Bradley-Terry unless a cycle is significant), elo, elo_mmr (contests), alpha_rank, nash …"
+        ),
     ] = "auto",
     a: Annotated[str | None, typer.Option("--a", metavar="COLUMN", help="the first of the two")] = None,
     b: Annotated[str | None, typer.Option("--b", metavar="COLUMN", help="the second")] = None,
@@ -40,8 +44,15 @@ def rank(
     from palaestra.evaluation import ranking
 
     with naming([matches]):
-        played = ranking.read_matches(matches, a=a, b=b, winner=winner, cluster=cluster)
-        found = ranking.rank(played, method, resamples=resamples, seed=seed)
+        contests = None if (a or b or winner or cluster) else ranking.read_contests(matches)
+        if contests is not None:
+            played = contests.matches()
+            found = ranking.rank_contests(contests, method, resamples=resamples, seed=seed)
+        elif method == "elo_mmr":
+            raise InputError("elo_mmr rates contests; give a file with contest, system, and rank or score")
+        else:
+            played = ranking.read_matches(matches, a=a, b=b, winner=winner, cluster=cluster)
+            found = ranking.rank(played, method, resamples=resamples, seed=seed)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
@@ -63,12 +74,13 @@ def rank(
         return
     if played.counts:
         say(str(played.counts))
-    table = Table("rank", "system", "score", "95 % interval", "matches", "won", "drawn", box=None)
-    digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo") else ".3f"
+    medals = [name for name in ("gold", "silver", "bronze") if name in found.table.columns]
+    table = Table("rank", "system", "score", "95 % interval", "matches", "won", "drawn", *medals, box=None)
+    digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo", "elo_mmr") else ".3f"
     for row in found.table.to_dicts():
         places = f"{row['rank_low']}-{row['rank_high']}" if row["rank_low"] < row["rank_high"] else str(row["rank_low"])
         interval = f"{row['low']:{digits}} to {row['high']:{digits}}"
-        counts = (f"{row[name]:g}" for name in ("n", "wins", "draws"))
+        counts = (f"{row[name]:g}" for name in ("n", "wins", "draws", *medals))
         table.add_row(places, row["system"], f"{row['score']:{digits}}", interval, *counts)
     out.print(table)
     say(found.note)

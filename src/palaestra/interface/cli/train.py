@@ -147,6 +147,7 @@ def recipes(
     name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
     explained: Annotated[bool, typer.Option("--explain", help="with what each field means, and its default")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema, for editors")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="as steps: construct, filter, relabel, fit, schedule")] = False,
     as_json: Json = False,
 ) -> None:
     """List the recipes that ship, or print one; nothing that a recipe names is run."""
@@ -156,6 +157,9 @@ def recipes(
         from palaestra.runs.field_docs import schema as schema_of
 
         show(schema_of())
+        return
+    if steps:
+        _steps([name] if name else names(), as_json)
         return
     if name:
         recipe = look(name)
@@ -178,3 +182,21 @@ def recipes(
     for each, text in rows:
         table.add_row(each, " ".join(text.split()))
     console.print(table)
+
+
+def _steps(listed: list[str], as_json: bool) -> None:
+    """Recipes as steps, a row each; exit 1 if one does not read back."""
+    from palaestra.runs.recipe import load
+    from palaestra.runs.steps import row_of
+
+    rows = [row_of(load(each)) for each in listed]
+    if as_json:
+        show(rows)
+    else:
+        shown = [each for each in rows[0] if each not in ("differs", "steps")]
+        table = Table(*shown, box=None)
+        for row in rows:
+            table.add_row(*(", ".join(x) if isinstance(x := row[each], list) else str(x) for each in shown))
+        console.print(table)
+    if any(row["differs"] for row in rows):
+        raise typer.Exit(1)

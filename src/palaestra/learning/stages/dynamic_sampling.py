@@ -40,6 +40,8 @@ class dynamic_sampling(Stage):
         InputError: rounds or spread are below 0, score reads the reward, or it is missing everywhere.
     """
 
+    step = "filter"
+
     notes = ("_groups", "_size")
 
     def __init__(self, score: str = "success", *, rounds: int = 3, spread: float = 0.0) -> None:

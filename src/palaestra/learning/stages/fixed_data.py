@@ -23,6 +23,8 @@ class fixed_data(Stage):
         first: iterations that are kept. Until then an iteration is learned from as it is.
     """
 
+    step = "construct"
+
     needs = ("group", "episode", "reward")
 
     def __init__(self, first: int = 1) -> None:

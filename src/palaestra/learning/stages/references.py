@@ -26,6 +26,8 @@ class references(Stage):
         column: the reference answer, the same on all rows of a group.
     """
 
+    step = "construct"
+
     def __init__(self, column: str = "reference") -> None:
         self.column = column
         self.needs = {"group", "episode", "policy", "observation", "action", "action_ids", "reward", column}

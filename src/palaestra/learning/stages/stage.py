@@ -103,13 +103,14 @@ class Stage:
     needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
     recipe that it asks. notes: attributes in which `plan` leaves word for the call of the same iteration; a stage with
     a `plan` that names them (or none: `()`) can be planned ahead, with `train.lag`. A stage that adds or drops rows
-    says so in its docstring.
+    says so in its docstring. step: what kind of step it is in `palaestra.runs.steps`, if its columns do not tell.
     """
 
     needs: Collection[str] = ()
     adds: Mapping[str, str] = {}
     asks: Collection[str] = ()
     notes: Collection[str] | None = None
+    step: str | None = None
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """Before play: what shall be played. Budgets and curricula change it."""

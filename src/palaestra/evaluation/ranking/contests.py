@@ -1,0 +1,188 @@
+"""Contests: many systems ranked at once, by rank or by score, with medals by the public rule of Kaggle.
+
+`palaestra rank CONTESTS.csv --method elo_mmr` rates them in time order; other methods get each contest as the matches
+of its pairs. Left out: prizes, and points that decay with time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import scipy
+
+from palaestra.errors import InputError, need_columns
+from palaestra.evaluation.intervals import RESAMPLES
+from palaestra.evaluation.ranking.elo_mmr import Rated, elo_mmr
+from palaestra.evaluation.ranking.intransitivity import transitivity
+from palaestra.evaluation.ranking.matches import Matches, _read
+from palaestra.evaluation.ranking.table import Ranking, rank
+
+KEYS = ("contest", "competition")
+"""Names of the column that tells contests apart."""
+
+
+@dataclass(frozen=True)
+class Contests:
+    """names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better."""
+
+    names: tuple[str, ...]
+    rows: pl.DataFrame
+
+    def __len__(self) -> int:
+        return self.rows["contest"].n_unique()
+
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each contest in time order who took part, int[k], and their ranks, float64[k]."""
+        at = {name: place for place, name in enumerate(self.names)}
+        return [
+            (each["system"].replace_strict(at, return_dtype=pl.Int64).to_numpy(), each["rank"].to_numpy().astype(float))
+            for _, each in self.rows.group_by("contest", maintain_order=True)
+        ]
+
+    def matches(self) -> Matches:
+        """Every pair of every contest as a match; those of a contest are one cluster."""
+        a, b, score, cluster = [], [], [], []
+        for number, (who, places) in enumerate(self.places()):
+            i, j = np.triu_indices(len(who), 1)
+            a.append(who[i])
+            b.append(who[j])
+            score.append((np.sign(places[j] - places[i]) + 1) / 2)
+            cluster.append(np.full(len(i), number))
+        joined = [np.concatenate(each) for each in (a, b, score, cluster)]
+        return Matches(self.names, joined[0], joined[1], joined[2], np.ones(len(joined[0])), joined[3])
+
+    def rated(self) -> Rated:
+        """Ratings by Elo-MMR in time order."""
+        return elo_mmr(self.places(), len(self.names))
+
+    def medals(self) -> pl.DataFrame:
+        """`system, gold, silver, bronze`: how often each system won which medal."""
+        won = [medal(rank, teams) for rank, teams in self.rows.select("rank", "teams").rows()]
+        marked = self.rows.with_columns(medal=pl.Series(won, dtype=pl.String))
+        return marked.group_by("system", maintain_order=True).agg(
+            *((pl.col("medal") == name).sum().alias(name) for name in ("gold", "silver", "bronze"))
+        )
+
+
+def medal(rank: float, teams: int) -> str | None:
+    """Medal of a rank among so many teams: "gold", "silver", "bronze" or None.
+
+    Below 100 teams the first 10, 20 and 40 %; below 250 the first 10, 20 % and 40 %; below 1000 the first 10 and one
+    more for each 500 teams, 50 and 100; from 1000 on as many gold, 5 % and 10 %. Shares are rounded down, at least 1.
+
+    >>> [medal(rank, 99) for rank in (9, 10, 19, 20, 39, 40)]
+    ['gold', 'silver', 'silver', 'bronze', 'bronze', None]
+
+    Source: the public rule of Kaggle's progression system; rounding is our reading of it.
+
+    Raises:
+        InputError: there is no such rank.
+    """
+    if teams < 1 or not 1 <= rank <= teams:
+        raise InputError(f"medal: rank {rank:g} of {teams} teams")
+
+    def share(percent: float) -> int:
+        return max(math.floor(percent * teams / 100 + 1e-9), 1)
+
+    more = teams // 500
+    if teams < 100:
+        limits = (share(10), share(20), share(40))
+    elif teams < 250:
+        limits = (10, share(20), share(40))
+    elif teams < 1000:
+        limits = (10 + more, 50, 100)
+    else:
+        limits = (10 + more, share(5), share(10))
+    return next((name for name, last in zip(("gold", "silver", "bronze"), limits) if rank <= last), None)
+
+
+def is_contests(columns: list[str]) -> bool:
+    """Whether a table is of contests: it tells them apart, and has a system and a rank or a score."""
+    return any(key in columns for key in KEYS) and "system" in columns and ("rank" in columns or "score" in columns)
+
+
+def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
+    """Contests of a table `contest` (or `competition`), `system`, and `rank` or `score`.
+
+    Also: `time`, by which contests are ordered, otherwise they come as they stand; `lower`, true where a lower score is
+    better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank.
+
+    Raises:
+        InputError: a system is twice in a contest, or a rank is missing.
+    """
+    frame = frame.rename(
+        {key: "contest" for key in KEYS[1:] if key in frame.columns and "contest" not in frame.columns}
+    )
+    need_columns(where, frame.columns, ("contest", "system"))
+    if "rank" not in frame.columns:
+        need_columns(where, frame.columns, ("score",))
+        lower = pl.lit(False)
+        if "lower" in frame.columns:
+            lower = pl.col("lower").cast(pl.String).str.to_lowercase().is_in(["true", "1", "yes"])
+        score = pl.col("score").cast(pl.Float64)
+        points = pl.when(lower).then(-score).otherwise(score).fill_nan(None).fill_null(-math.inf)
+        frame = frame.with_columns(rank=(-points).rank("min").over("contest"))
+    if frame["rank"].null_count() or frame["contest"].null_count() or frame["system"].null_count():
+        raise InputError(f"{where}: contest, system and rank of every row are needed")
+    if frame.select("contest", "system").is_duplicated().any():
+        raise InputError(f"{where}: a system is twice in one contest; keep its best entry")
+    if "time" in frame.columns:
+        when = frame["time"].cast(pl.Float64, strict=False)
+        frame = frame.sort("time" if when.null_count() else when, maintain_order=True)
+    teams = pl.col("teams").cast(pl.Int64) if "teams" in frame.columns else pl.len().over("contest")
+    rows = frame.select(pl.col("contest", "system").cast(pl.String), pl.col("rank").cast(pl.Float64), teams=teams)
+    return Contests(tuple(sorted(set(rows["system"]))), rows)
+
+
+def read_contests(source: str | Path) -> Contests | None:
+    """Contests of a file as `read_matches` reads it; None if its columns are not those of contests.
+
+    Raises:
+        InputError: as `contests`. StorageError: the file cannot be read.
+    """
+    frame = _read(Path(source))
+    return contests(frame, source) if is_contests(frame.columns) else None
+
+
+def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RESAMPLES, seed: int = 0) -> Ranking:
+    """Rank the systems of contests: "elo_mmr" rates them in time order, other methods as `rank`; medals are counted.
+
+    Raises:
+        InputError: there is no such method.
+    """
+    if method != "elo_mmr":
+        ranking = rank(found.matches(), method, resamples=resamples, seed=seed)
+        return replace(ranking, table=ranking.table.join(found.medals(), on="system", maintain_order="left"))
+    played = found.matches()
+    test = transitivity(played.wins(), played.ties(), resamples=resamples, seed=seed)
+    table = mmr_table(found)
+    first = table.filter(pl.col("rank_low") == 1)["system"].to_list()
+    settled = f"{first[0]} is first" if len(first) == 1 else f"cannot tell who is first: {', '.join(first[:6])}"
+    return Ranking(table, "elo_mmr", test, f"{settled} ({len(found)} contests in time order, elo_mmr; {test.reason})")
+
+
+def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
+    """The table of `rank` by Elo-MMR, with medals: intervals are normal, by each rating's own deviation.
+
+    Returns:
+        `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best
+        first; n: contests; wins: systems that were beaten in them. A rank may be taken by any whose interval meets.
+    """
+    rated, played = found.rated(), found.matches()
+    margin = float(scipy.stats.norm.ppf((1 + level) / 2)) * rated.sigma
+    low, high = rated.mu - margin, rated.mu + margin
+    wins, ties = played.wins(), played.ties()
+    count = found.rows.group_by("system").len("n")
+    table = pl.DataFrame({
+        "system": found.names, "score": rated.mu, "low": low, "high": high,
+        "rank": scipy.stats.rankdata(-np.round(rated.mu, 9), method="min").astype(int),
+        "rank_low": 1 + (low[None] > high[:, None]).sum(1), "rank_high": len(low) - (high[None] < low[:, None]).sum(1),
+        "wins": wins.sum(1), "losses": wins.sum(0), "draws": ties.sum(1),
+    })  # fmt: skip
+    table = table.join(count, on="system").join(found.medals(), on="system")
+    order = ("system", "score", "low", "high", "rank", "rank_low", "rank_high", "n", "wins", "losses", "draws")
+    return table.select(*order, "gold", "silver", "bronze").sort("rank", "system")
