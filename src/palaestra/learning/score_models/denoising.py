@@ -140,7 +140,9 @@ class ScoreModel:
         Args:
             samples: float64[n, d].
             rng: draws batches and noise.
-            steps, batch, lr: of Adam.
+            steps: of Adam, at most.
+            batch: rows of a step.
+            lr: learning rate.
             draws: noise and times are drawn so often for each sample, once for all; None: anew in every step.
             held_out: share of the samples on which the fit is looked at, each with 32 draws that stay the same; 0: no
                 look, the last step stays.

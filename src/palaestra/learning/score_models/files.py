@@ -52,9 +52,7 @@ def fit_prior(
     return found
 
 
-def read_sources(
-    readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()
-) -> dict[str, list[Source]]:
+def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
     """Sources by item, from rows with `reads`, `value` and `noise`; `item`, `source` and `weight` if they are there.
 
     reads: names of columns of the prior, parted by blanks; the source reads their mean.

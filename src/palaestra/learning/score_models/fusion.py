@@ -105,16 +105,16 @@ def posterior_samples(
             size = step_size * dims / slope.square().sum(1).mean().clamp(min=1e-12)
             x = x + size * slope + torch.sqrt(2 * size) * _normal(x, rng)
     last = times[-1].expand(n)
-    return np.asarray(((x + schedule.noise(last)[:, None] ** 2 * score(x, last)) / schedule.scale(last)[:, None]).numpy())
+    return np.asarray(
+        ((x + schedule.noise(last)[:, None] ** 2 * score(x, last)) / schedule.scale(last)[:, None]).numpy()
+    )
 
 
 def _normal(like: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(rng.normal(size=tuple(like.shape)))
 
 
-def kalman_fuse(
-    mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]
-) -> tuple[np.ndarray, np.ndarray]:
+def kalman_fuse(mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of x given all sources, for a normal prior: the exact reference of `fuse`.
 
     >>> one = Source(np.array([[1.0, 0.0]]), np.array([1.0]), 0.3)

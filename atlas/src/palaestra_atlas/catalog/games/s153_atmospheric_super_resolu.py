@@ -113,7 +113,7 @@ def the_noisier_counts_less() -> None:
 
 @exact
 def learned_once_from_samples() -> None:
-    """A prior learned from pairs says of x_2, which no sensor reads, about what the exact one says; dropped, nothing."""
+    """A prior learned from pairs says of x_2, which no sensor reads, about what the exact one says."""
     rows = np.random.default_rng(1).multivariate_normal(np.zeros(2), PAIR, size=1000)
     prior = Prior(["one", "two"], hidden=(32, 32))
     prior.fit(rows, steps=600, lr=1e-2)
@@ -157,7 +157,7 @@ def the_commands_say_the_same() -> None:
     153,
     claim="A field is recovered better from both kinds of sensors than from one of them, by one prior.",
     baseline="the same prior with the averages alone, and with the points alone",
-    criterion="root mean square error of both at most .7 of that of the better single kind; 90 % intervals cover .8 to .97",
+    criterion="root mean square error of both at most .7 of the better single kind's; 90 % intervals cover .8 to .97",
     seeds=(40, 41),
     slow=True,
     name="both_sensors",
