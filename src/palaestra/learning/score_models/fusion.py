@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,7 @@ def posterior_samples(
     """
     x = torch.from_numpy(rng.normal(size=(n, dims)))
     times = schedule.grid(steps)
-    for now, then in zip(times[:-1], times[1:], strict=True):
+    for now, then in itertools.pairwise(times):
         t, later = now.expand(n), then.expand(n)
         rest = (schedule.scale(now) / schedule.scale(then)) ** 2
         added = schedule.noise(now) ** 2 - rest * schedule.noise(then) ** 2

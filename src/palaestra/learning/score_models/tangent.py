@@ -11,7 +11,7 @@ from palaestra.learning.score_models.denoising import ScoreModel
 
 def tangent_features(network: nn.Module, x: Tensor) -> Tensor:
     """∂F_0(x) / ∂θ of the first output, float64[rows, parameters]; their products are the neural tangent kernel."""
-    parameters = dict(network.named_parameters())
+    parameters: dict[str, Tensor] = dict(network.named_parameters())
 
     def first(values: dict[str, Tensor], row: Tensor) -> Tensor:
         found: Tensor = torch.func.functional_call(network, values, (row[None],))[0, 0]
@@ -41,14 +41,15 @@ def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float,
     values = values.clamp(min=0.0)
     kept = -torch.expm1(steps * torch.log1p(-(lr * values).clamp(max=1 - 1e-12)))
     share = torch.where(values > 1e-12, kept / values.clamp(min=1e-12), lr * steps)
-    return between @ (vectors @ (share * (vectors.T @ error)))
+    found: Tensor = between @ (vectors @ (share * (vectors.T @ error)))
+    return found
 
 
 def kernel_distance(samples: np.ndarray, width: int, *, steps: int = 50, rows: int = 40, seed: int = 0) -> float:
     """Distance of a network and its kernel regression after `steps` of gradient descent, as a share of what changed.
 
-    Both learn a_t z - σ_t x_0 of the first coordinate, the label of the network's output, from `rows` noised samples, and
-    are compared at as many others. The kernel is taken at the network's start. The distance falls with the width.
+    Both learn a_t z - σ_t x_0 of the first coordinate, the label of the network's output, from `rows` noised samples,
+    and are compared at as many others. The kernel is taken at the network's start. The distance falls with the width.
 
     Args:
         samples: float64[n, d], scaled.
