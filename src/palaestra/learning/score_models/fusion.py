@@ -44,7 +44,8 @@ def fuse(prior: Score, sources: Sequence[Source], schedule: NoiseSchedule) -> Sc
     x̂_0 = (x_t + σ_t² s(x_t, t)) / a_t is the expected sample. r_t² = σ_t² ‖h‖² / (σ_t² + a_t²) is how uncertain a
     reading of it still is, for a prior of variance 1: without it the gradients of a precise source are far too large
     while x_t is noise. The derivative of x̂_0 is taken through the score. Sources are added and dropped without another
-    fit.
+    fit. The r_t² of readings that overlap are taken as independent, which pulls means by up to a third of a deviation;
+    more `corrections` in `posterior_samples` take a part of it away.
 
     Source: arXiv 2506.22780, from its abstract; the term r_t² as in ΠGDM (Song et al. 2023), reconstructed.
     """
