@@ -74,6 +74,7 @@ from palaestra.credit.decomposition import (
     spa,
     spa_reward,
 )
+from palaestra.credit.gain import assistance
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
@@ -153,6 +154,7 @@ __all__ = [
     "answer_potential",
     "archer",
     "arena_rl",
+    "assistance",
     "average_mixture",
     "backup",
     "batch_score",

@@ -20,6 +20,7 @@ from palaestra.testing.env import check_env
 
 SETTINGS = [
     ("answers", {"right": [1, 2]}, True),
+    ("assistance", {}, True),
     ("automation_grid", {}, True),
     ("backward", {"letters": 3, "longest": 3}, True),
     ("bargaining", {"discounts": None, "rounds": 3, "complete": False}, True),

@@ -7,6 +7,7 @@ import pkgutil
 
 from palaestra.envs.worlds.answers import Answers
 from palaestra.envs.worlds.arms import Arms, trade
+from palaestra.envs.worlds.assistance import Assistance
 from palaestra.envs.worlds.automation_grid import AutomationGrid
 from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.beach import Beach
@@ -101,6 +102,7 @@ from palaestra.envs.worlds.workshop import Workshop
 __all__ = [
     "Answers",
     "Arms",
+    "Assistance",
     "AutomationGrid",
     "Bargaining",
     "Beach",

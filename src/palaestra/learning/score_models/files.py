@@ -1,0 +1,119 @@
+"""Priors and readings as files: what `palaestra fit-prior` and `palaestra fuse` do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.analyses import table
+from palaestra.learning.score_models.fusion import Source
+from palaestra.learning.score_models.prior import Kind, Prior
+
+
+def fit_prior(
+    samples: Path,
+    out: Path,
+    kind: Kind = "network",
+    *,
+    hidden: Sequence[int] = (128, 128),
+    seed: int = 0,
+    kernel: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Learns a prior of a table's number columns and writes it; options as of `ScoreModel.fit`.
+
+    Returns:
+        Columns, rows, and of a network `steps`, `kept`, `least` (held-out loss) and `last`; with `kernel` also
+        `kernel_distance`.
+
+    Raises:
+        InputError: the table has no column of numbers.
+    """
+    frame = table(samples).select(pl.selectors.numeric())
+    if not frame.width:
+        raise InputError(f"{samples}: no column holds numbers")
+    rows = frame.cast(pl.Float64).to_numpy()
+    prior = Prior(frame.columns, kind, hidden=hidden, seed=seed)
+    fit = prior.fit(rows, **options)
+    prior.save(out)
+    found: dict[str, Any] = {"columns": frame.columns, "rows": len(rows), "kind": kind}
+    if fit is not None:
+        last = fit.losses[-1] if fit.losses else None
+        found |= {"steps": fit.steps, "kept": fit.kept, "least": fit.least if fit.losses else None, "last": last}
+    if kernel:
+        from palaestra.learning.score_models.tangent import kernel_distance
+
+        found["kernel_distance"] = kernel_distance((rows - prior.centre) / prior.scale, max(hidden), seed=seed)
+    return found
+
+
+def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
+    """Sources by item, from rows with `reads`, `value` and `noise`; `item`, `source` and `weight` if they are there.
+
+    reads: names of columns of the prior, parted by blanks; the source reads their mean.
+
+    Raises:
+        InputError: a reading names an unknown column, or `only` a source that reads nothing.
+    """
+    if "item" not in readings.columns:
+        readings = readings.with_columns(item=pl.lit("all"))
+    if unknown := set(only) - set(readings["source"].to_list() if "source" in readings.columns else []):
+        raise InputError(f"no readings of source {min(unknown)!r}")
+    places, found = {name: place for place, name in enumerate(columns)}, {}
+    for (item,), part in readings.group_by(pl.col("item").cast(pl.String), maintain_order=True):
+        sources = []
+        for row in part.iter_rows(named=True):
+            names = str(row["reads"]).split()
+            if wrong := [name for name in names if name not in places]:
+                raise InputError(f"reads: the prior has no column {wrong[0]!r}{nearest(wrong[0], columns)}")
+            if only and row["source"] not in only:
+                continue
+            operator = np.zeros((1, len(columns)))
+            operator[0, [places[name] for name in names]] = 1 / max(len(names), 1)
+            weight = row.get("weight")
+            reading = np.array([float(row["value"])])
+            sources.append(Source(operator, reading, float(row["noise"]), 1.0 if weight is None else float(weight)))
+        found[str(item)] = sources
+    return found
+
+
+def fuse_readings(
+    prior: Path,
+    readings: Path,
+    *,
+    only: Collection[str] = (),
+    samples: int = 200,
+    level: float = 0.9,
+    seed: int = 0,
+    **options: Any,
+) -> pl.DataFrame:
+    """What is believed of every column of the prior, for each item of the readings.
+
+    Args:
+        prior: folder that `fit_prior` wrote.
+        readings: table, see `read_sources`.
+        only: sources that count; none: all.
+        samples: number of samples of the belief.
+        level: of the interval from `low` to `high`.
+        seed: of the sampling.
+        options: of `posterior_samples`.
+
+    Returns:
+        item, column, mean, sd, low, high.
+    """
+    learned = Prior.load(prior)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    parts = []
+    for number, (item, sources) in enumerate(
+        read_sources(table(readings, "reads", "value", "noise"), learned.columns, only).items()
+    ):
+        found = learned.belief(sources, samples, np.random.default_rng([seed, number]), **options)
+        low, high = np.quantile(found, tails, axis=0)
+        told = {"mean": found.mean(0), "sd": found.std(0), "low": low, "high": high}
+        parts.append(pl.DataFrame({"item": [item] * len(learned.columns), "column": learned.columns, **told}))
+    return pl.concat(parts) if parts else pl.DataFrame(schema=dict.fromkeys(("item", "column"), pl.String))

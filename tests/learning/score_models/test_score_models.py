@@ -1,0 +1,51 @@
+"""A prior that is learned, kept and read again, and sources that are fused with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError
+from palaestra.learning.score_models import Prior, Source, kalman_fuse
+from palaestra.learning.score_models.files import fit_prior, fuse_readings
+
+
+@pytest.fixture
+def prior(tmp_path):
+    rows = np.random.default_rng(0).multivariate_normal([1.0, -1.0], [[4.0, 1.6], [1.6, 1.0]], size=400)
+    pl.DataFrame(rows, schema=["a", "b"]).write_csv(tmp_path / "samples.csv")
+    fit_prior(tmp_path / "samples.csv", tmp_path / "prior", "gaussian")
+    return tmp_path / "prior"
+
+
+def test_beliefs_of_a_normal_prior_are_near_the_exact_ones(prior, tmp_path):
+    pl.DataFrame({"reads": ["a", "a b"], "value": [3.0, 0.5], "noise": [0.5, 0.3]}).write_csv(tmp_path / "r.csv")
+    found = fuse_readings(prior, tmp_path / "r.csv", samples=2000)
+    read = [Source(np.array([[1.0, 0.0]]), np.array([3.0]), 0.5), Source(np.full((1, 2), 0.5), np.array([0.5]), 0.3)]
+    learned = Prior.load(prior)
+    covariance = learned.covariance * np.outer(learned.scale, learned.scale)
+    mean, spread = kalman_fuse(learned.centre, covariance, read)
+    assert found["mean"].to_numpy() == pytest.approx(mean, abs=0.2)
+    assert found["sd"].to_numpy() == pytest.approx(np.sqrt(spread.diagonal()), abs=0.08)
+    assert (found["low"] < found["high"]).all()
+
+
+def test_a_network_is_kept_and_stopped(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    prior = Prior(["a", "b"], hidden=(16, 16))
+    fit = prior.fit(rows, steps=60, every=10, patience=2, draws=1)
+    assert fit.least == min(fit.losses)
+    prior.save(tmp_path)
+    again, rng = Prior.load(tmp_path), np.random.default_rng
+    assert (again.belief([], 5, rng(0), steps=5) == prior.belief([], 5, rng(0), steps=5)).all()
+
+
+def test_what_cannot_be_read_is_named(prior, tmp_path):
+    pl.DataFrame({"reads": ["aa"], "value": [3.0], "noise": [0.5]}).write_csv(tmp_path / "r.csv")
+    with pytest.raises(InputError, match="no column 'aa'"):
+        fuse_readings(prior, tmp_path / "r.csv")
+    with pytest.raises(InputError, match="holds no prior"):
+        Prior.load(tmp_path)
+    with pytest.raises(InputError, match="noise"):
+        Source(np.eye(2)[:1], np.array([1.0]), 0.0)
