@@ -74,6 +74,7 @@ from palaestra.credit.decomposition import (
     spa,
     spa_reward,
 )
+from palaestra.credit.filtered import step_filter, vsc_rl
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
@@ -273,6 +274,7 @@ __all__ = [
     "stable_reinforce",
     "standardise",
     "std",
+    "step_filter",
     "stratified_grpo",
     "successive_batching",
     "team",
@@ -283,6 +285,7 @@ __all__ = [
     "unsure",
     "upper_half",
     "value_target",
+    "vsc_rl",
     "waltz_reward",
     "waltzrl",
     "where",
