@@ -74,7 +74,7 @@ from palaestra.credit.decomposition import (
     spa,
     spa_reward,
 )
-from palaestra.credit.filtered import step_filter, vsc_rl
+from palaestra.credit.filtered import short_success, step_filter, vsc_rl
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
@@ -261,6 +261,7 @@ __all__ = [
     "shapley_values",
     "shared_reward",
     "shift",
+    "short_success",
     "sign",
     "signed",
     "similar",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from palaestra.algebra.keys import in_last_turn
+from palaestra.algebra.keys import in_last_turn, is_first
 from palaestra.algebra.returns import return_to_go
 from palaestra.algebra.selection import keep
 from palaestra.algebra.signals import (
@@ -21,6 +21,7 @@ from palaestra.algebra.signals import (
     exp,
     fill_missing,
     highest,
+    quantile,
     register,
     shift,
     total,
@@ -99,11 +100,13 @@ def vsc_rl(
 
     Args:
         outcome: 1 on the turn after which the subgoal's check passed; the segment's return is its largest.
-        first: Chance of success at the segment's first turn. value: at each turn.
+        first: Chance of success at the segment's first turn.
+        value: Chance of success at each turn.
         top: Share of the segments, those at its border included.
         passed: Of the segments only those whose check passed are cloned. DigiRL has no such rule; it matters where
             fewer than `top` of the segments pass.
-        gamma, margin: As of `step_filter`.
+        gamma: As of `step_filter`.
+        margin: As of `step_filter`.
         over: Key of a segment.
 
     Returns:
@@ -123,3 +126,33 @@ def vsc_rl(
     kept = keep(won - as_signal(first), quantile=1.0 - top, unit=over)
     found = kept & (step_filter(value, done, gamma=gamma, margin=margin, over=over) > 0.0)
     return where(found & (won > 0.0) if passed else found, 1.0, 0.0)
+
+
+@register()
+def short_success(
+    success: SignalLike = "verdict", *, q: float = 0.2, by: Keys = "task", unit: Keys = ("episode", "agent")
+) -> Signal:
+    """PAE's filter [175] (arXiv 2412.13194): 1 on the turns of short successes, 0 on the others.
+
+    Of the successes of each task those are kept whose length, in turns, is at most the q-quantile of these lengths,
+    linear between order statistics; so the only success of a task is kept.
+
+    Args:
+        success: Whether the unit succeeded, on all of its turns; missing is no success.
+        q: Quantile of the lengths; 1 keeps all successes.
+        by: Successes of one value are compared.
+        unit: Key of an attempt.
+
+    Returns:
+        float64[rows], 0 or 1: `weights('short_success()')`, `clone(column='weight')`.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> episode = [e for e, n in enumerate([3, 6]) for _ in range(n)]
+    >>> rows = {"episode": episode, "agent": ["a"] * 9, "task": ["t"] * 9, "verdict": [True] * 9}
+    >>> short_success().evaluate(Turns(rows)).tolist()
+    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    won = fill_missing(success, 0.0) > 0.0
+    length = total(fill_missing(0.0 * as_signal(won), 0.0) + 1.0, over=unit)
+    most = quantile(length, q=q, over=by, where=is_first(over=unit) & won)
+    return where(won & (length <= most), 1.0, 0.0)

@@ -23,6 +23,7 @@ from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
+from palaestra.envs.worlds.errand_grid import ErrandGrid
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
@@ -116,6 +117,7 @@ __all__ = [
     "Dilemma",
     "Discussion",
     "DonorGame",
+    "ErrandGrid",
     "Errands",
     "EvidenceDebate",
     "Exam",
