@@ -68,6 +68,8 @@ class proposed_tasks(Stage):
 
     def _propose(self, context: Context) -> None:
         env: Any = context.env()
+        while not hasattr(env, "describe") and hasattr(env, "env"):  # what a workflow goes around
+            env = env.env
         if not (hasattr(env, "describe") and hasattr(env, "read_task")):
             raise InputError(f"proposed_tasks: {type(env).__name__} has no describe() -> str and read_task(text) -> seed")
         text, policy = ASK.format(place=env.describe(), number=self.batch), self.adviser.begin(context)
