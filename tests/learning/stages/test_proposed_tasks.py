@@ -17,7 +17,7 @@ from palaestra.teams import stage_beam
 
 def told(said: object, env: object = ErrandGrid) -> Context:
     advisers = {"proposer": ScriptedPolicy(said, name="proposer")}  # type: ignore[arg-type]
-    return Context(np.random.default_rng(0), 1, env, Team(), Local(), advisers=advisers)  # type: ignore[arg-type]
+    return Context(np.random.default_rng(0), 1, env, Team(walker=ScriptedPolicy(lambda r: 0)), Local(), advisers=advisers)  # type: ignore[arg-type]
 
 
 def test_lines_become_tasks_or_reasons() -> None:
@@ -47,7 +47,8 @@ def test_around_a_workflow() -> None:
     env = stage_beam(ToolSteps, 2, check=None, rank=None)
     stage = proposed_tasks("proposer", number=1)
     stage.plan(Plan(groups=1), told(lambda request: "tea.txt: backward, count", env))
-    played = Local().play(env, Team({name: ScriptedPolicy(lambda r: 0) for name in env().agents}), Plan(1, env_seeds=[*stage.tasks.values()]))
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(lambda request: 0)))
+    played = Local().play(env, team, Plan(1, env_seeds=[*stage.tasks.values()]))
     assert set(played.frame["task"]) == {"tea.txt: backward, count"}
 
 
