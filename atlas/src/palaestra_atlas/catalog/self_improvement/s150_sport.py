@@ -65,8 +65,8 @@ def made(term: str, stages: list[str]) -> dict[str, Any]:
         "team": {"*": "table"},
         "stages": ["proposed_tasks('writer', number=40)", *stages],
         "credit": "return_to_go()",
-        "learn": {"lr": 0.1, "epochs": 8, "terms": [term]},
-        "train": {"iterations": 4, "groups": 24, "group_size": 1, "evaluate_every": 4, "checkpoint_every": 4},
+        "learn": {"lr": 0.1, "epochs": 30, "terms": [term]},
+        "train": {"iterations": 2, "groups": 96, "group_size": 1, "evaluate_every": 2, "checkpoint_every": 2},
         "evaluation": {"tasks": 100, "trials": 1, "look_tasks": 2, "look_trials": 1},
     }
 
@@ -109,7 +109,7 @@ def each_step_has_five_executed_candidates() -> None:
 @exact
 def the_verifier_sees_what_came_out() -> None:
     """Where a candidate is right, one that is right is chosen four times of five or more; an error never beside a value."""
-    first = played(300)[0].frame.filter(pl.col("turn") == 0)
+    first = played(120)[0].frame.filter(pl.col("turn") == 0)
     some = first.filter(pl.col("right").any().over("group"))
     assert some.filter("kept")["right"].mean() > 0.6  # type: ignore[operator]
     drawn = first["right"].mean()
@@ -121,7 +121,7 @@ def the_verifier_sees_what_came_out() -> None:
 @exact
 def play_goes_on_from_the_chosen_one() -> None:
     """All candidates of a step see one state; a right first step that was chosen is what the second one stands on."""
-    frame = played(300, judges=1.0)[0].frame
+    frame = played(120, judges=1.0)[0].frame
     assert (frame.group_by("group", "turn").agg(pl.col("observation").n_unique())["observation"] == 1).all()
     chosen = frame.filter((pl.col("turn") == 0) & pl.col("kept")).select("group", was="right")
     second = frame.filter(pl.col("turn") == 1).join(chosen, on="group")
@@ -152,7 +152,7 @@ def failing_calls_become_rarer() -> None:
     """After preference steps on pairs of one prefix failing calls are rarer than after as many steps of cloning."""
     left = {}
     for term, mine in (("dpo(0.1)", True), ("clone(column='kept')", False)):
-        turns, team = played(80)
+        turns, team = played(60)
         learner = PolicyGradient(team, term, lr=0.1)
         told = mined(turns) if mine else turns.frame
         rows = Turns(told.with_columns(advantage=pl.lit(0.0)))
@@ -177,14 +177,12 @@ def consistent_tasks_and_the_tuned_controller_next() -> None:
         plan = Plan(groups=40, group_size=1, seed=3, iteration=iteration, version=learner.updates)
         turns = Local().play(told.env, team, propose.plan(plan, told))
         right.append(float(turns["right"].mean()))  # type: ignore[arg-type]
-        assert set(turns["policy_version"]) == {8 * (iteration - 1)}
+        assert set(turns["policy_version"]) == {24 * (iteration - 1)}
         rows = Turns(mined(turns).with_columns(advantage=pl.lit(0.0)))
-        for _ in range(8):
+        for _ in range(24):
             learner.update(rows)
     assert right[1] > right[0] + 0.15
     reasons = {"there is no such file", "a step does not take what the one before makes", "is held out"}
     assert reasons <= set(propose.refused)
     assert len(propose.tasks) > 10
-    for text in propose.tasks:
-        value: Any = dict(zip(("red.txt",), ("level",), strict=True)).get(text.split(":")[0])
-        assert value is None, "tasks of red.txt are for the evaluation"
+    assert not any(text.startswith("red.txt") for text in propose.tasks), "these are for the evaluation"
