@@ -66,7 +66,7 @@ class OutcomeCritic:
 
 
 class OutcomeTable:
-    """A chance of success for each text: the least cross-entropy of a table, with one more success and one more failure.
+    """A chance of success for each text: the table of least cross-entropy, after one more success and failure.
 
     Each head counts half of the samples, drawn anew at each fit, twice. Same methods as `OutcomeCritic`.
 

@@ -4,8 +4,8 @@
     subgoals(only_last=True)    the final goal alone
     subgoals(shuffled=0.3)      in three of ten episodes they stand in random order, as a poor planner would have them
 
-An env lists the subgoals of the episode that it has begun, `subgoals() -> list[str]`, the last of which is the task's own
-goal, and says whether one is met now, `met(subgoal) -> bool`. Left out: subgoals that a model writes.
+An env lists the subgoals of the episode that it has begun, `subgoals() -> list[str]`, the last of which is the task's
+own goal, and says whether one is met now, `met(subgoal) -> bool`. Left out: subgoals that a model writes.
 """
 
 from __future__ import annotations

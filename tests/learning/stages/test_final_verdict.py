@@ -23,7 +23,14 @@ def test_last_observations_and_three_kinds_of_answers() -> None:
 
     rows = {"group": [0, 0, 0, 1, 2], "episode": [0] * 5, "turn": [0, 1, 2, 0, 0], "agent": ["a"] * 5}
     rows |= {"task": ["t0"] * 3 + ["t1", "t2"], "observation": list("abcde"), "action": list("vwxyz")}
-    told = Context(np.random.default_rng(0), 1, None, Team(a=ScriptedPolicy(say)), Local(), advisers={"evaluator": ScriptedPolicy(say)})  # type: ignore[arg-type]
+    told = Context(
+        np.random.default_rng(0),
+        1,
+        None,
+        Team(a=ScriptedPolicy(say)),
+        Local(),
+        advisers={"evaluator": ScriptedPolicy(say)},
+    )  # type: ignore[arg-type]
     frame = final_verdict(last=2)(Turns(rows), told).frame
     assert frame["verdict"].to_list() == [True, True, True, False, None]
     assert read[0] == "Task: t0\nObservation: b\nObservation: c\nLast action: x\nWas the task done? Answer yes or no."

@@ -20,7 +20,8 @@ def table(size: int = 40) -> Turns:
     rows = range(2 * size)
     return Turns({
         "group": [row // 2 for row in rows], "episode": [0 for _ in rows], "agent": ["a" for _ in rows],
-        "turn": [row % 2 for row in rows], "observation": [f"{'good' if row // 2 % 2 else 'bad'} {row % 2}" for row in rows],
+        "turn": [row % 2 for row in rows],
+        "observation": [f"{'good' if row // 2 % 2 else 'bad'} {row % 2}" for row in rows],
         "success": [None if row % 2 == 0 else bool(row // 2 % 2) for row in rows],
     })  # fmt: skip
 

@@ -17,7 +17,9 @@ from palaestra.teams import stage_beam
 
 def told(said: object, env: object = ErrandGrid) -> Context:
     advisers = {"proposer": ScriptedPolicy(said, name="proposer")}  # type: ignore[arg-type]
-    return Context(np.random.default_rng(0), 1, env, Team(walker=ScriptedPolicy(lambda r: 0)), Local(), advisers=advisers)  # type: ignore[arg-type]
+    return Context(
+        np.random.default_rng(0), 1, env, Team(walker=ScriptedPolicy(lambda r: 0)), Local(), advisers=advisers
+    )  # type: ignore[arg-type]
 
 
 def test_lines_become_tasks_or_reasons() -> None:

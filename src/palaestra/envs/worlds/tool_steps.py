@@ -11,7 +11,14 @@ from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-FILES = {"red.txt": "level", "tea.txt": "kettle", "sea.txt": "harbour", "ink.txt": "paper", "ten.txt": "10", "six.txt": "6"}
+FILES = {
+    "red.txt": "level",
+    "tea.txt": "kettle",
+    "sea.txt": "harbour",
+    "ink.txt": "paper",
+    "ten.txt": "10",
+    "six.txt": "6",
+}
 """Files of the world and what they hold."""
 ERRANDS = {"backward": "strings", "count": "ruler", "double": "calculator", "name": "lookup"}
 """Steps of a task and the tool that does each."""
@@ -43,17 +50,18 @@ class _ToolState:
 
 @ENVS.register("native/tool_steps")
 class ToolSteps(NativeEnv):
-    """`controller` does the two to `steps` steps of a task, each with one of five tools, each of which can be said twice.
+    """`controller` does the two to `steps` steps of a task, each with one of five tools, which have two forms each.
 
-    A task is a line such as `tea.txt: backward, count, double`. The value of the file goes through the tools. A tool that
-    does not take it raises an error, and the value stays; `guess` makes anything of it. The controller sees the step and
-    whether it has a word or a number. A verifier sees what came out: it finds a right value right, and a wrong one
+    A task is a line such as `tea.txt: backward, count, double`. The value of the file goes through the tools. A tool
+    that does not take it raises an error, and the value stays; `guess` makes anything of it. The controller sees the step
+    and whether it has a word or a number. A verifier sees what came out: it finds a right value right, and a wrong one
     wrong, with the chance `judges`, and an error always wrong. Tasks of four steps and those of `red.txt` are tasks of
     evaluation only (`split="test"`). Reward 1 if all steps were right.
 
     `describe` names the files and steps; `read_task` makes a reset seed of a line, if it is consistent.
 
-    facts: right, the value is the one that it should be; failed, the tool raised an error; process, the verifier's score.
+    facts: right, whether the value is what it should be; failed, whether the tool raised an error; process, the
+    verifier's score.
     """
 
     agents: tuple[str, ...] = ("controller",)
@@ -87,7 +95,7 @@ class ToolSteps(NativeEnv):
         steps = tuple(each.strip() for each in rest.split(","))
         if name not in FILES:
             raise ValueError("there is no such file")
-        if not 2 <= len(steps) or not set(steps) <= set(ERRANDS):
+        if len(steps) < 2 or not set(steps) <= set(ERRANDS):
             raise ValueError("is no list of known steps")
         value = _value(FILES[name])
         try:

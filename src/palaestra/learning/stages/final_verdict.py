@@ -23,8 +23,8 @@ class final_verdict(Stage):
     """`verdict`: whether an evaluator says that the episode's task was done, on all of its turns; null: neither.
 
     PAE's evaluator [175] (arXiv 2412.13194): it sees the task, the `last` observations and the last action, nothing of
-    what the env pays. Pay it by `outcome_reward("verdict")`. Its metrics: `yes`, the share of the episodes, and `unread`,
-    answers that begin with neither yes nor no.
+    what the env pays. Pay it by `outcome_reward("verdict")`. Its metrics: `yes`, the share of the episodes, and
+    `unread`, answers that begin with neither yes nor no.
 
     Args:
         policy: A policy of the recipe, or `module:name` of a function of a request.
@@ -54,14 +54,17 @@ class final_verdict(Stage):
             pl.first("task"), pl.col("observation").tail(self.last), pl.last("action")
         )
         asked = [
-            "\n".join([f"Task: {task}", *(f"Observation: {each}" for each in seen), f"Last action: {did}", self.question])
+            "\n".join(
+                [f"Task: {task}", *(f"Observation: {each}" for each in seen), f"Last action: {did}", self.question]
+            )
             for task, seen, did in ends.select("task", "observation", "action").iter_rows()
         ]
         requests = [Request(Observation(text), "evaluator", context.rng) for text in asked]
         said = [str(each.action).strip().casefold() for each in self.adviser.begin(context).act(requests)]
         read = [True if each.startswith("yes") else False if each.startswith("no") else None for each in said]
         found = ends.select(KEY).with_columns(verdict=pl.Series(read, dtype=pl.Boolean))
-        context.metrics |= {"yes": float(found["verdict"].mean() or 0.0), "unread": float(read.count(None))}  # type: ignore[arg-type]
+        yes = float(found["verdict"].mean() or 0.0)  # type: ignore[arg-type]
+        context.metrics |= {"yes": yes, "unread": float(read.count(None))}
         return Turns(turns.frame.join(found, on=KEY, how="left", maintain_order="left"))
 
     def state_dict(self) -> dict[str, Any]:

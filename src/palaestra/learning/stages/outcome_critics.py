@@ -79,7 +79,10 @@ class outcome_critics(Stage):
         if len(starts):
             self.first.fit([self._texts[row] for row in starts], self._went[starts], context.rng)
             self.step.fit(self._texts, self._went, context.rng)
-            context.metrics |= {"units": float((begins == 1).sum()), "success": float(went[known & (begins == 1)].mean())}
+            context.metrics |= {
+                "units": float((begins == 1).sum()),
+                "success": float(went[known & (begins == 1)].mean()),
+            }
         return Turns(told.frame.drop("_first").with_columns(pl.col("first_value", "value").cast(pl.Float64)))
 
     def state_dict(self) -> dict[str, Any]:

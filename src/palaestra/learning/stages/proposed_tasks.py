@@ -28,8 +28,8 @@ ENOUGH = 20
 class proposed_tasks(Stage):
     """Plays tasks that an adviser proposed once, before the first iteration, from a description of the place.
 
-    PAE's proposer [175] (arXiv 2412.13194). The env says what it is, `describe() -> str`, and makes a reset seed of a task
-    in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out. The
+    PAE's proposer [175] (arXiv 2412.13194). The env says what it is, `describe() -> str`, and makes a reset seed of a
+    task in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out. The
     adviser is asked for `batch` lines at a time until there are `number` different tasks. Its metrics, in the first
     iteration: `lines`, `tasks`, `repeated` and `refused`; every iteration: `played`, how many different tasks.
 
@@ -71,7 +71,9 @@ class proposed_tasks(Stage):
         while not hasattr(env, "describe") and hasattr(env, "env"):  # what a workflow goes around
             env = env.env
         if not (hasattr(env, "describe") and hasattr(env, "read_task")):
-            raise InputError(f"proposed_tasks: {type(env).__name__} has no describe() -> str and read_task(text) -> seed")
+            raise InputError(
+                f"proposed_tasks: {type(env).__name__} has no describe() -> str and read_task(text) -> seed"
+            )
         text, policy = ASK.format(place=env.describe(), number=self.batch), self.adviser.begin(context)
         lines = repeated = 0
         for _ in range(ENOUGH):

@@ -49,12 +49,12 @@ def writer() -> Any:
 
 def recipe(seed: int, folder: Path) -> None:
     """Writes `sport.yaml`, and `sft.yaml`, which clones the chosen candidates of as many samples."""
-    (folder / "sport.yaml").write_text(json.dumps(made("dpo(0.1)", [PAIRS])))
-    (folder / "sft.yaml").write_text(json.dumps(made("clone(column='kept')", [])))
+    (folder / "sport.yaml").write_text(json.dumps(made("dpo(0.1)", [PAIRS], 0.1)))
+    (folder / "sft.yaml").write_text(json.dumps(made("clone(column='kept')", [], 0.3)))
 
 
-def made(term: str, stages: list[str]) -> dict[str, Any]:
-    """The recipe."""
+def made(term: str, stages: list[str], lr: float) -> dict[str, Any]:
+    """The recipe, with the better of the learning rates 0.1 and 0.3 for each objective."""
     return {
         "name": "sport",
         "env": {"make": "native/tool_steps", "workflow": BEAM},
@@ -65,7 +65,7 @@ def made(term: str, stages: list[str]) -> dict[str, Any]:
         "team": {"*": "table"},
         "stages": ["proposed_tasks('writer', number=40)", *stages],
         "credit": "return_to_go()",
-        "learn": {"lr": 0.1, "epochs": 30, "terms": [term]},
+        "learn": {"lr": lr, "epochs": 30, "terms": [term]},
         "train": {"iterations": 2, "groups": 96, "group_size": 1, "evaluate_every": 2, "checkpoint_every": 2},
         "evaluation": {"tasks": 100, "trials": 1, "look_tasks": 2, "look_trials": 1},
     }
@@ -101,14 +101,19 @@ def each_step_has_five_executed_candidates() -> None:
     frame = played()[0].frame
     assert set(frame.group_by("group", "turn").len()["len"]) == {5}
     assert frame["failed"].null_count() == frame["right"].null_count() == 0
-    assert (run("strings", "tea"), run("ruler", "tea"), run("calculator", 3), run("lookup", 13)) == ("aet", 3, 6, "three")
+    assert (run("strings", "tea"), run("ruler", "tea"), run("calculator", 3), run("lookup", 13)) == (
+        "aet",
+        3,
+        6,
+        "three",
+    )
     assert not frame.filter("failed")["right"].any()
     assert frame["failed"].any()
 
 
 @exact
 def the_verifier_sees_what_came_out() -> None:
-    """Where a candidate is right, one that is right is chosen four times of five or more; an error never beside a value."""
+    """Where a candidate is right, one that is right is chosen mostly; an error never beside a value."""
     first = played(120)[0].frame.filter(pl.col("turn") == 0)
     some = first.filter(pl.col("right").any().over("group"))
     assert some.filter("kept")["right"].mean() > 0.6  # type: ignore[operator]
@@ -132,7 +137,7 @@ def play_goes_on_from_the_chosen_one() -> None:
 
 @exact
 def near_duplicates_are_not_rejected() -> None:
-    """`use the ruler now` is no rejected answer beside `use the ruler`, but a failed tool is, however alike they are."""
+    """`use the ruler now` is not rejected beside `use the ruler`, but a failed tool is, however alike they are."""
     rows = {
         "group": [0] * 5, "episode": [0] * 5, "turn": [0] * 5, "state": [1] * 5,
         "action": ["use the ruler", "use the ruler now", "use the ruler now", "use the lookup", "use the guess"],
@@ -167,7 +172,7 @@ def failing_calls_become_rarer() -> None:
 
 @exact
 def consistent_tasks_and_the_tuned_controller_next() -> None:
-    """Only consistent tasks are played; the second round is played, and more rightly, by the controller of the first."""
+    """Only consistent tasks are played; the controller that the first round tuned plays the second, and better."""
     turns, team = played(1)
     told = Context(np.random.default_rng(0), 1, stage_beam(ToolSteps, 5, check=None, rank=None), team, Local(),
                    advisers={"writer": ScriptedPolicy(writer(), name="writer")})  # fmt: skip

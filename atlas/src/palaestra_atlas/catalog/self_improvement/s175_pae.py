@@ -28,7 +28,12 @@ from palaestra.rewards import outcome_reward
 from palaestra_atlas.reproductions import exact
 
 STEPS = {"east": (1, 0), "west": (-1, 0), "north": (0, 1), "south": (0, -1)}
-STAGES = ["proposed_tasks('proposer')", "final_verdict()", "accumulate(8, where='verdict')", "weights('short_success()')"]
+STAGES = [
+    "proposed_tasks('proposer')",
+    "final_verdict()",
+    "accumulate(8, where='verdict')",
+    "weights('short_success()')",
+]
 FIXED = ["final_verdict()", "accumulate(8, where='verdict')", "weights('short_success(q=1)')"]
 
 
@@ -63,7 +68,9 @@ def recipe(seed: int, folder: Path) -> None:
 
 def made(stages: list[str]) -> dict[str, Any]:
     """The recipe."""
-    scripts = {name: {"kind": "script", "options": {"script": f"{__name__}:{name}"}} for name in ("proposer", "evaluator")}
+    scripts = {
+        name: {"kind": "script", "options": {"script": f"{__name__}:{name}"}} for name in ("proposer", "evaluator")
+    }
     return {
         "name": "pae",
         "env": {"make": "native/errand_grid"},
@@ -90,7 +97,7 @@ def context(iteration: int = 1, team: Team | None = None, *, errs: float = 0.0) 
 
 @exact
 def proposed_once_and_none_is_held_out() -> None:
-    """Before the first iteration 36 tasks are made of the description; those of the test are refused, and never played."""
+    """Before the first iteration 36 tasks are made of the description; those of the test are refused."""
     stage, told = proposed_tasks("proposer"), context()
     plan = stage.plan(Plan(groups=200, seed=1, iteration=1), told)
     world = ErrandGrid()

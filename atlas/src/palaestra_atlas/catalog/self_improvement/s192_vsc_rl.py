@@ -86,7 +86,7 @@ def walked(moves: str, *, cells: int = 6, **options: Any) -> pl.DataFrame:
 
 @exact
 def one_subgoal_at_a_time_is_read() -> None:
-    """The prompt has the current subgoal, in the order of the list; the final goal alone where nothing else is taken."""
+    """The prompt has the current subgoal, in the order of the list, or the final goal alone."""
     frame = walked("lllrrrrr", every=2)
     assert frame["subgoal"].unique(maintain_order=True).to_list() == [
         "cell 1, holding nothing", "cell 1, holding the key", "cell 3, holding the key", "the door is open"
@@ -98,7 +98,7 @@ def one_subgoal_at_a_time_is_read() -> None:
 
 @exact
 def a_met_subgoal_gives_way_and_is_the_segments_return() -> None:
-    """Of eight moves 2, 4, 6 and 8 meet a subgoal; their segments return 1, and a last one that is not met returns 0."""
+    """Of eight moves 2, 4, 6 and 8 meet a subgoal; their segments return 1, one that is not met returns 0."""
     frame = walked("lllrrrrr", every=2)
     assert frame["segment"].to_list() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert frame["subgoal_done"].to_list() == [False, True] * 4
@@ -115,7 +115,7 @@ ROWS = {"group": [0] * 4, "episode": [0] * 4, "agent": ["a"] * 4, "turn": [0, 1,
 
 @exact
 def worked_step_advantages() -> None:
-    """V = .3, .35, .2, .6, then 1: .125, .05, .85, 2.35 with success at the end, 0, -.2, .35, .35 without, cut to [0, 1]."""
+    """V = .3, .35, .2, .6, then 1: .125, .05, .85, 2.35 with success; 0, -.2, .35, .35 without; cut to [0, 1]."""
     won, lost = (Turns(ROWS | {"reward": [0.0, 0.0, 0.0, end]}) for end in (1.0, 0.0))
     np.testing.assert_allclose(step_filter(end=1.0).evaluate(won), [0.125, 0.05, 0.85, 1.0], atol=1e-9)
     np.testing.assert_allclose(step_filter(end=1.0).evaluate(lost), [0.0, 0.0, 0.35, 0.35], atol=1e-9)
@@ -157,7 +157,8 @@ def corridor() -> Any:
 @exact
 def critics_know_first_and_every_turn() -> None:
     """After one iteration a segment begins with the share of its passes, and turns near the place are worth more."""
-    policy, told = TabularPolicy(3, name="table"), Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    policy = TabularPolicy(3, name="table")
+    told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
     turns = Local().play(corridor, Team(walker=policy), Plan(groups=120, group_size=1))
     stage = outcome_critics("subgoal_done", unit=SEGMENT)
     blank = stage(turns, told).frame
