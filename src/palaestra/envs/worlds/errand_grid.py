@@ -25,8 +25,8 @@ class ErrandGrid(NativeEnv):
     """One walker, a grid of `size` × `size` cells, at most `horizon` steps; a task is a cell, `go to 4,1`.
 
     The walker sees how far the goal is, so that what is learned of one task is of use for others. Every `kept`-th cell
-    is a goal of evaluation only (`split="test"`); in training the env itself draws among the first `fixed` of the others,
-    counted from the corner. `describe` says what the place is, `read_task` makes a reset seed of a task in words.
+    is a goal of evaluation only (`split="test"`); in training the env itself draws among the first `fixed` of the
+    others, counted from the corner. `describe` says what the place is, `read_task` makes a reset seed of a task in words.
 
     Reward 1 if the goal is reached. facts: distance, to the goal after the step.
     """
@@ -55,8 +55,8 @@ class ErrandGrid(NativeEnv):
         """The place in words, from which tasks can be proposed."""
         return (
             f"A grid of {self.size} by {self.size} cells, from 0,0 in the south-west to "
-            f"{self.size - 1},{self.size - 1}. A walker begins in {self.start[0]},{self.start[1]} and takes {self.horizon} steps at most. A task is "
-            "a line `go to X,Y`."
+            f"{self.size - 1},{self.size - 1}. A walker begins in {self.start[0]},{self.start[1]} and takes "
+            f"{self.horizon} steps at most. A task is a line `go to X,Y`."
         )
 
     def read_task(self, text: str) -> int:

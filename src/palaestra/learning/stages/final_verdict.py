@@ -63,8 +63,9 @@ class final_verdict(Stage):
         said = [str(each.action).strip().casefold() for each in self.adviser.begin(context).act(requests)]
         read = [True if each.startswith("yes") else False if each.startswith("no") else None for each in said]
         found = ends.select(KEY).with_columns(verdict=pl.Series(read, dtype=pl.Boolean))
-        yes = float(found["verdict"].mean() or 0.0)  # type: ignore[arg-type]
-        context.metrics |= {"yes": yes, "unread": float(read.count(None))}
+        context.metrics |= {
+            "yes": float(found["verdict"].mean() or 0.0), "unread": float(read.count(None))  # type: ignore[arg-type]
+        }  # fmt: skip
         return Turns(turns.frame.join(found, on=KEY, how="left", maintain_order="left"))
 
     def state_dict(self) -> dict[str, Any]:

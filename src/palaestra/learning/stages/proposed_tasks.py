@@ -29,8 +29,8 @@ class proposed_tasks(Stage):
     """Plays tasks that an adviser proposed once, before the first iteration, from a description of the place.
 
     PAE's proposer [175] (arXiv 2412.13194). The env says what it is, `describe() -> str`, and makes a reset seed of a
-    task in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out. The
-    adviser is asked for `batch` lines at a time until there are `number` different tasks. Its metrics, in the first
+    task in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out.
+    The adviser is asked for `batch` lines at a time until there are `number` different tasks. Its metrics, in the first
     iteration: `lines`, `tasks`, `repeated` and `refused`; every iteration: `played`, how many different tasks.
 
     Args:

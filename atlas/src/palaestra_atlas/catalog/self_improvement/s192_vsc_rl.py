@@ -157,8 +157,9 @@ def corridor() -> Any:
 @exact
 def critics_know_first_and_every_turn() -> None:
     """After one iteration a segment begins with the share of its passes, and turns near the place are worth more."""
-    policy = TabularPolicy(3, name="table")
-    told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    policy, told = TabularPolicy(3, name="table"), Context(
+        np.random.default_rng(0), 1, None, None, None  # type: ignore[arg-type]
+    )  # fmt: skip
     turns = Local().play(corridor, Team(walker=policy), Plan(groups=120, group_size=1))
     stage = outcome_critics("subgoal_done", unit=SEGMENT)
     blank = stage(turns, told).frame
