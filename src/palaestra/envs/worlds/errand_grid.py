@@ -26,7 +26,8 @@ class ErrandGrid(NativeEnv):
 
     The walker sees how far the goal is, so that what is learned of one task is of use for others. Every `kept`-th cell
     is a goal of evaluation only (`split="test"`); in training the env itself draws among the first `fixed` of the
-    others, counted from the corner. `describe` says what the place is, `read_task` makes a reset seed of a task in words.
+    others, counted from the corner. `describe` says what the place is, `read_task` makes a reset seed of a task in
+    words.
 
     Reward 1 if the goal is reached. facts: distance, to the goal after the step.
     """

@@ -54,9 +54,9 @@ class ToolSteps(NativeEnv):
 
     A task is a line such as `tea.txt: backward, count, double`. The value of the file goes through the tools. A tool
     that does not take it raises an error, and the value stays; `guess` makes anything of it. The controller sees the
-    step and whether it has a word or a number. A verifier sees what came out: it finds a right value right, and a wrong one
-    wrong, with the chance `judges`, and an error always wrong. Tasks of four steps and those of `red.txt` are tasks of
-    evaluation only (`split="test"`). Reward 1 if all steps were right.
+    step and whether it has a word or a number. A verifier sees what came out: it finds a right value right, and a wrong
+    one wrong, with the chance `judges`, and an error always wrong. Tasks of four steps and those of `red.txt` are tasks
+    of evaluation only (`split="test"`). Reward 1 if all steps were right.
 
     `describe` names the files and steps; `read_task` makes a reset seed of a line, if it is consistent.
 
