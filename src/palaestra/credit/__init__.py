@@ -74,6 +74,7 @@ from palaestra.credit.decomposition import (
     spa,
     spa_reward,
 )
+from palaestra.credit.filtered import short_success, step_filter, vsc_rl
 from palaestra.credit.gain import assistance
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.matching import matchtir
@@ -262,6 +263,7 @@ __all__ = [
     "shapley_values",
     "shared_reward",
     "shift",
+    "short_success",
     "sign",
     "signed",
     "similar",
@@ -275,6 +277,7 @@ __all__ = [
     "stable_reinforce",
     "standardise",
     "std",
+    "step_filter",
     "stratified_grpo",
     "successive_batching",
     "team",
@@ -285,6 +288,7 @@ __all__ = [
     "unsure",
     "upper_half",
     "value_target",
+    "vsc_rl",
     "waltz_reward",
     "waltzrl",
     "where",

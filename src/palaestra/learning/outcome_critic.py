@@ -1,4 +1,4 @@
-"""`OutcomeCritic`: the chance of success read off a text, before anything was done. For curricula and baselines."""
+"""Chances of success read off a text: `OutcomeCritic` by its words, `OutcomeTable` for each text by itself."""
 
 from __future__ import annotations
 
@@ -63,6 +63,45 @@ class OutcomeCritic:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.weights = np.array(state["weights"], float)
+
+
+class OutcomeTable:
+    """A chance of success for each text: the table of least cross-entropy, after one more success and failure.
+
+    Each head counts half of the samples, drawn anew at each fit, twice. Same methods as `OutcomeCritic`.
+
+    Args:
+        heads: Number of heads.
+    """
+
+    def __init__(self, *, heads: int = 2) -> None:
+        if heads < 1:
+            raise InputError(f"OutcomeTable: heads={heads} must be at least 1")
+        self.heads = heads
+        self.chances: dict[str, list[float]] = {}
+
+    def fit(self, texts: Sequence[str], success: np.ndarray, rng: np.random.Generator) -> None:
+        """Shares of success of each text, float64[texts] in [0, 1]; what was fitted before is forgotten."""
+        names, codes = np.unique(np.asarray(texts, object), return_inverse=True)
+        found = np.zeros((len(names), self.heads))
+        for head in range(self.heads):
+            drawn = rng.permutation(len(codes))[: (len(codes) + 1) // 2]
+            good = np.bincount(codes[drawn], np.asarray(success, float)[drawn], len(names))
+            found[:, head] = (2 * good + 1) / (2 * np.bincount(codes[drawn], minlength=len(names)) + 2)
+        self.chances = dict(zip(names.tolist(), found.tolist(), strict=True))
+
+    def predict(self, texts: Sequence[str]) -> np.ndarray:
+        """Chance of success by each head, float64[texts, heads]; 0.5 for a text that was not met."""
+        unknown = [0.5] * self.heads
+        return np.array([self.chances.get(text, unknown) for text in texts], float).reshape(len(texts), self.heads)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The chances."""
+        return {"chances": {text: list(each) for text, each in self.chances.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.chances = {str(text): list(each) for text, each in state["chances"].items()}
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:

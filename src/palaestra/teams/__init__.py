@@ -29,6 +29,7 @@ from palaestra.teams.role_tools import RoleTools, role_tools
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.stage_beam import StageBeam, stage_beam
+from palaestra.teams.subgoals import Subgoals, subgoals
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
@@ -62,6 +63,7 @@ __all__ = [
     "SelfOrganized",
     "SelfSummaryEnv",
     "StageBeam",
+    "Subgoals",
     "Supervised",
     "TreeSearchEnv",
     "TurnTree",
@@ -84,6 +86,7 @@ __all__ = [
     "self_organized",
     "self_summary",
     "stage_beam",
+    "subgoals",
     "supervisor",
     "tree_search",
     "turn_tree",
@@ -98,7 +101,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
     context_window, branches, turn_tree,
-    context_window, branches, stage_beam,
+    context_window, branches, stage_beam, subgoals,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

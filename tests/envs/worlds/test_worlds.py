@@ -52,6 +52,8 @@ SETTINGS = [
     ("answers", {}, True),
     ("corridor", {}, False),
     ("dial", {"horizon": 6}, False),
+    ("errand_grid", {}, True),
+    ("tool_steps", {}, True),
     ("dilemma", {"rounds": 3}, False),
     ("donor_game", {"rounds": 3}, True),
     ("donor_game", {"rounds": 3, "players": 4, "trace": 1, "punish": (0.1, 2.0)}, True),

@@ -24,6 +24,7 @@ from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
+from palaestra.envs.worlds.errand_grid import ErrandGrid
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
@@ -90,6 +91,7 @@ from palaestra.envs.worlds.taps import Taps
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.threshold_game import ThresholdGame
+from palaestra.envs.worlds.tool_steps import ToolSteps
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
@@ -122,6 +124,7 @@ __all__ = [
     "Dilemma",
     "Discussion",
     "DonorGame",
+    "ErrandGrid",
     "Errands",
     "EvidenceDebate",
     "Exam",
@@ -192,6 +195,7 @@ __all__ = [
     "TaskTemplate",
     "TeamBuilder",
     "ThresholdGame",
+    "ToolSteps",
     "TwoPhase",
     "Verdict",
     "Voxels",

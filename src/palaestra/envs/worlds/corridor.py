@@ -11,6 +11,7 @@ from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("left", "right", "wait")
+OPEN = "the door is open"
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Corridor(NativeEnv):
     """One walker, `cells` cells, at most `horizon` steps; starts in the middle. With the key every cell looks new.
 
     The small sparse task on which credit is compared: 7 cells need 9 steps at least, a random walker opens the door in
-    about one episode of eight. facts: cell (where the step ended), key, opened.
+    about one episode of eight. facts: cell (where the step ended), key, opened. `subgoals` are the places on the way.
     """
 
     agents: tuple[str, ...] = ("walker",)
@@ -40,6 +41,16 @@ class Corridor(NativeEnv):
     def begin(self) -> tuple[str, _CorridorState]:
         """Always in the middle."""
         return "corridor", _CorridorState(self.cells // 2)
+
+    def subgoals(self) -> list[str]:
+        """The shortest way, a place each: to the key, from the key to the door, and the open door."""
+        there = [f"cell {cell}, holding nothing" for cell in range(self.cells // 2 - 1, 0, -1)]
+        return [*there, *(f"cell {cell}, holding the key" for cell in range(self.cells - 1)), OPEN]
+
+    def met(self, subgoal: str) -> bool:
+        """Whether the walker stands where the subgoal says, with what it says; or the door is open."""
+        held = "the key" if self.state.key else "nothing"
+        return self.state.opened if subgoal == OPEN else subgoal == f"cell {self.state.cell}, holding {held}"
 
     def look(self) -> dict[str, Observation]:
         """The cell, and whether the key is in hand."""
