@@ -13,6 +13,7 @@ from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.branches import Branches, branches
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
+from palaestra.teams.coordinator import CoordinatedEnv, coordinator
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
@@ -46,6 +47,7 @@ __all__ = [
     "Branches",
     "ConductedEnv",
     "ContextWindowEnv",
+    "CoordinatedEnv",
     "Deliberation",
     "DirectedDebate",
     "Graph",
@@ -70,6 +72,7 @@ __all__ = [
     "branches",
     "conducted",
     "context_window",
+    "coordinator",
     "directed",
     "handover",
     "nested",
@@ -98,7 +101,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
     context_window, branches, turn_tree,
-    context_window, branches, stage_beam,
+    context_window, branches, stage_beam, coordinator,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -60,6 +60,8 @@ SETTINGS = [
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
+    ("landmarks", {}, True),
+    ("landmarks", {"shows": "own", "walkers": 1}, True),
     ("levels", {}, True),
     ("lock", {"locks": 5}, True),
     ("lookup", {}, False),

@@ -41,6 +41,7 @@ from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.landmarks import Landmarks
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lexicon import Lexicon
@@ -136,6 +137,7 @@ __all__ = [
     "Jobs",
     "Judging",
     "Kitchen",
+    "Landmarks",
     "LayersEnv",
     "Levels",
     "Lexicon",
