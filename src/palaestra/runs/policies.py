@@ -287,17 +287,17 @@ LOOKS = 100
 
 
 def _first(made: Making) -> Observation:
-    """What one of the policy's seats sees first, in an episode of first legal actions; else what anybody does."""
-    env = made.env()
+    """What one of the policy's seats sees first, in episodes of random legal actions; else what anybody does."""
+    env, rng = made.env(), np.random.default_rng(0)
     seen = env.reset(0)
     first = next(iter(seen.values()))
-    for _ in range(LOOKS):
+    for look in range(LOOKS):
         own = next((each for agent, each in seen.items() if agent in made.agents), None)
         if own is not None or not made.agents or any(each.choices is None for each in seen.values()):
             return own or first
-        seen = env.step({agent: each.legal[0] for agent, each in seen.items()}).observations
+        seen = env.step({agent: str(rng.choice(each.legal)) for agent, each in seen.items()}).observations
         if not seen:
-            break
+            seen = env.reset(look)
     return first
 
 

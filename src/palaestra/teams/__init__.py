@@ -32,6 +32,7 @@ from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.stage_beam import StageBeam, stage_beam
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
+from palaestra.teams.switching import SwitchingEnv, switching
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 from palaestra.teams.turn_tree import TurnTree, turn_tree
 
@@ -65,6 +66,7 @@ __all__ = [
     "SelfSummaryEnv",
     "StageBeam",
     "Supervised",
+    "SwitchingEnv",
     "TreeSearchEnv",
     "TurnTree",
     "advantage_feedback",
@@ -88,6 +90,7 @@ __all__ = [
     "self_summary",
     "stage_beam",
     "supervisor",
+    "switching",
     "tree_search",
     "turn_tree",
     "votes",
@@ -101,7 +104,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
     context_window, branches, turn_tree,
-    context_window, branches, stage_beam, coordinator,
+    context_window, branches, stage_beam, coordinator, switching,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -76,6 +76,7 @@ from palaestra.envs.worlds.shelf import Shelf
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.slips import Slips
+from palaestra.envs.worlds.stage_games import StageGames
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -174,6 +175,7 @@ __all__ = [
     "Sieve",
     "Sites",
     "Slips",
+    "StageGames",
     "Stakeholder",
     "Steps",
     "Stories",
