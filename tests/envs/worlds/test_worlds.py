@@ -44,6 +44,8 @@ SETTINGS = [
     ("market", {"search": "filtered", "sellers": 2, "proposals": 1}, True),
     ("negotiation", {"values": None, "rounds": 3}, True),
     ("persuasion", {"rounds": 4, "memory": "all"}, True),
+    ("profiled_routing", {"clients": 3}, True),
+    ("profiled_routing", {"profile": "zones", "vehicles": 3, "copy": None, "keeps": "random"}, True),
     ("queue", {"fee": 100}, True),
     ("rendezvous", {"sight": 2}, True),
     ("rendezvous", {"walkers": 3, "cells": 5, "last": True}, True),

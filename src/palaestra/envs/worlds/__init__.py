@@ -60,6 +60,7 @@ from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.phrases import Phrases
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.procedure import Procedure
+from palaestra.envs.worlds.profiled_routing import ProfiledRouting
 from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
@@ -159,6 +160,7 @@ __all__ = [
     "Pointing",
     "Proactive",
     "Procedure",
+    "ProfiledRouting",
     "Pulls",
     "Queue",
     "Rag",
