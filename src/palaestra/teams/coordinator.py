@@ -121,7 +121,7 @@ class CoordinatedEnv:
 
         def write(reader: Reader) -> tuple[ChatMessage, ...]:
             *before, last = seen.conversation(reader)
-            return (*before, {**last, "content": f"{last['content']}\n{said}"})  # type: ignore[typeddict-item]
+            return (*before, {**last, "content": f"{last['content']}\n{said}"})
 
         array = None
         if seen.array is not None:

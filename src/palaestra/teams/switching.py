@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -65,7 +65,8 @@ class SwitchingEnv:
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin; the gate acts first."""
         self._calls, self._total, self._mode = 0, 0.0, ""
-        self._seen = self.inner.reset(seed)
+        self._asked: Mapping[str, Observation] = {}
+        self._seen: Mapping[str, Observation] = self.inner.reset(seed)
         self.task = self.inner.task
         return self._gate()
 
@@ -81,9 +82,9 @@ class SwitchingEnv:
         shared = sum(value for value in result.rewards.values() if value is not None) / len(self.inner.agents)
         called = mode == "central"
         self._total += shared
-        rewards = {self.central: shared} if called else dict(result.rewards)
+        rewards: dict[str, float | None] = {self.central: shared} if called else dict(result.rewards)
         rewards[self.gate] = shared - self.cost * called
-        info = {name: self._own(value, called) for name, value in result.info.items()}
+        info: dict[str, Any] = {name: self._own(value, called) for name, value in result.info.items()}
         info |= {"mode": mode, "calls": self._calls, "total": self._total}
         self._seen = result.observations
         shown = self._gate() if self._seen else {}
@@ -95,7 +96,7 @@ class SwitchingEnv:
         self._mode = MODES[found] if found is not None else self.only or "independent"
         if self._mode == "central":
             self._calls += 1
-            shown = {self.central: self._joint()}
+            shown: dict[str, Observation] = {self.central: self._joint()}
         else:
             shown = dict(self._seen)
         self._asked = shown
@@ -109,8 +110,9 @@ class SwitchingEnv:
         if left is not None:
             array = None if seen.array is None else np.append(seen.array, np.float32(left / max(self.budget or 0, 1)))
             seen = dataclasses.replace(seen, text=f"{seen.text}\ncalls left: {left}", array=array)
-        self._asked = {self.gate: seen}
-        return self._asked
+        shown = {self.gate: seen}
+        self._asked = shown
+        return shown
 
     def _joint(self) -> Observation:
         """Every combination of what those can do who act."""
@@ -137,7 +139,7 @@ class SwitchingEnv:
         array = np.concatenate(arrays).astype(np.float32) if len(arrays) == len(self._seen) else None
         return Observation(text, choices=choices, mask=None if mask.all() else mask, array=array)
 
-    def _own(self, value: object, called: bool) -> object:
+    def _own(self, value: Any, called: bool) -> Any:
         """What is said of the agents' turns is said of the central seat's, who took them."""
         if not called or not isinstance(value, Mapping) or not value.keys() <= set(self.inner.agents):
             return value

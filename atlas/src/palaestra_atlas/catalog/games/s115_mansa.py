@@ -31,7 +31,7 @@ def plain() -> dict[str, Any]:
     """The recipe of a gate, a central learner and two independent ones."""
 
     def table(**options: Any) -> dict[str, Any]:
-        return {"kind": "q_table", "options": {"decay": 0.02, "least": 0.02, **options}}
+        return {"kind": "q_table", "options": {"decay": 0.03, "least": 0.02, **options}}
 
     return {
         "name": "gate",
@@ -40,7 +40,7 @@ def plain() -> dict[str, Any]:
         "team": {"gate": "gate", "central": "central", "player_0": "first", "player_1": "second"},
         "credit": "reward",
         "learn": {"kind": "q_learning", "options": {"rate": 0.1, "gamma": 0.0}},
-        "train": {"iterations": 150, "groups": 32, "group_size": 1, "evaluate_every": 150, "checkpoint_every": 150},
+        "train": {"iterations": 100, "groups": 32, "group_size": 1, "evaluate_every": 100, "checkpoint_every": 100},
         "evaluation": {"tasks": 12, "trials": 20, "look_tasks": 2, "look_trials": 1},
     }
 
@@ -123,7 +123,7 @@ def the_gate_learns_at_once() -> None:
         policy = done.team.policies[name]
         assert isinstance(policy, QTablePolicy)
         assert np.abs(policy.module.get_parameter("logits").numpy()).max() > 0.3, name
-        assert policy.epsilon == np.exp(-0.02 * 3)
+        assert policy.epsilon == np.exp(-0.03 * 3)
 
 
 @reproduction(
