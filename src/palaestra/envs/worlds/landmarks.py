@@ -60,7 +60,7 @@ class Landmarks(NativeEnv):
         landmarks = (cells + self.rng.integers(1, size, size=len(self.agents))) % size
         name = f"{cells.tolist()} to {landmarks.tolist()}"
         places = [np.stack(np.divmod(each, self.side), axis=1) for each in (cells, landmarks)]
-        return name, _LandmarksState(*places, found=[False] * len(self.agents))
+        return name, _LandmarksState(*places, found=[False] * len(self.agents))  # type: ignore[misc, arg-type]
 
     def look(self) -> dict[str, Observation]:
         """One's own cell, and a landmark."""

@@ -148,7 +148,7 @@ class ProfiledRouting(NativeEnv):
         _, winners = np.unique(wish[order], return_index=True)
         goal[order[winners]] = np.where(wish[order[winners]] < 0, state.at[order[winners]], wish[order[winners]])
         goal[wish == 0] = 0
-        return goal
+        return goal  # type: ignore[no-any-return]
 
     def _legal(self) -> np.ndarray:
         """bool[vehicles, 1 + clients]."""

@@ -99,9 +99,9 @@ def walkers_choose_and_the_team_pays() -> None:
         alone.reset(3)
         moves = dict(zip(WALKERS, ("up", "left", "down"), strict=True))
         plainly, result = alone.step(moves), env.step(moves)
-        shared = sum(plainly.rewards.values()) / 3
+        shared = sum(plainly.rewards.values()) / 3  # type: ignore[arg-type]
         assert shared != 0
-        assert result.rewards == plainly.rewards | dict.fromkeys(SEATS, shared)
+        assert result.rewards == plainly.rewards | dict.fromkeys(SEATS, shared)  # type: ignore[operator]
         assert result.info["told"] == dict(zip(WALKERS, told, strict=True))
         assert result.observations.keys() == set(SEATS)
 

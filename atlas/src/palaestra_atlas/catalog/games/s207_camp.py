@@ -54,7 +54,7 @@ def tour(*steps: tuple[int, int], copy: int = 0, capacity: float = 2.0) -> float
 @exact
 def worked_routes() -> None:
     """Length 2(2 + √2) and preference 4 give -4.6627, the best there is; exchanged vehicles -5.4627."""
-    best = best_routes(*(np.array(CROSS[name], float) for name in ("xy", "demands", "profile")), capacity=2.0)
+    best = best_routes(*(np.array(CROSS[name], float) for name in ("xy", "demands", "profile")), capacity=2.0)  # type: ignore[misc, arg-type]
     assert round(best, 4) == round(-0.8 * 2 * (2 + 2**0.5) + 0.8, 4) == -4.6627
     assert round(tour((1, 2), (3, 4)), 4) == -4.6627
     assert round(tour((2, 1), (4, 3)), 4) == -5.4627
@@ -99,7 +99,7 @@ def compared_with_copies_of_itself() -> None:
     """Advantages of an instance's episodes sum to 0, and a replaced choice has none."""
     team = Team(dict.fromkeys(("vehicle_0", "vehicle_1"), random_legal()))
     turns = rollout(lambda: ProfiledRouting(clients=4, instances=3, copy=None), team, groups=48, seed=2)
-    rows = turns.frame.with_columns(base=parse(BASELINE).evaluate(turns), credit=parse(CREDIT).evaluate(turns))
+    rows = turns.frame.with_columns(base=parse(BASELINE).evaluate(turns), credit=parse(CREDIT).evaluate(turns))  # type: ignore[arg-type]
     played = rows.unique(["group", "episode"])
     assert played["copy"].n_unique() == 8
     assert set(played["instance"]) == {0, 1, 2}
