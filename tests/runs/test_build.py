@@ -15,6 +15,7 @@ from quick import QUICK, validate
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy
 from palaestra.envs import make
+from palaestra.envs.worlds import Landmarks, StageGames
 from palaestra.errors import InputError, MissingExtraError, RecipeError
 from palaestra.foundation.registry import read_call
 from palaestra.play.executors import Local
@@ -22,6 +23,7 @@ from palaestra.play.processes import Processes
 from palaestra.runs import build
 from palaestra.runs.config import PlayPart, PolicyPart
 from palaestra.runs.recipe import Recipe, alone, load, override
+from palaestra.teams import coordinator, switching
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -307,3 +309,15 @@ def test_the_tokens_of_a_forward_pass_are_bounded_by_the_recipe() -> None:
     assert setup.learner(setup.team(0, ["a b"])).chunk_tokens == 100  # type: ignore[attr-defined]
     with pytest.raises(RecipeError, match="chunk_tokens"):
         load("answers", ["learn.chunk_tokens=0"])
+
+
+def test_policies_fit_the_seats_that_they_have() -> None:
+    told = coordinator(lambda: Landmarks(walkers=2))
+    part = PolicyPart(kind="mlp")
+    for agents, inputs in ((["walker_1"], 4 + 4), (["coordinator-walker_0"], 2 * 4 + 2), ([], 2 * 4 + 2)):
+        made = build.policy("some", part, factory=told, seed=0, agents=agents)
+        assert isinstance(made, MLPPolicy)
+        assert (made.inputs, made.actions) == (inputs, 4)
+    table = build.policy("some", PolicyPart(kind="q_table"), factory=switching(StageGames), seed=0, agents=["central"])
+    assert isinstance(table, TabularPolicy)
+    assert table.actions == 9, "the seat acts where the gate lets it"

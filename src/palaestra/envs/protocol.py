@@ -37,6 +37,21 @@ class NoAction(str):
         return made
 
 
+class LikelyAction(int):
+    """Index of a choice with the probability that the policy gave it. Only envs with `weighs = True` are given one.
+
+    logprob: its logarithm, at most 0.
+    """
+
+    logprob: float
+
+    def __new__(cls, action: int, logprob: float) -> LikelyAction:
+        """The index with the log-probability beside it."""
+        made = super().__new__(cls, action)
+        made.logprob = logprob
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Observation of one agent before it acts.
@@ -164,7 +179,8 @@ class Env(Protocol):
     of the table (see `palaestra.envs.facts`), which rewards and credit then find by name.
 
     If a policy fails, the episode ends with its error. An env with `tolerates = True` plays on: it is given a
-    `NoAction` for that agent, and raises a PolicyError if it cannot do without.
+    `NoAction` for that agent, and raises a PolicyError if it cannot do without. An env with `weighs = True` is given
+    `LikelyAction` for choices of policies that tell log-probabilities.
     """
 
     agents: tuple[str, ...]

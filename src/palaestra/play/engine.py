@@ -25,7 +25,7 @@ from palaestra.agents.policy import Decision, Learnable, Policy, PreviousTurn, R
 from palaestra.agents.streaming import AnswerStream
 from palaestra.algebra.schema import SKIPPED
 from palaestra.envs.facts import Facts, facts_of
-from palaestra.envs.protocol import Action, Env, EnvFactory, NoAction, Observation
+from palaestra.envs.protocol import Action, Env, EnvFactory, LikelyAction, NoAction, Observation
 from palaestra.errors import InputError, PolicyError, RewardError
 from palaestra.play.plan import Plan
 from palaestra.play.recording import EpisodeRecord, TurnRecord
@@ -452,7 +452,10 @@ def _accept(
     except Exception as malformed:
         problem = describe_failure("policy", Failure(malformed))
     if problem is None:
-        play.actions[request.agent] = decision.action
+        action = decision.action
+        if isinstance(action, int) and decision.logprobs is not None and getattr(play.place.env, "weighs", False):
+            action = LikelyAction(action, float(np.sum(decision.logprobs)))
+        play.actions[request.agent] = action
     else:
         play.actions.pop(request.agent, None)
         play.failures[request.agent] = problem

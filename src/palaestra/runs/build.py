@@ -192,12 +192,23 @@ def _resolved(recipe: Recipe) -> Setup:
     )
 
 
-def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpus: Iterable[str] = ()) -> Policy:
-    """One policy of a recipe. `corpus`: text of the env, from which a `tiny` model gets its tokenizer."""
+def policy(
+    name: str,
+    part: PolicyPart,
+    *,
+    factory: EnvFactory,
+    seed: int,
+    corpus: Iterable[str] = (),
+    agents: Sequence[str] = (),
+) -> Policy:
+    """One policy of a recipe.
+
+    corpus: text of the env, from which a `tiny` model gets its tokenizer. agents: seats that the policy has.
+    """
     field = f"policies.{name}.options"
     with naming(f"policies.{name}"):
         make = POLICIES.find(part.kind)
-    return make(Making(name, dict(part.options), field, factory, seed, corpus))
+    return make(Making(name, dict(part.options), field, factory, seed, corpus, agents))
 
 
 def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[str]) -> dict[str, Policy]:
@@ -238,11 +249,16 @@ def _team(
     corpus: Iterable[str],
 ) -> Team:
     """The team before any training."""
+    agents = agents_of(factory)
+    seated = {agent: seating.get(agent, seating.get("*")) for agent in agents}
     made = {
-        name: policy(name, part, factory=factory, seed=seed * 1000 + number, corpus=corpus)
+        name: policy(
+            name, part, factory=factory, seed=seed * 1000 + number, corpus=corpus,
+            agents=[agent for agent in agents if seated[agent] == name],
+        )
         for number, (name, part) in enumerate(policies.items())
-    }
-    return Team(seats(seating, made, agents_of(factory)))
+    }  # fmt: skip
+    return Team(seats(seating, made, agents))
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:

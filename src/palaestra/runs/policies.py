@@ -15,7 +15,7 @@ from palaestra.agents import ScriptedPolicy
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.envs.conversations import WORDS
-from palaestra.envs.protocol import Action, EnvFactory
+from palaestra.envs.protocol import Action, EnvFactory, Observation
 from palaestra.errors import InputError, RecipeError
 from palaestra.foundation.registry import Registry, load_object
 from palaestra.runs.scripts import call, check, check_script, naming
@@ -34,7 +34,8 @@ class Making:
     """Arguments from which a kind of policy is made.
 
     name: of the policy. options: of the recipe. field: where they stand in it, for messages. env: to look at.
-    seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made.
+    seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made. agents: the seats that
+    the policy has, whose observations and actions it must fit; none: of whoever acts first.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Making:
     env: EnvFactory
     seed: int
     corpus: Iterable[str] = ()
+    agents: Sequence[str] = ()
 
     def call(self, make: Callable[..., Any], *arguments: Any, accepts: Sequence[Any] = (), **given: Any) -> Any:
         """`make(*arguments, **given, **options)` under the policy's name; a wrong option is named with its field."""
@@ -314,8 +316,23 @@ def _no_env() -> Any:
     raise RecipeError("this kind of policy looks at the env; it is stored with its parameters, or not at all")
 
 
-def _first(made: Making) -> Any:
-    return next(iter(made.env().reset(0).values()))
+LOOKS = 100
+"""Steps in which one of a policy's seats should have acted, when its first observation is looked for."""
+
+
+def _first(made: Making) -> Observation:
+    """What one of the policy's seats sees first, in episodes of random legal actions; else what anybody does."""
+    env, rng = made.env(), np.random.default_rng(0)
+    seen = env.reset(0)
+    first = next(iter(seen.values()))
+    for look in range(LOOKS):
+        own = next((each for agent, each in seen.items() if agent in made.agents), None)
+        if own is not None or not made.agents or any(each.choices is None for each in seen.values()):
+            return own or first
+        seen = env.step({agent: str(rng.choice(each.legal)) for agent, each in seen.items()}).observations
+        if not seen:
+            seen = env.reset(look)
+    return first
 
 
 class Demonstrator(ScriptedPolicy):

@@ -13,6 +13,7 @@ from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.branches import Branches, branches
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
+from palaestra.teams.coordinator import CoordinatedEnv, coordinator
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
@@ -32,6 +33,7 @@ from palaestra.teams.stage_beam import StageBeam, stage_beam
 from palaestra.teams.subgoals import Subgoals, subgoals
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
+from palaestra.teams.switching import SwitchingEnv, switching
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 from palaestra.teams.turn_tree import TurnTree, turn_tree
 
@@ -47,6 +49,7 @@ __all__ = [
     "Branches",
     "ConductedEnv",
     "ContextWindowEnv",
+    "CoordinatedEnv",
     "Deliberation",
     "DirectedDebate",
     "Graph",
@@ -65,6 +68,7 @@ __all__ = [
     "StageBeam",
     "Subgoals",
     "Supervised",
+    "SwitchingEnv",
     "TreeSearchEnv",
     "TurnTree",
     "advantage_feedback",
@@ -72,6 +76,7 @@ __all__ = [
     "branches",
     "conducted",
     "context_window",
+    "coordinator",
     "directed",
     "handover",
     "nested",
@@ -88,6 +93,7 @@ __all__ = [
     "stage_beam",
     "subgoals",
     "supervisor",
+    "switching",
     "tree_search",
     "turn_tree",
     "votes",
@@ -102,6 +108,7 @@ for made in (
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
     context_window, branches, turn_tree,
     context_window, branches, stage_beam, subgoals,
+    context_window, branches, stage_beam, coordinator, switching,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

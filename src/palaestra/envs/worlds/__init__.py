@@ -45,6 +45,7 @@ from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.landmarks import Landmarks
 from palaestra.envs.worlds.lattice import Lattice
 from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
@@ -65,6 +66,7 @@ from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.phrases import Phrases
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.procedure import Procedure
+from palaestra.envs.worlds.profiled_routing import ProfiledRouting
 from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
@@ -81,6 +83,7 @@ from palaestra.envs.worlds.shelf import Shelf
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.slips import Slips
+from palaestra.envs.worlds.stage_games import StageGames
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -147,6 +150,7 @@ __all__ = [
     "Jobs",
     "Judging",
     "Kitchen",
+    "Landmarks",
     "Lattice",
     "LayersEnv",
     "Levels",
@@ -169,6 +173,7 @@ __all__ = [
     "Pointing",
     "Proactive",
     "Procedure",
+    "ProfiledRouting",
     "Pulls",
     "Queue",
     "Rag",
@@ -185,6 +190,7 @@ __all__ = [
     "Sieve",
     "Sites",
     "Slips",
+    "StageGames",
     "Stakeholder",
     "Steps",
     "Stories",

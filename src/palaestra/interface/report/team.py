@@ -63,9 +63,9 @@ class Group:
 
 
 def team(run: Run) -> Group | None:
-    """Content of the section on the team; None if there are no messages."""
+    """Content of the section on the team; None if there are no messages, or those who heard them give no answers."""
     table = _table(run)
-    if table is None:
+    if table is None or "answer" not in table.columns:
         return None
     heard = messages(Turns(table.filter(pl.col("heard").list.len() > 0)))["receiver"]
     talking = table.filter(pl.col("heard").list.len() > 0)["system"].unique(maintain_order=True).to_list()

@@ -1,0 +1,169 @@
+"""`ProfiledRouting`: vehicles that like some clients better than others share a round trip (after CAMP [207])."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from palaestra.envs.protocol import Action, Observation, StepResult
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.exact.profiled_routing import symmetries
+from palaestra.envs.worlds.native import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+KEEPS = ("likeliest", "nearest", "random", "first")
+
+
+@dataclass
+class _ProfiledRoutingState:
+    xy: np.ndarray
+    demands: np.ndarray
+    profile: np.ndarray
+    at: np.ndarray
+    left: np.ndarray
+    open: np.ndarray
+    priority: np.ndarray
+
+
+@ENVS.register("native/profiled_routing")
+class ProfiledRouting(NativeEnv):
+    """`vehicles` vehicles serve `clients` clients in the unit square; all choose their next place at once.
+
+    A vehicle starts at the depot with a full load and may come back for another one; everybody is served once. A step
+    pays each vehicle -w₁ · the way it went + w₂ · its preference for the client that it serves; the way home counts in
+    the last step. Rewards of an episode sum to the objective of CAMP (arXiv 2501.02977). If several choose one client,
+    one of them goes there and the others stay. Legal are clients that are open, allowed and not too heavy, and the
+    depot, unless all vehicles are there and a client is possible. As an array: own place, own load, the others' places,
+    then for each client its place, whether it is open, its demand, own preference.
+
+    facts: replaced, whether the choice was another's; served, the number of the client, null for none; instance, the
+    seed of what is drawn; copy, which symmetric copy of it is played.
+
+    Args:
+        capacity: of a vehicle. demands: least and largest, whole numbers.
+        profile: "random", preferences uniform in [0, 1]; "zones": a client may be served by half of the vehicles, at
+            least one, at preference 1.
+        weights: w₁ and w₂.
+        keeps: who of several goes to the client: "likeliest", whose policy gave its choice the highest probability
+            (equally likely ones by name), "nearest", "random", or "first" by name.
+        instances: how many different instances there are; None: any number.
+        copy: the symmetric copy, 0 to 7; None: drawn for each episode.
+        given: an instance instead, with xy (the depot first), demands and profile (NaN: not allowed).
+
+    Raises:
+        InputError: an option is out of range, or parts of `given` do not fit each other.
+    """
+
+    weighs = True
+    facts = {"replaced": bool, "served": int, "instance": int, "copy": int}
+
+    def __init__(
+        self, *, vehicles: int = 2, clients: int = 5, capacity: float = 20.0, demands: tuple[int, int] = (1, 10),
+        profile: Literal["random", "zones"] = "random", weights: tuple[float, float] = (0.8, 0.2),
+        keeps: Literal["likeliest", "nearest", "random", "first"] = "likeliest", instances: int | None = None,
+        copy: int | None = 0, given: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        if given is not None:
+            self.given = tuple(np.array(given[name], float) for name in ("xy", "demands", "profile"))
+            vehicles, clients = self.given[2].shape
+            demands = (0, int(np.ceil(self.given[1].max())))
+            if self.given[0].shape != (clients + 1, 2) or len(self.given[1]) != clients:
+                raise InputError("ProfiledRouting: given needs xy[1 + clients, 2], demands and profile of the clients")
+        if min(vehicles, clients) < 1 or not 0 <= demands[0] <= demands[1] <= capacity or not (instances or 1) > 0:
+            raise InputError(
+                f"ProfiledRouting: {vehicles=}, {clients=}, {instances=} at least 1; {demands=}, {capacity=}"
+            )
+        if copy not in (None, *range(8)) or keeps not in KEEPS:
+            raise InputError(f"ProfiledRouting: copy={copy} from 0 to 7, keeps={keeps!r} one of {KEEPS}")
+        self.agents: tuple[str, ...] = tuple(f"vehicle_{number}" for number in range(vehicles))
+        self.choices = ("depot", *(f"client {number}" for number in range(1, clients + 1)))
+        self.clients, self.capacity, self.demands, self.profile = clients, float(capacity), demands, profile
+        self.weights, self.keeps, self.instances, self.copy = weights, keeps, instances, copy
+        self.fixed = given is not None
+
+    def begin(self) -> tuple[str, _ProfiledRoutingState]:
+        """An instance in one of its symmetric copies."""
+        self.instance = int(self.rng.integers(self.instances or 2**31))
+        self.played = int(self.rng.integers(8)) if self.copy is None else self.copy
+        rng, vehicles = np.random.default_rng(self.instance), len(self.agents)
+        if self.fixed:
+            xy, demands, profile = self.given
+        else:
+            xy = rng.random((self.clients + 1, 2))
+            demands = rng.integers(self.demands[0], self.demands[1] + 1, self.clients).astype(float)
+            profile = rng.random((vehicles, self.clients))
+            if self.profile == "zones":
+                allowed = profile.argsort(0).argsort(0) < max(vehicles // 2, 1)
+                profile = np.where(allowed, 1.0, np.nan)
+        name = f"{'given' if self.fixed else f'instance {self.instance}'}, copy {self.played}"
+        at, full = np.zeros(vehicles, int), np.full(vehicles, self.capacity)
+        turned = symmetries(xy, 0.0 if self.fixed else 0.5)[self.played]
+        priority = self.rng.random(vehicles) if self.keeps == "random" else np.arange(vehicles, dtype=float)
+        return name, _ProfiledRoutingState(turned, demands, profile, at, full, np.ones(self.clients, bool), priority)
+
+    def look(self) -> dict[str, Observation]:
+        """What is open, and where everybody is."""
+        if not self.state.open.any():
+            return {}
+        masks = self._legal()
+        return {agent: self._seen(number, masks[number]) for number, agent in enumerate(self.agents)}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Also note how likely each choice was; one without a log-probability counts as certain."""
+        if self.keeps == "likeliest":
+            self.state.priority = -np.array([getattr(actions.get(agent), "logprob", 0.0) for agent in self.agents])
+        return super().step(actions)
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """All go at once; of several who choose a client one does, and an illegal choice stays."""
+        state = self.state
+        wish = np.array([each if isinstance(each, int) else -1 for each in map(chosen.get, self.agents)])
+        goal = self.resolve(wish)
+        gone = np.linalg.norm(state.xy[goal] - state.xy[state.at], axis=1)
+        served = np.flatnonzero((goal > 0) & (goal != state.at))
+        rewards = -self.weights[0] * gone
+        rewards[served] += self.weights[1] * state.profile[served, goal[served] - 1]
+        state.left[served] -= state.demands[goal[served] - 1]
+        state.open[goal[served] - 1] = False
+        state.left[goal == 0] = self.capacity
+        state.at = goal
+        if not state.open.any():
+            rewards -= self.weights[0] * np.linalg.norm(state.xy[goal] - state.xy[0], axis=1)
+        clients: dict[str, int | None] = dict.fromkeys(self.agents)
+        clients.update({self.agents[number]: int(goal[number]) for number in served})
+        lost = (wish >= 0) & (wish != goal)
+        info = {"replaced": dict(zip(self.agents, lost.tolist(), strict=True)), "served": clients,
+                "instance": self.instance, "copy": self.played}  # fmt: skip
+        return dict(zip(self.agents, rewards.tolist(), strict=True)), info
+
+    def resolve(self, wish: np.ndarray) -> np.ndarray:
+        """Where each vehicle goes, int64[vehicles], of what each wants; -1 and lost conflicts stay."""
+        state = self.state
+        way = np.linalg.norm(state.xy[np.maximum(wish, 0)] - state.xy[state.at], axis=1)
+        order = np.lexsort((state.priority, way if self.keeps == "nearest" else state.priority))
+        goal = state.at.copy()
+        _, winners = np.unique(wish[order], return_index=True)
+        goal[order[winners]] = np.where(wish[order[winners]] < 0, state.at[order[winners]], wish[order[winners]])
+        goal[wish == 0] = 0
+        return goal  # type: ignore[no-any-return]
+
+    def _legal(self) -> np.ndarray:
+        """bool[vehicles, 1 + clients]."""
+        state = self.state
+        possible = state.open & (state.demands <= state.left[:, None]) & ~np.isnan(state.profile)
+        waits = (state.at == 0).all() & possible.any(1)
+        return np.concatenate([~waits[:, None], possible], axis=1)
+
+    def _seen(self, number: int, mask: np.ndarray) -> Observation:
+        state = self.state
+        others = np.delete(state.at, number)
+        liked = np.nan_to_num(state.profile[number])
+        load = state.left[number] / self.capacity
+        each = np.column_stack([state.xy[1:], state.open, state.demands / self.capacity, liked])
+        array = np.concatenate([state.xy[state.at[number]], [load], state.xy[others].ravel(), each.ravel()])
+        left = [f"{k + 1} ({state.demands[k]:g}, liked {liked[k]:.2f})" for k in np.flatnonzero(state.open)]
+        text = f"you are at {self.choices[state.at[number]]} with {state.left[number]:g} left; open: {', '.join(left)}"
+        return Observation(text, choices=self.choices, mask=mask, array=array.astype(np.float32))
