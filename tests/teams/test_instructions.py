@@ -46,8 +46,9 @@ ARGUMENTS: dict[str, dict] = {
     "supervisor": {"workers": {"alice": "You like sums.", "bob": ""}, "turns": 4},
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
-GAMES = {"advantage_feedback", "branches", "program", "stage_beam", "subgoals", "turn_tree"}
-GAMES = {"advantage_feedback", "branches", "coordinator", "program", "stage_beam", "switching", "turn_tree"}
+GAMES = {
+    "advantage_feedback", "branches", "coordinator", "program", "stage_beam", "subgoals", "switching", "turn_tree",
+}  # fmt: skip
 """A program of somebody tells its agents itself, the others are over games; what they say is tested beside them."""
 WRONG_FIRST = {"refine", "conducted", "audited"}
 """Their later turns come about only if the first answer is wrong."""

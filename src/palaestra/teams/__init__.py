@@ -106,9 +106,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches, turn_tree,
-    context_window, branches, stage_beam, subgoals,
-    context_window, branches, stage_beam, coordinator, switching,
+    context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
