@@ -69,7 +69,7 @@ class LazyObservation(Observation):
         return Observation, tuple(getattr(self, field.name) for field in fields(Observation))
 
     @property
-    def __class__(self) -> type[Observation]:  # type: ignore[override]
+    def __class__(self) -> type[Observation]:  # type: ignore[override, misc]
         """For the methods that a dataclass has, this is its base class: equal fields make equal observations."""
         return Observation
 

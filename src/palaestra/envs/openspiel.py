@@ -25,6 +25,7 @@ from palaestra.envs.lazy import LazyObservation
 from palaestra.envs.openspiel_states import CHANCE, MOST, SIMULTANEOUS, Moves, Node, Tree
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.foundation.generators import generator
 
 Text = Callable[[Any, int], str]
 """(pyspiel state, player) -> what that player reads."""
@@ -106,7 +107,8 @@ class OpenSpielEnv:
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Play the actions of whoever was to act, then whatever chance adds."""
         chosen = read_turn(actions, self._turn)
-        moves, offenders = chosen, None in chosen.values()
+        moves: dict[str, Any] = chosen
+        offenders = None in chosen.values()
         if offenders and self._illegal == "lose":
             totals, observations = self._forfeit([agent for agent, action in chosen.items() if action is None]), {}
             self._turn = {}
@@ -165,16 +167,21 @@ class OpenSpielEnv:
         return self._see(self._node, player)
 
     def _states(self, start: Any) -> Tree:
-        """The tree that all envs of this game share, unless this one's shows something else, or the game is large."""
-        ours = self._text in (_seat, _observation, _information, _leduc)
-        sizes = getattr(self.game, f"{self._tensor}_size")() if self._tensor else 0, self._actions
-        return _TREES.setdefault(self.name, Tree(start, MOST)) if ours and max(sizes) <= SMALL else Tree(start, 0)
+        """The tree that all envs of the game share; if the text is another, or the game large, one without memory."""
+        if self._text not in (_seat, _observation, _information, _leduc):
+            return Tree(start, 0)
+        try:
+            features = getattr(self.game, f"{self._tensor}_size")() if self._tensor else 0
+        except RuntimeError:  # OpenSpiel has not said how many
+            return Tree(start, 0)
+        small = max(features, self._actions) <= SMALL
+        return _TREES.setdefault(self.name, Tree(start, MOST)) if small else Tree(start, 0)
 
     def _observe(self, node: Node) -> dict[str, Observation]:
         """Draw chance outcomes until somebody has to decide, and show the decision."""
         while (player := node.player) == CHANCE:
             if self._chance is None:
-                self._chance = np.random.default_rng(self._seed)
+                self._chance = generator(self._seed)
             if node.outcomes is None:
                 node.outcomes = node.state.chance_outcomes()
             left = self._chance.random()
