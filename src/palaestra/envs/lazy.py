@@ -68,8 +68,8 @@ class LazyObservation(Observation):
         """What is pickled and copied is an ordinary observation."""
         return Observation, tuple(getattr(self, field.name) for field in fields(Observation))
 
-    @property
-    def __class__(self) -> type[Observation]:  # type: ignore[override, misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Observation]:  # type: ignore[override]
         """For the methods that a dataclass has, this is its base class: equal fields make equal observations."""
         return Observation
 
