@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -254,3 +258,99 @@ def test_exact_measures_read_simultaneous_games_as_players_do(game: str) -> None
     played = {observation.key() for observation in env.reset(0).values()}
     walked = {OpenSpielEnv(game).look(each.state, each.player).key() for each in information_states(game)}
     assert played <= walked, "what was learned is what is measured"
+
+
+def test_what_nobody_reads_is_not_made():
+    """A table over features and an MLP read features and the mask; the text is for those that read."""
+    told: list[int] = []
+    env = openspiel("tic_tac_toe", text=lambda state, player: told.append(player) or f"move {state.move_number()}")()
+    told.clear()
+    seen, shown = env.reset(0), []
+    while seen:
+        ((agent, observation),) = seen.items()
+        assert observation.array is not None
+        shown.append(observation)
+        seen = env.step({agent: int(observation.mask.argmax())}).observations
+    assert told == []
+    assert [each.text for each in shown] == [f"move {turn}" for turn in range(len(shown))], "each of its own turn"
+    assert told == [turn % 2 for turn in range(len(shown))]
+
+
+def record(seen):
+    return seen.text, seen.choices, seen.mask.tolist(), seen.array.tolist(), seen.key()
+
+
+@pytest.mark.parametrize("name", ["leduc_poker", "connect_four", "goofspiel(num_cards=3)", "chess"])
+def test_an_observation_is_the_same_whenever_it_is_read(name):
+    """At its turn or after the game, by one env or another, and whatever a reader writes into it."""
+    early, late, rng = openspiel(name)(), openspiel(name)(), np.random.default_rng(3)
+    for seed in (0, 1, 1):
+        found, held = [], []
+        seen, again = early.reset(seed), late.reset(seed)
+        while seen and len(held) < 20:
+            found += [record(each) for each in seen.values()]
+            held += again.values()
+            moves = {agent: int(rng.choice(np.flatnonzero(each.mask))) for agent, each in seen.items()}
+            seen, again = early.step(moves).observations, late.step(moves).observations
+        assert [record(each) for each in held] == found
+        for each in held:
+            each.mask[:], each.array[:] = False, -1.0
+
+
+def test_the_state_is_a_copy():
+    env = openspiel("kuhn_poker")()
+    env.reset(0)
+    env.state.apply_action(0)
+    assert env.state.move_number() == 2
+    assert env.step({"player_0": "Bet"}).observations["player_1"].text.endswith("b")
+
+
+def test_a_snapshot_outlives_the_game_and_a_pickle():
+    env = openspiel("leduc_poker")()
+    env.reset(3)
+    saved = env.snapshot()
+    kept = pickle.dumps(saved)
+    before = play(env, 3, [1, 1, 1, 1])
+    for snapshot in (saved, copy.deepcopy(saved), pickle.loads(kept)):
+        seen, texts = env.restore(snapshot), []
+        while seen:
+            texts.append({agent: each.text for agent, each in seen.items()})
+            seen = env.step(dict.fromkeys(seen, 1)).observations
+        assert texts == before[0]
+
+
+def test_only_so_many_states_are_remembered():
+    from palaestra.envs.openspiel_states import Tree
+
+    tree = Tree(pyspiel.load_game("tic_tac_toe").new_initial_state(), room=2)
+    first = tree.after(tree.root, 0)
+    assert tree.after(tree.root, 0) is first
+    second = tree.after(first, 1)
+    beyond = tree.after(second, 2)
+    assert tree.after(second, 2) is not beyond
+    assert beyond.parts is None
+    assert tree.after(beyond, 3).state.history() == [0, 1, 2, 3]
+    assert (tree.room, tree.root.state.history()) == (0, [])
+    forgetful = Tree(tree.root.state, room=0)
+    assert forgetful.after(forgetful.root, 0) is not forgetful.after(forgetful.root, 0)
+
+
+def test_an_env_with_its_own_text_does_not_share_it():
+    kuhn = openspiel("kuhn_poker", text=lambda state, player: "mine")()
+    assert kuhn.reset(0)["player_0"].text == "mine"
+    assert openspiel("kuhn_poker")().reset(0)["player_0"].text != "mine"
+
+
+def test_threads_that_read_at_once_see_their_own_features():
+    env = openspiel("connect_four")()
+    seen, shown = env.reset(0), []
+    while seen and len(shown) < 30:
+        shown += seen.values()
+        seen = env.step({agent: int(each.mask.argmax()) for agent, each in seen.items()}).observations
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda each: each.array.tolist(), shown))
+    seen = env.reset(0)
+    for array in together:
+        ((agent, each),) = seen.items()
+        assert array == each.array.tolist()
+        seen = env.step({agent: int(each.mask.argmax())}).observations

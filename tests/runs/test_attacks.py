@@ -218,3 +218,19 @@ def test_a_seat_that_a_recipe_attacks_and_that_is_not_there_is_named_before_play
     with pytest.raises(InputError, match=r"evaluation\.attacks\.seker: no seat 'seker' .*did you mean 'seeker'"):
         train(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_attacker_with_every_seat_is_refused_before_play(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lone = {"name": "lone", "env": {"make": "native/corridor"}, "policies": {"walker": {"kind": "tabular"}}}
+    recipe = validate(lone | {"team": {"walker": "walker"}, "evaluation": {"attacks": {"walker": {}}}})
+    with pytest.raises(InputError, match=r"evaluation\.attacks\.walker: 'walker' is the only seat, so nobody is left"):
+        train(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "lone" / "seed-0").mkdir(parents=True)
+    (tmp_path / "lone" / "recipe.yaml").write_text(recipe.dump())
+    for seat, said in (("walker", "it is the only seat of the team"), ("walker,other", "no such seat")):
+        with pytest.raises(SystemExit) as stop:
+            main(["attack", str(tmp_path / "lone"), "--seat", seat])
+        assert stop.value.code == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert said in line

@@ -13,6 +13,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, RecipeError, StorageError
 from palaestra.evaluation.games import read_game
 from palaestra.evaluation.ranking import read_matches
+from palaestra.interface.cli import main
 from palaestra.interface.report import write_report
 from palaestra.learning import checkpoints
 from palaestra.learning.league.trainer import PhasedLeagueTrainer
@@ -113,6 +114,29 @@ def test_what_cannot_be_played_is_said_before_play(opponents: Any, changes: Any,
         return
     with pytest.raises(InputError, match=complaint):
         build.check(setup)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("opponents.every=null", "a league without opponents: no snapshots are taken"),
+        ("opponents.rule=scripts", "a league without opponents: rule scripts meets scripts"),
+        ("opponents.seats=[]", "seats: a list without a seat"),
+        ("opponents.seats=[[player_0,player_1]]", "with opponents in player_0, player_1 nobody learns"),
+        ("env.make=openspiel/matrix_pd", "matrix_pd is not zero- or constant-sum"),
+    ],
+)
+def test_the_terminal_says_it_before_play_in_one_line(
+    override: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspiel")
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "leduc-psro", override, "--out", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_script_that_is_not_there_and_play_ahead_are_named() -> None:

@@ -13,6 +13,7 @@ import functools
 import re
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,15 +21,20 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, read_turn
+from palaestra.envs.lazy import LazyObservation
+from palaestra.envs.openspiel_states import CHANCE, MOST, SIMULTANEOUS, Moves, Node, Tree
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.foundation.generators import generator
 
 Text = Callable[[Any, int], str]
 """(pyspiel state, player) -> what that player reads."""
 
-LARGEST_MEMORY, SMALL = 4096, 512
-"""So many different observations of a game are remembered, if they have no more features than this."""
-_MEMORY: dict[str, dict[tuple[int, str], Any]] = {}
+SMALL = 512
+"""States of games with no more features than this are remembered."""
+FEW_ACTIONS = 64
+"""Up to this many, OpenSpiel's own list of all is the quicker way to a mask than the list of the legal ones."""
+_TREES: dict[str, Tree] = {}
 LONGEST_NAMED_SPACE = 512
 """Action spaces up to this size have all their names computed once; in larger ones illegal actions are called `#id`."""
 
@@ -36,7 +42,7 @@ LONGEST_NAMED_SPACE = 512
 class OpenSpielEnv:
     """One OpenSpiel game; agents are `player_0`, `player_1` ....
 
-    state: the pyspiel state, for exact work. game: the pyspiel game.
+    game: the pyspiel game.
     task: the name of the game, followed by the chance outcomes before the first decision (the deal).
     """
 
@@ -72,136 +78,171 @@ class OpenSpielEnv:
         self.task = ""
         self._seed = 0
         self._chance: np.random.Generator | None = None
-        self.state = self.game.new_initial_state()
+        start = self.game.new_initial_state()
         self._observer = _observer_of(self.game, kind, self._tensor)
-        # What a player knows decides what it sees, unless somebody else's text= looks further.
-        self._remembers = self._text in (_information, _leduc) and (
-            self._tensor is None
-            or (self._tensor == "information_state_tensor" and self.game.information_state_tensor_size() <= SMALL)
-        )
-        self._known = _MEMORY.setdefault(name, {})
-        self._names = [_action_names(self.state, player, self._actions) for player in range(self._players)]
+        self._observing = threading.Lock() if self._observer else None  # it has one place for all that it writes
+        self._makers = {
+            "text": self._text, "choices": self._choices_of, "mask": self._mask_of, "array": self._array_of,
+        }  # fmt: skip
+        self._tree = self._states(start)
+        self._node = self._tree.root
+        self._names = [_action_names(start, player, self._actions) for player in range(self._players)]
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Deal with `seed` and show the first decision."""
         self._seed, self._chance = seed, None  # a generator takes longer to make than a turn of most games
         self._slips = Slips(seed)
-        self.state = self.game.new_initial_state()
-        self._settle()
-        deal = ",".join(map(str, self.state.history()))
-        self.task = f"{self.name}:{deal}" if deal else self.name
-        self._returns: list[float] = self.state.returns()
-        return self._observe()
+        observations, node = self._observe(self._tree.root), self._node
+        if node.deal is None:
+            node.deal = ",".join(map(str, node.state.history()))
+        self.task = f"{self.name}:{node.deal}" if node.deal else self.name
+        self._returns = self._worth(node)
+        return observations
+
+    @property
+    def state(self) -> Any:
+        """The pyspiel state, for exact work: a copy."""
+        return self._node.state.clone()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Play the actions of whoever was to act, then whatever chance adds."""
         chosen = read_turn(actions, self._turn)
-        offenders = [agent for agent, action in chosen.items() if action is None]
+        moves: dict[str, Any] = chosen
+        offenders = None in chosen.values()
         if offenders and self._illegal == "lose":
-            totals, observations = self._forfeit(offenders), {}
+            totals, observations = self._forfeit([agent for agent, action in chosen.items() if action is None]), {}
             self._turn = {}
         else:
-            moves = {
-                agent: self._slips.legal(self._turn[agent]) if action is None else action
-                for agent, action in chosen.items()
-            }
-            if self.state.is_simultaneous_node():
-                self.state.apply_actions([moves.get(agent, 0) for agent in self.agents])
+            if offenders:
+                moves = {
+                    agent: self._slips.legal(self._turn[agent]) if action is None else action
+                    for agent, action in chosen.items()
+                }
+            key: Moves
+            if self._node.player == SIMULTANEOUS:
+                key = tuple([moves.get(agent, 0) for agent in self.agents])
             else:
-                self.state.apply_action(*moves.values())
-            self._settle()
-            totals, observations = self.state.returns(), self._observe()
-        rewards: dict[str, float | None] = {
-            agent: now - before for agent, now, before in zip(self.agents, totals, self._returns, strict=True)
-        }
+                (key,) = moves.values()
+            observations = self._observe(self._tree.after(self._node, key))
+            totals = self._worth(self._node)
+        rewards: dict[str, float | None]
+        if totals == self._returns:  # in most games until the last turn
+            rewards = dict.fromkeys(self.agents, 0.0)
+        else:
+            rewards = {
+                agent: now - before for agent, now, before in zip(self.agents, totals, self._returns, strict=True)
+            }
         self._returns = totals
-        info: dict[str, Any] = {"valid": {agent: action is not None for agent, action in chosen.items()}}
+        info: dict[str, Any] = {
+            "valid": {agent: action is not None for agent, action in chosen.items()}
+            if offenders
+            else dict.fromkeys(chosen, True)
+        }
         if not observations and (success := self._succeeded(totals)) is not None:
             info["success"] = success
-        return StepResult(observations, rewards, terminated=not observations, info=info)
+        return StepResult(observations, rewards, not observations, False, info)
 
     def snapshot(self) -> Any:
         """The episode as it stands, to come back to with `restore`."""
         chance = self._seed, *copy.deepcopy((self._chance, self._slips))
-        return self.state.clone(), list(self._returns), self.task, chance
+        return self._node, list(self._returns), self.task, chance
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
         """Go on from a snapshot of this game; seed: draw the chance that is to come anew, not as it would have been."""
-        state, returns, self.task, chance = snapshot
-        self.state, self._returns = state.clone(), list(returns)
+        node, returns, self.task, chance = snapshot
+        self._returns = list(returns)
         self._seed, self._chance, self._slips = copy.deepcopy(chance)
         if seed is not None:
             self._seed, self._chance, self._slips = seed, None, Slips(seed)
-        return self._observe()
+        return self._observe(node)
 
     def look(self, state: Any, player: int) -> Observation:
         """Observation of `player` in a state of this game, or of its turn-based form; ends the current episode."""
-        self.state = state.clone()
+        here = state.clone()
         if state.get_game().get_type().short_name != self.game.get_type().short_name:
-            self.state = state.simultaneous_game_state()  # exact measures walk a simultaneous game in turns
-        seen = self._see(player)
-        if seen is None:
+            here = state.simultaneous_game_state()  # exact measures walk a simultaneous game in turns
+        if not here.legal_actions(player):
             raise InputError(f"{self.name}: player {player} has nothing to decide in this state")
-        return seen
+        self._node = Node(here)
+        return self._see(self._node, player)
 
-    def _settle(self) -> None:
-        """Draw chance outcomes until somebody has to decide."""
-        while self.state.is_chance_node():
+    def _states(self, start: Any) -> Tree:
+        """The tree that all envs of the game share; if the text is another, or the game large, one without memory."""
+        if self._text not in (_seat, _observation, _information, _leduc):
+            return Tree(start, 0)
+        try:
+            features = getattr(self.game, f"{self._tensor}_size")() if self._tensor else 0
+        except RuntimeError:  # OpenSpiel has not said how many
+            return Tree(start, 0)
+        small = max(features, self._actions) <= SMALL
+        return _TREES.setdefault(self.name, Tree(start, MOST)) if small else Tree(start, 0)
+
+    def _observe(self, node: Node) -> dict[str, Observation]:
+        """Draw chance outcomes until somebody has to decide, and show the decision."""
+        while (player := node.player) == CHANCE:
             if self._chance is None:
-                self._chance = np.random.default_rng(self._seed)
+                self._chance = generator(self._seed)
+            if node.outcomes is None:
+                node.outcomes = node.state.chance_outcomes()
             left = self._chance.random()
-            for outcome, probability in self.state.chance_outcomes():  # noqa: B007  (the outcome is used after the loop)
+            for outcome, probability in node.outcomes:  # noqa: B007  (the outcome is used after the loop)
                 left -= probability
                 if left < 0:
                     break
-            self.state.apply_action(outcome)
+            node = self._tree.after(node, outcome)
+        self._node = node
+        if player >= 0:
+            self._turn = {self.agents[player]: self._see(node, player)}
+        elif player == SIMULTANEOUS:  # some players may have nothing to decide
+            deciding = (each for each in range(self._players) if node.state.legal_actions(each))
+            self._turn = {self.agents[each]: self._see(node, each) for each in deciding}
+        else:
+            self._turn = {}
+        return self._turn.copy()
 
-    def _observe(self) -> dict[str, Observation]:
-        state = self.state
-        self._turn = {}
-        if state.is_terminal():
-            return {}
-        players = range(self._players) if state.is_simultaneous_node() else (state.current_player(),)
-        for player in players:
-            seen = self._see(player)
-            if seen is not None:  # in a simultaneous move some players may have nothing to decide
-                self._turn[self.agents[player]] = seen
-        return dict(self._turn)
+    def _see(self, node: Node, player: int) -> Observation:
+        """Observation of a player who has something to decide, made when it is read."""
+        return LazyObservation.of(functools.partial(self._part, node, player))
 
-    def _see(self, player: int) -> Observation | None:
-        """Observation of a player, None if it has nothing to decide; cached by information state."""
-        state = self.state
-        if not self._remembers:
-            legal = state.legal_actions(player)
-            return Observation(self._text(state, player), *self._offer(player, legal)) if legal else None
-        known = (player, state.information_state_string(player))
-        found = self._known.get(known)
+    def _part(self, node: Node, player: int, name: str) -> Any:
+        """One field of an observation: `text`, `choices`, `mask` or `array`."""
+        make = self._makers[name]
+        if node.parts is None:
+            return make(node.state, player)
+        found = node.parts.get((player, name))
         if found is None:
-            legal = state.legal_actions(player)
-            if not legal:
-                return None
-            found = (self._text(state, player), *self._offer(player, legal))
-            if len(self._known) >= LARGEST_MEMORY:
-                self._known.clear()
-            self._known[known] = found
-        text, names, mask, array = found
-        return Observation(text, names, mask.copy(), None if array is None else array.copy())
+            found = node.parts[player, name] = make(node.state, player)
+        return found.copy() if isinstance(found, np.ndarray) else found
 
-    def _offer(self, player: int, legal: Sequence[int]) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
-        """Names of all actions, which of them are legal, and the features."""
-        state, names = self.state, self._names[player]
-        mask = np.zeros(self._actions, dtype=bool)
-        mask[legal] = True
+    def _worth(self, node: Node) -> list[float]:
+        """Returns of all players so far."""
+        if node.returns is None:
+            node.returns = node.state.returns()
+        return node.returns
+
+    def _choices_of(self, state: Any, player: int) -> tuple[str, ...]:
+        """Names of all actions."""
+        names, legal = self._names[player], state.legal_actions(player)
         called = [state.action_to_string(player, action).strip() for action in legal]
-        if called != [names[action] for action in legal]:
-            names = _names_here(tuple(legal), tuple(called), self._actions)
-        array = None
-        if self._observer is not None:
-            self._observer.set_from(state, player)
-            array = self._observer.tensor.copy()
-        elif self._tensor:
-            array = np.array(getattr(state, self._tensor)(player), dtype=np.float32)
-        return names, mask, array
+        if called == [names[action] for action in legal]:
+            return names
+        return _names_here(tuple(legal), tuple(called), self._actions)
+
+    def _mask_of(self, state: Any, player: int) -> np.ndarray:
+        if self._actions <= FEW_ACTIONS:
+            return np.frombuffer(bytearray(state.legal_actions_mask(player)), np.bool_)
+        mask = np.zeros(self._actions, dtype=bool)
+        mask[state.legal_actions(player)] = True
+        return mask
+
+    def _array_of(self, state: Any, player: int) -> np.ndarray | None:
+        """The features."""
+        if self._observing is not None:
+            with self._observing:
+                self._observer.set_from(state, player)
+                found: np.ndarray = self._observer.tensor.copy()
+            return found
+        return np.array(getattr(state, self._tensor)(player), dtype=np.float32) if self._tensor else None
 
     def _forfeit(self, offenders: Sequence[str]) -> list[float]:
         """Returns of all players after the offenders lost; see `illegal`."""
@@ -289,7 +330,7 @@ def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
     return names if len({name.casefold() for name in names}) == count else fallback
 
 
-@functools.lru_cache(LARGEST_MEMORY)
+@functools.lru_cache(4096)
 def _names_here(legal: tuple[int, ...], called: tuple[str, ...], count: int) -> tuple[str, ...]:
     """Names of actions for games that name them by the position.
 
@@ -394,7 +435,8 @@ def openspiel(
     """
     factory = functools.partial(OpenSpielEnv, name, illegal=illegal, text=text, success=success)
     try:
-        factory().reset(0)
+        for seen in factory().reset(0).values():
+            repr(seen)  # which reads all of it
     except RuntimeError as error:
         raise InputError(f"OpenSpiel's {name!r} cannot be played by numbered actions: {error}") from error
     return factory

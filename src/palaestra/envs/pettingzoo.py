@@ -18,6 +18,7 @@ import numpy as np
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
 from palaestra.envs.gymnasium_spaces import features_of
+from palaestra.envs.lazy import LazyObservation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
@@ -86,7 +87,14 @@ class _PettingZooEnv:
         if isinstance(value, Mapping) and "observation" in value:
             value, mask = value["observation"], value.get("action_mask", mask)
         legal = None if mask is None else np.asarray(mask, dtype=bool)
-        return Observation(self._text(value), self._choices[agent], legal, self._features[agent](value))
+        if not isinstance(value, np.ndarray):
+            return Observation(self._text(value), self._choices[agent], legal, self._features[agent](value))
+        make = functools.partial(self._part, value.copy(), self._features[agent])  # the env may write into its own
+        return LazyObservation.of(make, choices=self._choices[agent], mask=legal)
+
+    def _part(self, value: np.ndarray, features: Callable[[Any], np.ndarray], name: str) -> Any:
+        """One field of an observation: `text` or `array`."""
+        return features(value) if name == "array" else self._text(value)
 
     def _moves(self, chosen: Mapping[str, int | None]) -> dict[str, int]:
         """PettingZoo's action numbers; illegal ones replaced by random legal ones."""

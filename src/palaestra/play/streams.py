@@ -7,12 +7,12 @@ Every address is hashed (BLAKE2b) to the 256 bits that seed a PCG64. That does t
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.random.bit_generator import ISeedSequence
 
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.generators import Words
 
 Stream = Literal["train", "eval"]
 """Training and evaluation draw their tasks from separate halves of the seeds."""
@@ -55,17 +55,7 @@ class Streams:
         digest = hashlib.blake2b(
             f"{self._address}/{group}/{episode}/{agent}".encode(errors="surrogatepass"), digest_size=32
         ).digest()
-        return np.random.Generator(np.random.PCG64(_Words(digest)))  # type: ignore[arg-type]
-
-
-class _Words(ISeedSequence):
-    """Hands the hash over as it is, to a PCG64, which asks once, for four 64-bit words."""
-
-    def __init__(self, digest: bytes) -> None:
-        self._digest = digest
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return np.frombuffer(self._digest, _WORD, count=n_words)
+        return np.random.Generator(np.random.PCG64(Words(np.frombuffer(digest, _WORD))))  # type: ignore[arg-type]
 
 
 _WORD = np.dtype("<u8")

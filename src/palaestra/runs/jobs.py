@@ -131,13 +131,15 @@ def _tuned(
 
 
 def _check_attacks(recipe: Recipe) -> None:
-    """Whether the seats of `evaluation.attacks` are there, before anything is played."""
+    """Whether the seats of `evaluation.attacks` are there, and others too, before anything is played."""
     if not recipe.evaluation.attacks:
         return
     agents = agents_of(env(recipe.env, "train"))
     for name, part in recipe.evaluation.attacks.items():
         if (seat := part.seat or name) not in agents:
             raise InputError(f"evaluation.attacks.{name}: no seat {seat!r} in the team{nearest(seat, agents)}")
+        if len(agents) == 1:
+            raise InputError(f"evaluation.attacks.{name}: {seat!r} is the only seat, so nobody is left to attack")
 
 
 def _attacked(recipe: Recipe, directory: Path, jobs: int | None, console: Console | None) -> dict[str, Any]:

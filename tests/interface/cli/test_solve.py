@@ -67,6 +67,7 @@ def test_turns_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("a.json", "[[[1, 2], [3, 4]]]", "a matrix [rows, columns] is zero-sum"),
         ("a.json", '{"payoff": [[1]]}', "read are payoffs, players"),
         ("a.json", '{"payoffs": [[[1, 2]], [[1, 2]]]}', "not zero- or constant-sum"),
+        ("a.json", "[[1, NaN], [0, 1]]", "is nan; 1 of 4 cells are not finite"),
         ("a.json", '{"payoffs": [[1, 2]], "error": [[1]]}', "error has shape"),
         ("a.json", "{", "cannot be read"),
     ],
@@ -91,6 +92,10 @@ def test_what_is_no_game_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (code, "kuhn_poker" in err) == (2, True)
     code, _, err = run(capsys, "kuhn_poker", "--by", "qre")
     assert (code, "solved by nash or cfr" in err) == (2, True)
+    code, _, err = run(capsys, "kuhn_poker(players=3)")
+    assert (code, err.startswith("error: kuhn_poker(players=3): nash: two players are needed, not 3")) == (2, True)
+    code, _, err = run(capsys, "matrix_pd", "--by", "nash_averaging")
+    assert (code, "not zero- or constant-sum: payoffs add up to 2" in err) == (2, True)
 
 
 def test_a_game_of_openspiel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,8 @@ def naming(paths: Sequence[str | Path]) -> Iterator[None]:
     try:
         yield
     except PalaestraError as error:
-        files = [str(path).partition("=")[2] or str(path) for path in paths]
+        parts = [(str(path), *str(path).partition("=")) for path in paths]  # NAME=PATH, but no game(players=3)
+        files = [file if name.isidentifier() and file else whole for whole, name, _, file in parts]
         if any(file in str(error) for file in [*files, *map(str, paths)]):
             raise
         named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")

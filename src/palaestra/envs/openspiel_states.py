@@ -1,0 +1,62 @@
+"""States of OpenSpiel games as a tree: what was met once is not worked out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST = 10_000
+"""States of one game that are remembered, the first ones met: all of Kuhn and Leduc poker, openings of larger games."""
+CHANCE, SIMULTANEOUS = -1, -2
+"""Who is to act, beside the players' numbers; at the end -4."""
+
+Moves = int | tuple[int, ...]
+"""One player's action or a chance outcome, or the actions of all who act at once."""
+
+
+class Node:
+    """State of a game, which never changes, and what is known of it.
+
+    player: who acts. returns: of each player so far. children: the states after it that are remembered. parts: fields
+    of observations by (player, name); None where nothing is kept. deal: chance outcomes that led here, set by whom they
+    concern.
+    """
+
+    __slots__ = ("children", "deal", "outcomes", "parts", "player", "returns", "state")
+
+    def __init__(self, state: Any, kept: bool = False) -> None:
+        self.state = state
+        self.player: int = state.current_player()
+        self.returns: list[float] | None = None
+        self.outcomes: list[tuple[int, float]] | None = None
+        self.children: dict[Moves, Node] = {}
+        self.parts: dict[tuple[int, str], Any] | None = {} if kept else None
+        self.deal: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have the state alone."""
+        return Node, (self.state,)
+
+
+class Tree:
+    """States of a game from its start, of which up to `room` more are remembered."""
+
+    __slots__ = ("room", "root")
+
+    def __init__(self, start: Any, room: int) -> None:
+        self.root, self.room = Node(start, kept=room > 0), room
+
+    def after(self, node: Node, moves: Moves) -> Node:
+        """The state after these moves, which is kept if this one is and there is room."""
+        found = node.children.get(moves)
+        if found is None:
+            if isinstance(moves, tuple):
+                state = node.state.clone()
+                state.apply_actions(list(moves))
+            else:
+                state = node.state.child(moves)
+            kept = self.room > 0 and node.parts is not None
+            found = Node(state, kept)
+            if kept:
+                node.children[moves] = found
+                self.room -= 1
+        return found
