@@ -136,8 +136,12 @@ def agents_who_know_the_law_obey_it() -> None:
 def regret_flattens() -> None:
     """From T = 10^6 to 10^10 regret grows as T^(2/3): per round it falls by 21.5 for each 10^4, here by 10 and more."""
     regret, broken = {}, 0.0
+    prior, law, costs, reward = problem()
     for rounds in (10**6, 10**10):
-        found = [explore_then_commit(*problem(), np.random.default_rng(seed), rounds=rounds) for seed in range(8)]
+        found = [
+            explore_then_commit(prior, law, costs, reward, np.random.default_rng(seed), rounds=rounds)
+            for seed in range(8)
+        ]
         regret[rounds] = float(np.mean([each.regret / rounds for each in found]))
         broken = float(np.mean([1 - each.response.obeyed for each in found]))
     assert regret[10**6] / regret[10**10] > 10, regret

@@ -117,11 +117,11 @@ ROWS = {"group": [0] * 4, "episode": [0] * 4, "agent": ["a"] * 4, "turn": [0, 1,
 def worked_step_advantages() -> None:
     """V = .3, .35, .2, .6, then 1: .125, .05, .85, 2.35 with success; 0, -.2, .35, .35 without; cut to [0, 1]."""
     won, lost = (Turns(ROWS | {"reward": [0.0, 0.0, 0.0, end]}) for end in (1.0, 0.0))
-    np.testing.assert_allclose(step_filter(end=1.0).evaluate(won), [0.125, 0.05, 0.85, 1.0], atol=1e-9)
-    np.testing.assert_allclose(step_filter(end=1.0).evaluate(lost), [0.0, 0.0, 0.35, 0.35], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(step_filter(end=1.0).evaluate(won)), [0.125, 0.05, 0.85, 1.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(step_filter(end=1.0).evaluate(lost)), [0.0, 0.0, 0.35, 0.35], atol=1e-9)
     written = step_filter(lam=0.5, end=1.0)
-    np.testing.assert_allclose(written.evaluate(won), [0.16875, 0.1375, 0.7, 1.0], atol=1e-9)
-    np.testing.assert_allclose(written.evaluate(lost), [0.04375, -0.1125, 0.2, 0.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(written.evaluate(won)), [0.16875, 0.1375, 0.7, 1.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(written.evaluate(lost)), [0.04375, -0.1125, 0.2, 0.0], atol=1e-9)
 
 
 @exact
@@ -129,7 +129,7 @@ def early_good_segments_of_lost_episodes_are_cloned() -> None:
     """A lost episode met two subgoals: their turns are cloned, as segments; by its episode none would be."""
     lost = walked("lllrr", every=2).with_columns(first_value=pl.lit(0.5), value=pl.lit(0.5))
     found = vsc_rl(top=1.0).evaluate(Turns(lost))
-    assert found.tolist() == [1.0] * 4 + [0.0] * 10
+    assert np.asarray(found).tolist() == [1.0] * 4 + [0.0] * 10
     assert not lost["success"].fill_null(False).any()
 
 
@@ -141,12 +141,14 @@ def the_unlikely_tenth_is_cloned() -> None:
         "segment": [0] * 20, "subgoal_done": [False, True] * 10,
         "first_value": [0.9] * 18 + [0.2] * 2, "value": [0.9] * 18 + [0.2, 0.2],
     }  # fmt: skip
-    assert vsc_rl(top=0.1).evaluate(Turns(rows)).tolist() == [0.0] * 18 + [1.0, 1.0]
-    assert vsc_rl(top=1.0, gamma=0.0).evaluate(Turns(rows)).tolist() == [0.0, 1.0] * 10, "V did not rise in turn 0"
+    assert np.asarray(vsc_rl(top=0.1).evaluate(Turns(rows))).tolist() == [0.0] * 18 + [1.0, 1.0]
+    assert np.asarray(vsc_rl(top=1.0, gamma=0.0).evaluate(Turns(rows))).tolist() == [0.0, 1.0] * 10, (
+        "V did not rise in turn 0"
+    )
     failed = Turns(rows | {"subgoal_done": [False] * 20})
-    assert vsc_rl(top=1.0).evaluate(failed).sum() == 0
+    assert np.asarray(vsc_rl(top=1.0).evaluate(failed)).sum() == 0
     kept = keep("first_value", quantile=0.9, unit=SEGMENT).evaluate(Turns(rows))
-    assert kept.tolist() == [True] * 18 + [False] * 2, "ties at the border stay"
+    assert np.asarray(kept).tolist() == [True] * 18 + [False] * 2, "ties at the border stay"
 
 
 def corridor() -> Any:
