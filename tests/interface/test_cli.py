@@ -74,7 +74,7 @@ def test_help_and_version(say: Any) -> None:
     assert say("--version") == Said(0, f"palaestra {__version__}\n", "")
     shown = re.findall(r"^  ([a-z-]+) {2,}\S.*[.?]$", nothing.stdout.split("Commands:")[1], re.MULTILINE)
     assert shown[:4] == ["train", "compare", "report", "recipes"]
-    assert len(shown) == 21, "each has one whole line"
+    assert len(shown) == 23, "each has one whole line"
     assert "..." not in nothing.stdout.split("Commands:")[1]
     for command in shown:
         assert say(command, "--help").code == 0

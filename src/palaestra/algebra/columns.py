@@ -72,6 +72,8 @@ MADE_BY: dict[str, str] = {
     "round": "a fact of native/discussion: round of the turn, from 0",
     "safe": "palaestra.judges.language_server: was the edit applied safely",
     "score": "a process reward model's or judge's score of the turn",
+    "segment": "a fact of the workflow `subgoals`: number of the subgoal that the turn went for",
+    "subgoal_done": "a fact of the workflow `subgoals`: whether the subgoal's check passed after the turn",
     "target_box": "a fact of a GUI env: the right box, (left, top, right, bottom)",
     "task_progress": "your env's fact: share of the task that is done",
     "tau": "a fact of native/discussion: the score that was written, as a share of the best",

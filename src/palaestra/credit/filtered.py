@@ -66,8 +66,8 @@ def step_filter(
 
     >>> from palaestra.algebra.turns import Turns
     >>> rows = {"episode": [0] * 4, "agent": ["a"] * 4, "reward": [0.0, 0, 0, 1], "value": [0.3, 0.35, 0.2, 0.6]}
-    >>> step_filter(lam=0.5).evaluate(Turns(rows)).round(4)
-    array([0.1687, 0.1375, 0.7   , 1.    ])
+    >>> step_filter(lam=0.5).evaluate(Turns(rows)).round(3)
+    array([0.169, 0.138, 0.7  , 1.   ])
     """
     if not 0 <= gamma <= 1 or not (lam is None or 0 < lam <= 1):
         raise ExpressionError(f"step_filter: gamma={gamma} must lie in [0, 1], lam={lam} in (0, 1], or be left out")

@@ -47,7 +47,7 @@ def imitating(
     from palaestra.algebra.turns import Turns
 
     try:
-        seen = pl.read_parquet(frames, columns=["features"]).drop_nulls()
+        seen = pl.read_parquet(frames, columns=["features"], glob=False).drop_nulls()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"forward_backward: frames: no Parquet file with a column 'features': {error}") from error
     model = ForwardBackward(Turns.load(turns), rank=rank, gamma=gamma, tasks=tasks)

@@ -50,15 +50,17 @@ def _none(names: str) -> dict[str, Loop | None]:
 
 LOOPS: dict[str, dict[str, Loop | None]] = {
     "learner": {
-        **_rows("weights", "between", "scalar", "policy_gradient bandit q_learning value_decomposition"),
+        **_rows("weights", "between", "scalar",
+                "bandit gradient_sharing policy_gradient q_learning value_decomposition"),
         **_rows("weights", "between", "population", "generations"),
         "play": None,
     },
     "matchmaking": {**_rows("team", "between", "population", "latest pfsp psro uniform"), "scripts": None},
     "stage": {
         **_rows("weights", "between", "scalar",
-                "alternate bilevel central_critic critic explors heron minority_influence multipliers "
-                "preference_reward prefix_critic process_reward progress q_critic rnd token_critic utterance_reward"),
+                "agent_model alternate bilevel central_critic critic explors heron human_gain minority_influence "
+                "multipliers outcome_critics preference_reward prefix_critic process_reward progress q_critic rnd "
+                "token_critic utterance_reward"),
         **_rows("weights", "between", "demonstration", "evolving_teacher hops step_rewards"),
         **_rows("weights", "between", "population", "share"),
         **_rows("memory", "between", "scalar", "counts replay running_scale"),
@@ -70,8 +72,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("task", "between", "scalar",
                 "curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
-        **_none("against_start asynchronous corrected_actions demonstrate designed fixed_data injection judge program "
-                "reference_logprobs references scene score shock"),
+        **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
+                "fixed_data injection judge program proposed_tasks reference_logprobs references scene score shock"),
     },
     "workflow": {
         **_rows("memory", "within", "text",
@@ -82,8 +84,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("team", "within", "text", "supervisor"),
         **_rows("task", "between", "scalar", "proposer"),
         # in these nothing of what is said comes back to whoever said it
-        **_none("audited chain contest context_window graph handover nested one_conversation personas pipeline program "
-                "self_consistency single star tree"),
+        **_none("audited chain contest context_window coordinator graph handover nested one_conversation personas "
+                "pipeline program self_consistency single star subgoals switching tree"),
     },
 }  # fmt: skip
 """Rows by kind of name; None: it is no loop, and why stands beside it."""

@@ -329,7 +329,10 @@ def _first(made: Making) -> Observation:
         own = next((each for agent, each in seen.items() if agent in made.agents), None)
         if own is not None or not made.agents or any(each.choices is None for each in seen.values()):
             return own or first
-        seen = env.step({agent: str(rng.choice(each.legal)) for agent, each in seen.items()}).observations
+        try:
+            seen = env.step({agent: str(rng.choice(each.legal)) for agent, each in seen.items()}).observations
+        except Exception:  # an env that breaks is an error of play, which says more of it
+            return first
         if not seen:
             seen = env.reset(look)
     return first
