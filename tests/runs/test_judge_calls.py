@@ -15,7 +15,7 @@ import pytest
 
 import palaestra
 from palaestra.interface import cli
-from palaestra.runs.unjudged import Silence, unjudged
+from palaestra.runs.unjudged import Silence, silence, unjudged
 from palaestra.testing.endpoint import StubEndpoint
 
 RECIPE = """
@@ -111,3 +111,10 @@ def test_a_run_is_silent_about_judges_that_answered_most() -> None:
     assert unjudged([]) is None
     assert unjudged([silent(4, 0)]) is None
     assert (unjudged([silent(10, 4), silent(2, 0)]) or "").startswith("LITTLE CAN HAVE BEEN LEARNED: 12 of 20")
+
+
+def test_what_else_a_stage_counts_as_failed_is_no_silence_of_a_judge() -> None:
+    lines = [{"reward": 0.5, "stages": {"failure_tasks": {"failed": 7.0, "calls": 0}, "keep": {"failed": 2.0}}}]
+    assert unjudged([silence(lines)]) is None
+    told = [{"reward": None, "stages": {"judge": {"calls": 4, "failed": 4.0}}}]
+    assert "it said nothing" in str(unjudged([silence(told)]))

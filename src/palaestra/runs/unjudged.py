@@ -31,9 +31,10 @@ def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
         found["iterations"] += 1
         found["unpaid"] += line["reward"] is None
         for stage in (line.get("stages") or {}).values():
-            found["asked"] += stage.get("calls", 0)
-            found["failed"] += stage.get("failed", 0)
-            found["why"] = str(stage.get("why") or found["why"])
+            if calls := stage.get("calls"):  # what else a stage counts as failed, tasks say, is no question
+                found["asked"] += calls
+                found["failed"] += min(stage.get("failed", 0), calls)
+                found["why"] = str(stage.get("why") or found["why"])
     return found
 
 
@@ -49,7 +50,7 @@ def unjudged(seeds: Iterable[Silence]) -> str | None:
     unpaid, number = sum(each["unpaid"] for each in every), sum(each["iterations"] for each in every)
     if not failed or failed < MOST * asked:
         return None
-    why = next(each["why"] for each in reversed(every) if each["why"])[:LONGEST]
+    why = next((each["why"] for each in reversed(every) if each["why"]), "it said nothing")[:LONGEST]
     return (
         f"{'NOTHING WAS' if unpaid == number else 'LITTLE CAN HAVE BEEN'} LEARNED: {failed:,} of {asked:,} questions "
         f"to judges got no answer, and in {unpaid} of {number} iterations no turn had a reward (the last: {why}). "
