@@ -59,7 +59,7 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def seen(rng: np.random.Generator, number: int, rounds: int = 20) -> tuple[Trajectories, np.ndarray]:
-    """What an ego sees of so many opponents, and their types; as `Opponents` shows it."""
+    """Windows of an ego against so many opponents as `Opponents` shows them, and the opponents' types."""
     law, kind = habits(TYPES, 0.7), rng.integers(len(TYPES), size=number)
     found, last = np.zeros((number, rounds, 3 + NOISE), np.float32), rng.integers(3, size=number)
     for turn in range(rounds):
@@ -111,7 +111,7 @@ def member() -> ContextualPolicy:
 
 
 def told(policy: ContextualPolicy, iteration: int = 0) -> Context:
-    """What the stage is told in an iteration."""
+    """Context of the stage in an iteration."""
     return Context(np.random.default_rng(iteration), iteration, cast(Any, Opponents), Team(ego=policy), cast(Any, None))
 
 
@@ -128,7 +128,7 @@ def worked_losses() -> None:
 
 @exact
 def payoffs_of_the_world() -> None:
-    """Who knows the type earns .55 of a round, who sees the last move alone at most .2269."""
+    """Bounds of a round: .55 where the type is known, .2269 where only the last move is seen."""
     np.testing.assert_allclose(
         [best_payoff(0.7), memoryless_payoff(TYPES, 0.7)], [0.55, 3 * (0.585 - 0.2825) / 4], atol=1e-9
     )

@@ -157,7 +157,7 @@ def learned(own: bool) -> dict[str, float]:
 
 @exact
 def one_network_learns_from_all_cells() -> None:
-    """What one cell is paid all expect if they share a network; if each has its own, only that cell does."""
+    """One cell's reward moves all cells' values if they share a network; if each has its own, only that cell does."""
     shared, own = learned(False), learned(True)
     assert shared["cell_0"] == shared["cell_4"] > 0.6
     assert own["cell_4"] > 2 > 0.6 > own["cell_0"]

@@ -69,7 +69,7 @@ def reached(*goals: tuple[float, float]) -> Turns:
 
 
 def gains(stage: human_gain, turns: Turns) -> list[float | None]:
-    """What the stage gives to each row, in thousandths."""
+    """Gains that the stage writes on each row, in thousandths."""
     found = np.asarray(stage(turns, told())["gain"].to_numpy(), float)
     return [None if np.isnan(value) else round(float(value), 3) + 0.0 for value in found]
 

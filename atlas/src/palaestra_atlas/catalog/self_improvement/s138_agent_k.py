@@ -81,7 +81,7 @@ def ranked() -> None:
 
 @exact
 def by_reward() -> None:
-    """What earned most is proposed again, what failed is not; a new stage may try it, the same one may not."""
+    """The memory proposes what earned most again, and not what failed; a new stage may try it, the same one may not."""
     memory, rng = NestedMemory(), np.random.default_rng(0)
     for fix, reward in ((0, -1.0), (1, 1.0), (2, -1.0)):
         memory.remember(Attempt("dates", fix, reward))

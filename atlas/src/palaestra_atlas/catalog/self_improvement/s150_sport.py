@@ -113,7 +113,7 @@ def each_step_has_five_executed_candidates() -> None:
 
 @exact
 def the_verifier_sees_what_came_out() -> None:
-    """Where a candidate is right, one that is right is chosen mostly; an error never beside a value."""
+    """The chosen candidate is mostly a right one where there is one; an error never beside a value."""
     first = played(120)[0].frame.filter(pl.col("turn") == 0)
     some = first.filter(pl.col("right").any().over("group"))
     assert some.filter("kept")["right"].mean() > 0.6  # type: ignore[operator]
