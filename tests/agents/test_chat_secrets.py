@@ -29,7 +29,6 @@ def test_the_key_never_leaves(
 ) -> None:
     """Not in an answer, an error or a header that echoes it, nor in what is logged of them."""
     caplog.set_level("DEBUG")
-    caplog.set_level("DEBUG", logger="openai")
 
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         assert handler.headers["authorization"] == f"Bearer {KEY}"

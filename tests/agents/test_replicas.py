@@ -15,6 +15,7 @@ import pytest
 from palaestra.agents import ChatPolicy, Request
 from palaestra.agents.backends.breaker import TRIP, Breaker, OutageError
 from palaestra.agents.backends.replicas import Replica, Replicas
+from palaestra.agents.backends.wire import Response
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.runs.recipe import validate
@@ -62,13 +63,14 @@ def test_a_replica_that_breaks_off_is_left_at_once() -> None:
 def replica(log: list[str], name: str, there: list[bool]) -> Replica:
     """With a client whose list of models comes if `there` says so."""
 
-    async def models() -> None:
+    async def get(path: str, timeout: float) -> Response:
         log.append(name)
         if not there[0]:
             raise ConnectionError
+        return Response(200, {}, b"{}")
 
-    client: Any = SimpleNamespace(models=SimpleNamespace(list=models))
-    return Replica(client, name, Breaker(patience=0.3, wait=0.01, longest_wait=0.02))
+    wire: Any = SimpleNamespace(get=get)
+    return Replica(wire, name, Breaker(patience=0.3, wait=0.01, longest_wait=0.02))
 
 
 def test_an_absent_replica_is_asked_for_its_models_until_it_is_back() -> None:

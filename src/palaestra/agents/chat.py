@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import random
 import time
@@ -24,6 +25,7 @@ from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.backends.replicas import Replica, Replicas
+from palaestra.agents.backends.wire import NotSentError, StatusError, Wire, json_of
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request, said
 from palaestra.agents.streaming import AnswerStream, AsyncStream
@@ -31,10 +33,9 @@ from palaestra.algebra.turns import clean
 from palaestra.envs.conversations import Reader, without_system
 from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import FORMATS
-from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    import openai
     import tenacity
 
 LONGEST_ERROR = 300
@@ -117,11 +118,6 @@ class ChatPolicy:
         price_in: float | None = None,
         price_out: float | None = None,
     ) -> None:
-        try:
-            import openai  # noqa: F401
-            import tenacity  # noqa: F401
-        except ImportError:
-            raise missing_extra("openai", "chat") from None
         endpoint.check_key_name(api_key_env, "ChatPolicy: ")
         self.addresses = _addresses(base_url)
         _check("concurrency", concurrency, 1, whole=True)
@@ -209,27 +205,18 @@ class ChatPolicy:
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Callable[[Observation, int | None], Awaitable[Decision]]]:
         """One client, as many requests at a time as allowed, one breaker; gives what asks for one answer."""
-        from openai import AsyncOpenAI
-
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         slots = asyncio.Semaphore(self.concurrency)
         waits: dict[str, Any] = {"patience": self.patience, "wait": self.wait, "longest_wait": self.longest_wait}
         async with contextlib.AsyncExitStack() as stack:
             servers = []
             for address in self.addresses:
-                client = AsyncOpenAI(
-                    api_key=key or "none",
-                    base_url=address,
-                    max_retries=0,
-                    timeout=self.timeout,
-                    http_client=endpoint.client_class()(timeout=self.timeout),
-                )
-                await stack.enter_async_context(client)
-                servers.append(Replica(client, endpoint.address(address), Breaker(**waits, since=self._absent_since)))
+                wire = Wire(_target(address), key)
+                stack.push_async_callback(wire.close)
+                servers.append(Replica(wire, endpoint.address(address), Breaker(**waits, since=self._absent_since)))
             replicas = Replicas(servers, **waits)
             stack.push_async_callback(replicas.close)
-            with endpoint.quiet(key):
-                yield functools.partial(self._ask, replicas, slots, key)
+            yield functools.partial(self._ask, replicas, slots, key)
         self._absent_since = replicas.since
 
     async def _ask(
@@ -263,10 +250,11 @@ class ChatPolicy:
                     if not self._give_up(body, error):
                         raise
             decision.messages = to_record(observation, reader)
-            text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
+            choice = answer["choices"][0]
+            text = clean(endpoint.said(choice["message"], self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
-            decision.finish = endpoint.finish(getattr(answer.choices[0], "finish_reason", None))
-            decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
+            decision.finish = endpoint.finish(endpoint.at(choice, "finish_reason"))
+            decision.logprobs = _logprobs(choice) if self.logprobs else None
         except Exception as error:
             where = f" [model {self.model!r} at {self._address()}]"
             decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
@@ -295,7 +283,7 @@ class ChatPolicy:
             "top_p": self.top_p,
             "stop": self.stop or None,
             "logprobs": self.logprobs or None,
-            "extra_body": {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else None,
+            "chat_template_kwargs": self.chat_template_kwargs or None,
         }
         return reader, {field: value for field, value in body.items() if value is not None}
 
@@ -326,7 +314,7 @@ class ChatPolicy:
                 replica, probe = await replicas.enter(last)
                 replica.under_way, replica.sent = replica.under_way + 1, replica.sent + 1
                 try:
-                    answer = await self._send(replica.client, body)
+                    answer = await self._send(replica, body)
                 except Exception as error:
                     self.totals["lost"] += _lost(error)
                     if not _absent(error):
@@ -342,39 +330,38 @@ class ChatPolicy:
                     replicas.answered(replica)
                 finally:
                     replica.under_way -= 1
-        self._count(getattr(answer, "usage", None), decision)
-        choices = getattr(answer, "choices", None)
+        self._count(endpoint.at(answer, "usage"), decision)
+        choices = endpoint.at(answer, "choices")
         if not isinstance(choices, list) or not choices:
             raise UnusableAnswerError("the answer has no choices")
-        message = getattr(choices[0], "message", None)
-        if not isinstance(getattr(message, "content", None), str) and not endpoint.calls(message):
+        message = endpoint.at(choices[0], "message")
+        if not isinstance(endpoint.at(message, "content"), str) and not endpoint.calls(message):
             raise UnusableAnswerError("the answer has no text")
         return answer
 
-    async def _send(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> Any:
-        """Response to one request; never None."""
+    async def _send(self, replica: Replica, body: dict[str, Any]) -> Any:
+        """JSON of the response to one request; never None."""
         self.totals["attempts"] += 1
         try:
-            # The client's own limit is per read; an endpoint that drips bytes would never meet it.
-            async with asyncio.timeout(self.timeout):
-                answer = await client.chat.completions.create(**body)
+            response = await replica.wire.post("/chat/completions", json.dumps(body).encode(), self.timeout)
         except TimeoutError:
             raise TimeoutError(f"no whole answer within {self.timeout:g} s") from None
-        except ValueError as error:
-            raise UnusableAnswerError(f"not JSON: {error}") from None
-        if isinstance(answer, str):  # what is no JSON by its content-type
-            raise endpoint.ProxyAnswerError(f"the answer has no choices, it begins {answer[:60]!r}")
-        return {} if answer is None else answer
+        if 300 <= response.status < 400:
+            raise endpoint.redirected(replica.address, response.status, response.headers.get("location"))
+        if response.status >= 400:
+            raise StatusError(response)
+        found = json_of(response)
+        return {} if found is None else found
 
     def _count(self, usage: Any, decision: Decision) -> None:
         """Add what one answer took."""
-        counts = {name: endpoint.count(getattr(usage, name, None)) for name in _PRICED}
+        counts = {name: endpoint.count(endpoint.at(usage, name)) for name in _PRICED}
         for name, (field, _) in _PRICED.items():
             if (number := counts[name]) is not None:
                 setattr(decision, field, (getattr(decision, field) or 0) + number)
                 continue
             self.totals["unknown"] += 1
-            if (found := getattr(usage, name, None)) is not None:
+            if (found := endpoint.at(usage, name)) is not None:
                 shown = str(found)[:20] if isinstance(found, int | float) else f"a {type(found).__name__}"
                 warnings.warn(
                     f"ChatPolicy {self.name!r}: {self._address()} says usage.{name} is {shown}; "
@@ -387,15 +374,20 @@ class ChatPolicy:
             decision.cost = (decision.cost or 0.0) + sum(number * price for number, price in prices) / 1e6
 
     def _address(self) -> str:
-        first = endpoint.address(self.addresses[0] or os.environ.get("OPENAI_BASE_URL") or None)
+        first = endpoint.address(_target(self.addresses[0]))
         return first if len(self.addresses) == 1 else f"{first} and {len(self.addresses) - 1} more"
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         """Full jitter from a generator of its own: neither the episode's nor the global stream moves."""
         pause = self._jitter.uniform(0, min(self.longest_wait, self.wait * 2 ** (state.attempt_number - 1)))
         error = state.outcome.exception() if state.outcome else None
-        asked = endpoint.retry_after(getattr(getattr(error, "response", None), "headers", {}))
+        asked = endpoint.retry_after(error.headers) if isinstance(error, StatusError) else None
         return pause if asked is None else max(pause, min(asked, self.longest_wait))
+
+
+def _target(address: str | None) -> str:
+    """Address that requests go to if so much is given."""
+    return address or os.environ.get("OPENAI_BASE_URL") or endpoint.OPENAI
 
 
 def _addresses(base_url: str | Sequence[str] | None) -> tuple[str | None, ...]:
@@ -423,53 +415,43 @@ def _check(
 
 def _logprobs(choice: Any) -> np.ndarray | None:
     """float32[tokens]; None unless there is a finite number for each."""
-    tokens = getattr(getattr(choice, "logprobs", None), "content", None) or []
+    tokens = endpoint.at(choice, "logprobs", "content") or []
     try:
-        found = np.array([token.logprob for token in tokens], np.float32)
-    except (TypeError, ValueError, AttributeError, OverflowError):
+        found = np.array([token["logprob"] for token in tokens], np.float32)
+    except (TypeError, ValueError, LookupError, OverflowError):
         return None
     return found if len(found) and np.isfinite(found).all() else None
 
 
 def _refuses(error: BaseException, words: Sequence[str]) -> bool:
     """Whether an endpoint says that it does not take what these words name."""
-    import openai
-
-    refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
+    refused = isinstance(error, StatusError) and error.status in (400, 422)
     return refused and any(word in str(error).casefold() for word in words)
 
 
 def _may_pass(error: BaseException) -> bool:
     """Whether asking again may help."""
-    import openai
-
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in (408, 409, 429) or error.status_code >= 500
-    return isinstance(
-        error, TimeoutError | openai.APIConnectionError | openai.APIResponseValidationError | UnusableAnswerError
-    )
+    if isinstance(error, StatusError):
+        return error.status in (408, 409, 429) or error.status >= 500
+    return isinstance(error, OSError | UnusableAnswerError)
 
 
 def _sent(error: BaseException) -> bool:
     """Whether anybody may have seen the request."""
-    return not type(error.__cause__).__name__.startswith(("Connect", "Proxy", "Pool"))
+    return not isinstance(error, NotSentError)
 
 
 def _absent(error: BaseException) -> bool:
     """Whether it was not the endpoint itself that answered."""
-    import openai
-
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in endpoint.ABSENT
-    return isinstance(error, TimeoutError | openai.APIConnectionError | endpoint.ProxyAnswerError)
+    if isinstance(error, StatusError):
+        return error.status in endpoint.ABSENT
+    return isinstance(error, OSError | endpoint.ProxyAnswerError)
 
 
 def _lost(error: BaseException) -> bool:
     """Whether an attempt may have been billed although it brought nothing."""
-    import openai
-
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in endpoint.UNCERTAIN
+    if isinstance(error, StatusError):
+        return error.status in endpoint.UNCERTAIN
     return not isinstance(error, endpoint.RedirectedError) and _sent(error)
 
 

@@ -23,13 +23,12 @@ from typing import Any
 from palaestra.agents.backends import endpoint as rules
 from palaestra.agents.backends.breaker import Breaker, OutageError
 from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
-from palaestra.agents.backends.wire import NotSentError, Response, Wire
+from palaestra.agents.backends.wire import NotSentError, Response, Wire, complaint, json_of
 from palaestra.algebra.turns import clean
 from palaestra.errors import InputError, StorageError
 from palaestra.judges.asking import Reply
 from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, LedgerTotal, State
 
-OPENAI = "https://api.openai.com/v1"
 MARGIN = 256
 """Tokens that a chat template may add to a prompt, of which a tokeniser makes at most one per byte."""
 LETTERS = 4
@@ -148,7 +147,7 @@ class Endpoint:
         again: bool = False,
         watch: Callable[[Progress], None] | None = None,
     ) -> None:
-        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or rules.OPENAI
         rules.check_address(self.base_url, "endpoint")
         for name, value, least in (
             ("concurrency", concurrency, 1), ("retries", retries, 0), ("timeout", timeout, 1e-3), ("wait", wait, 0),
@@ -362,7 +361,7 @@ class Endpoint:
                 found.state = REFUSED
                 reply.error = str(rules.redirected(self.base_url, response.status, response.headers.get("location")))
             else:
-                reply.error = _refusal(response)
+                reply.error = complaint(response)
                 found.absent = response.status in rules.ABSENT
                 if response.status in rules.UNCERTAIN:
                     reply.error += _UNSURE
@@ -396,15 +395,11 @@ class Endpoint:
             UnusableAnswerError: there is no text in it.
             ProxyAnswerError: it is a page.
         """
-        kind = response.headers.get("content-type", "").split(";")[0]
-        if "html" in kind.lower() or response.body.lstrip()[:1] == b"<":
-            shown = clean(response.body[:80].decode(errors="replace"))
-            raise ProxyAnswerError(f"no chat completion came with status 200 but {kind or 'a page'}: {shown!r}")
+        whole = json_of(response)
         try:
-            whole = json.loads(response.body)
             choice = whole["choices"][0]
             text = choice["message"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (LookupError, TypeError):
             raise UnusableAnswerError("the answer is no chat completion") from None
         if not isinstance(text, str):
             refusal = choice["message"].get("refusal")
@@ -498,16 +493,6 @@ def _paid(before: Reply | None) -> Reply:
 
 def _key(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
-
-
-def _refusal(response: Response) -> str:
-    try:
-        told = json.loads(response.body)
-        told = told.get("error", told) if isinstance(told, dict) else told
-        told = told.get("message", told) if isinstance(told, dict) else told
-    except (ValueError, RecursionError):
-        told = response.body[:200].decode(errors="replace")
-    return f"HTTP {response.status}: {told if isinstance(told, str) else ''}".rstrip(": ")
 
 
 def _run(work: Any) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.agents.backends.endpoint import OPENAI
 from palaestra.agents.chat import ChatPolicy
 from palaestra.agents.policy import Decision
 from palaestra.judges.asking import Reply
-from palaestra.judges.endpoint import OPENAI, Budget
+from palaestra.judges.endpoint import Budget
 from palaestra.judges.judged import endpoints_of
 from palaestra.judges.ledger import SAID, Ledger, LedgerTotal
 

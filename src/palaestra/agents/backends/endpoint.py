@@ -6,16 +6,12 @@ Left out: nothing of it is trusted, so nothing is validated either; what cannot 
 from __future__ import annotations
 
 import base64
-import contextlib
-import importlib
 import json
-import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from functools import cache
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -40,8 +36,8 @@ UNCERTAIN = (408, 502, 504)
 """Statuses that proxies send while the endpoint behind them may have done, and billed, the work."""
 ABSENT = (502, 503, 504)
 """Statuses that are sent in place of an endpoint that is not there."""
-_KEPT = ("content-type", "retry-after", "retry-after-ms")
-_LOGGERS = ("openai._base_client", "httpx", "httpx2", "httpcore.http11", "httpcore2.http11", "httpcore2.http2")
+OPENAI = "https://api.openai.com/v1"
+"""Where requests go if no address is given."""
 
 
 class UnusableAnswerError(PolicyError):
@@ -86,40 +82,6 @@ b.example is meant, set base_url to 'https://b.example/v1'
         f"{asked} redirects (HTTP {status}) to {host[:80]}; redirects are not followed, for prompt and key would go"
         f" there. If {host[:80]} is meant, set {option} to {base!r}"
     )
-
-
-@cache
-def client_class() -> Any:
-    """The `openai` package's HTTP client without redirects; answers end at `LARGEST` bytes, unread headers are dropped.
-
-    All of them share the certificates that they trust, which take 30 ms to be read.
-    """
-    from openai import DefaultAsyncHttpxClient
-
-    httpx = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])  # or its successor
-    trusted = httpx.create_ssl_context()
-
-    class Bounded(DefaultAsyncHttpxClient):  # type: ignore[misc, unused-ignore]
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**{"verify": trusted} | options)
-
-        async def send(self, request: Any, **options: Any) -> Any:
-            response = await super().send(request, **options | {"stream": True, "follow_redirects": False})
-            if 300 <= response.status_code < 400:
-                await response.aclose()
-                raise redirected(str(request.url), response.status_code, response.headers.get("location"))
-            body = bytearray()
-            try:
-                async for part in response.aiter_bytes():
-                    body += part
-                    if len(body) > LARGEST:
-                        raise UnusableAnswerError(f"the answer is longer than {LARGEST / 2**20:g} MiB")
-            finally:
-                await response.aclose()
-            headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
-            return type(response)(response.status_code, headers=headers, content=bytes(body), request=response.request)
-
-    return Bounded
 
 
 def address(base_url: str | None) -> str:
@@ -195,10 +157,24 @@ def _sent(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": text}}
 
 
+def at(found: Any, *path: Any) -> Any:
+    """Value at a path in JSON; None if anything on the way is missing.
+
+    >>> at({"choices": [{"text": "a"}]}, "choices", 0, "text"), at({"choices": []}, "choices", 0, "text")
+    ('a', None)
+    """
+    for step in path:
+        try:
+            found = found[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return found
+
+
 def calls(message: Any) -> list[Any]:
-    """The functions that an answer calls, as it has them."""
-    found = getattr(message, "tool_calls", None)
-    functions = [getattr(call, "function", None) for call in found] if isinstance(found, list) else []
+    """Functions that an answer calls, as it has them."""
+    found = at(message, "tool_calls")
+    functions = [at(call, "function") for call in found] if isinstance(found, list) else []
     return [function for function in functions if function is not None]
 
 
@@ -207,13 +183,13 @@ def said(message: Any, format: str) -> str:
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
     """
-    content = getattr(message, "content", None)
+    content = at(message, "content")
     text, given = content if isinstance(content, str) else "", calls(message)
     if not given:
         return text
     raw = []
     for function in given:
-        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        name, arguments = at(function, "name"), at(function, "arguments")
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         raw.append(
             f'<tool_call>\n{{"name": {json.dumps(name, default=str)}, "arguments": {written or "{}"}}}\n</tool_call>'
@@ -284,21 +260,3 @@ def without(key: str, text: str, *, shortest: int = 1) -> str:
         base64.b64encode(key.encode(errors="replace")).decode(),
     }
     return re.sub("|".join(map(re.escape, sorted(forms, key=len, reverse=True))), "***", text, flags=re.IGNORECASE)
-
-
-@contextlib.contextmanager
-def quiet(key: str) -> Iterator[None]:
-    """Meanwhile the HTTP libraries log what an endpoint sends, headers for example, without the key."""
-
-    def hide(record: logging.LogRecord) -> bool:
-        record.msg, record.args = without(key, record.getMessage()), ()
-        return True
-
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    for logger in loggers:
-        logger.addFilter(hide)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(hide)

@@ -13,12 +13,13 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from palaestra.agents.backends.breaker import Breaker, OutageError
+from palaestra.agents.backends.wire import Wire
+from palaestra.errors import PolicyError
 
-if TYPE_CHECKING:
-    import openai
+MODELS_TIMEOUT = 10.0
+"""Seconds in which a server has to give its list of models."""
 
 
 @dataclass(eq=False)
@@ -30,7 +31,7 @@ class Replica:
         asked: whether it was asked again since it went absent.
     """
 
-    client: openai.AsyncOpenAI
+    wire: Wire
     address: str
     breaker: Breaker
     under_way: int = 0
@@ -50,7 +51,7 @@ class Replicas:
 
     Example:
         >>> def replica(under_way):
-        ...     return Replica(None, "", Breaker(patience=1, wait=1, longest_wait=1), under_way)
+        ...     return Replica(Wire("http://a"), "", Breaker(patience=1, wait=1, longest_wait=1), under_way)
         >>> busy, idle = replica(3), replica(1)
         >>> Replicas([busy, idle], patience=1, wait=1, longest_wait=1).least() is idle
         True
@@ -124,20 +125,16 @@ class Replicas:
             self._watches[replica] = asyncio.create_task(self._until_back(replica))
 
     async def _until_back(self, replica: Replica) -> None:
-        import openai
-
         pause = self.wait
         while replica.breaker.open:
             await asyncio.sleep(self._jitter.uniform(0.5, 1) * min(pause, self.longest_wait))
             pause *= 2
             try:
-                await replica.client.models.list()
-            except openai.APIStatusError as error:
-                there = error.status_code < 500  # it says no, so somebody is there
-            except Exception:  # whatever stands between
+                response = await replica.wire.get("/models", MODELS_TIMEOUT)
+            except (OSError, PolicyError):  # whatever stands between
                 there = False
             else:
-                there = True
+                there = response.status < 500  # if it says no, somebody is there
             replica.asked = True
             if there:
                 self.answered(replica)

@@ -1,27 +1,26 @@
 """Servers that sample for a policy that learns here: what vLLM and SGLang are asked, and what they may answer.
 
-A `Client` keeps a connection per thread, so that hundreds of requests wait at the same time; the standard library does
-it with a third of a millisecond of CPU each. A dialect says each thing in a server's own words: sample these tokens,
-which weights have you, take those of this folder, take this adapter. Every failure is one line. Left out: streaming,
-weights over NCCL or shared memory, several servers behind one address.
+A `Client` has an event loop in a thread of its own, in which hundreds of requests wait at the same time. A dialect says
+each thing in a server's own words: sample these tokens, which weights have you, take those of this folder, take this
+adapter. Every failure is one line. Left out: streaming, weights over NCCL or shared memory, several servers behind one
+address.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
 import os
 import threading
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from palaestra.agents.backends import endpoint
+from palaestra.agents.backends.endpoint import at
+from palaestra.agents.backends.wire import Response, Wire, complaint
 from palaestra.errors import InputError, PolicyError, nearest
 
 
@@ -119,12 +118,12 @@ class Client:
 
     def __init__(self, url: str, *, api_key_env: str | None = None, timeout: float = 120.0, concurrency: int = 256):
         endpoint.check_address(url, "url")
-        parts = urlsplit(url)
         self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
-        self._secure, self._host = parts.scheme == "https", parts.netloc
-        self._base = parts.path.rstrip("/").removesuffix("/v1")
-        self._own = threading.local()
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="served")
+        self.concurrency = concurrency
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread, self._opening = threading.Thread(), threading.Lock()
+        self._slots = asyncio.Semaphore(concurrency)
+        self._wires: dict[str, Wire] = {}
 
     def ask(self, call: HttpCall, *, timeout: float | None = None) -> Any:
         """The JSON of an answer; None if it has no body.
@@ -133,89 +132,78 @@ class Client:
             GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
             ServerError: anything else, a redirect for example.
         """
-        deadline = time.monotonic() + (timeout or self.timeout)
-        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
-        try:
-            status, text, location = self._send(call, key, deadline)
-        except TimeoutError:
-            raise ServerError(f"no whole answer within {timeout or self.timeout:g} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise GoneError(f"no server at {self.url} ({said})") from None
-        if 300 <= status < 400:
-            path = call.path.partition("?")[0]
-            why = str(endpoint.redirected(self.url, status, location, path=path, option="url"))
-            raise ServerError(endpoint.without(key, why))
-        try:
-            found = json.loads(text) if text.strip() else None
-        except ValueError:
-            found = None if status >= 400 else text
-        if status < 400:
-            if isinstance(found, bytes):
-                if call.job:  # vLLM says in plain words that an adapter is there
-                    return None
-                raise ServerError(f"{self.url}{call.path} answered with {text[:40]!r}, no JSON")
-            return found
-        message = f"{self.url}{call.path}: HTTP {status}: {endpoint.without(key, _message(found, text))}"
-        if status == 404:
-            raise AbsentError(message)
-        raise (GoneError if status >= 500 and not call.job else ServerError)(message)
+        return self._run(self._ask(call, timeout or self.timeout))
 
     def ask_all(self, calls: Sequence[HttpCall]) -> list[Any]:
         """An answer, or the error in its place, for each call, at the same time."""
 
-        def one(call: HttpCall) -> Any:
-            try:
-                return self.ask(call)
-            except ServerError as error:
-                return error
+        async def one(call: HttpCall) -> Any:
+            async with self._slots:
+                try:
+                    return await self._ask(call, self.timeout)
+                except ServerError as error:
+                    return error
 
-        return list(self._threads.map(one, calls))
+        async def every() -> list[Any]:
+            return await asyncio.gather(*(one(call) for call in calls))
+
+        found: list[Any] = self._run(every())
+        return found
 
     def close(self) -> None:
-        """Let the threads go."""
-        self._threads.shutdown(wait=False)
+        """Close the connections and end the thread."""
+        if self._loop is not None:
+            for wire in self._wires.values():
+                self._run(wire.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop, self._wires = None, {}
 
-    def _send(self, call: HttpCall, key: str, deadline: float) -> tuple[int, bytes, str | None]:
-        body = None if call.body is None else json.dumps(call.body).encode()
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        while True:
-            connection, used = getattr(self._own, "connection", None), True
-            if connection is None:
-                kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-                connection, used = kind(self._host, timeout=max(0.01, deadline - time.monotonic())), False
-            self._own.connection = None
-            try:
-                if used:
-                    connection.sock.settimeout(max(0.01, deadline - time.monotonic()))
-                connection.request("GET" if body is None else "POST", self._base + call.path, body, headers)
-                response = connection.getresponse()
-                text = bytearray()
-                while part := response.read1(1 << 16):
-                    text += part
-                    if len(text) > endpoint.LARGEST:
-                        raise ServerError(f"the answer is longer than {endpoint.LARGEST / 2**20:g} MiB")
-                    if time.monotonic() > deadline:
-                        raise TimeoutError
-                response.close()
-                if not response.will_close:
-                    self._own.connection = connection
-                return response.status, bytes(text), response.getheader("location")
-            except (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine):
-                connection.close()
-                if not used:  # a server closes connections that were idle: then a fresh one is worth a try
-                    raise
-            except BaseException:
-                connection.close()
-                raise
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        with self._opening:
+            if self._loop is None:
+                self._loop, self._slots = asyncio.new_event_loop(), asyncio.Semaphore(self.concurrency)
+                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
+                self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    async def _ask(self, call: HttpCall, timeout: float) -> Any:
+        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        try:
+            response = await self._send(call, key, timeout)
+        except TimeoutError:
+            raise ServerError(f"no whole answer within {timeout:g} s") from None
+        except OSError as error:
+            raise GoneError(f"no server at {self.url} ({' '.join(str(error).split())})") from None
+        except endpoint.UnusableAnswerError as error:
+            raise ServerError(endpoint.without(key, str(error))) from None
+        if 300 <= response.status < 400:
+            path = call.path.partition("?")[0]
+            why = endpoint.redirected(
+                self.url, response.status, response.headers.get("location"), path=path, option="url"
+            )
+            raise ServerError(endpoint.without(key, str(why)))
+        if response.status >= 400:
+            message = f"{self.url}{call.path}: {endpoint.without(key, complaint(response)[:300])}"
+            if response.status == 404:
+                raise AbsentError(message)
+            raise (GoneError if response.status >= 500 and not call.job else ServerError)(message)
+        try:
+            return json.loads(response.body) if response.body.strip() else None
+        except ValueError:
+            if call.job:  # vLLM says in plain words that an adapter is there
+                return None
+            raise ServerError(f"{self.url}{call.path} answered with {response.body[:40]!r}, no JSON") from None
 
-def _message(found: Any, text: bytes) -> str:
-    """Message of an error on one line."""
-    said = found
-    for name in ("error", "message", "detail"):
-        said = said.get(name, said) if isinstance(said, dict) else said
-    return " ".join(str(text[:300].decode(errors="replace") if said is None else said).split())[:300]
+    async def _send(self, call: HttpCall, key: str, timeout: float) -> Response:
+        wire = self._wires.setdefault(key, Wire(self.url, key))
+        body = b"" if call.body is None else json.dumps(call.body).encode()
+        method = "GET" if call.body is None else "POST"
+        try:
+            return await wire.request(method, call.path, body, timeout)
+        except ConnectionResetError:  # a server closes connections that were idle: then a fresh one is worth a try
+            return await wire.request(method, call.path, body, timeout)
 
 
 # -- dialects ---------------------------------------------------------------------------------------------------------
@@ -278,17 +266,17 @@ class VLLM:
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """Of the only choice."""
-        choice = _get(answer, "choices", 0)
-        ids, logprobs = _get(choice, "token_ids"), _get(choice, "logprobs", "token_logprobs")
+        choice = at(answer, "choices", 0)
+        ids, logprobs = at(choice, "token_ids"), at(choice, "logprobs", "token_logprobs")
         if ids is None:
             raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
-        if (said := _get(answer, "model")) != (model.adapter or model.model):
+        if (said := at(answer, "model")) != (model.adapter or model.model):
             raise ServerError(f"the answer is of model {said!r}, not of {model.adapter or model.model!r}")
-        return _checked(ids, logprobs, finish=_get(choice, "finish_reason"))
+        return _checked(ids, logprobs, finish=at(choice, "finish_reason"))
 
     def version(self, client: Client) -> str | None:
         """`/weight_info`."""
-        found: str | None = _get(_developer(client, HttpCall("/weight_info")), "weight_version")
+        found: str | None = at(_developer(client, HttpCall("/weight_info")), "weight_version")
         return found
 
     def name(self, client: Client, version: str) -> None:
@@ -307,7 +295,7 @@ class VLLM:
 
     def models(self, client: Client) -> list[str]:
         """`/v1/models`."""
-        return [str(_get(each, "id")) for each in _get(client.ask(HttpCall("/v1/models")), "data") or ()]
+        return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/v1/load_lora_adapter`."""
@@ -337,17 +325,17 @@ class SGLang:
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """`output_token_logprobs`: (log-probability, id, text) of each token."""
-        said = _get(answer, "meta_info", "output_token_logprobs")
+        said = at(answer, "meta_info", "output_token_logprobs")
         if not isinstance(said, list):
             raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
-        version = _get(answer, "meta_info", "weight_version")
-        finish = _get(answer, "meta_info", "finish_reason")
-        finish = _get(finish, "type") if isinstance(finish, dict) else finish
-        return _checked([_get(each, 1) for each in said], [_get(each, 0) for each in said], version, finish=finish)
+        version = at(answer, "meta_info", "weight_version")
+        finish = at(answer, "meta_info", "finish_reason")
+        finish = at(finish, "type") if isinstance(finish, dict) else finish
+        return _checked([at(each, 1) for each in said], [at(each, 0) for each in said], version, finish=finish)
 
     def version(self, client: Client) -> str | None:
         """`/get_model_info`."""
-        found: str | None = _get(client.ask(HttpCall("/get_model_info")), "weight_version")
+        found: str | None = at(client.ask(HttpCall("/get_model_info")), "weight_version")
         return found
 
     def name(self, client: Client, version: str) -> None:
@@ -361,7 +349,7 @@ class SGLang:
 
     def models(self, client: Client) -> list[str]:
         """`/v1/models`."""
-        return [str(_get(each, "id")) for each in _get(client.ask(HttpCall("/v1/models")), "data") or ()]
+        return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/load_lora_adapter`."""
@@ -391,7 +379,7 @@ def encoded(client: Client, model: str, text: str) -> list[int] | None:
         raise
     except ServerError:
         return None
-    tokens = _get(found, "tokens")
+    tokens = at(found, "tokens")
     return tokens if isinstance(tokens, list) else None
 
 
@@ -404,18 +392,8 @@ def _developer(client: Client, call: HttpCall, timeout: float | None = None) -> 
 
 
 def _succeeded(answer: Any) -> None:
-    if _get(answer, "success") is False:
-        raise ServerError(f"the server refused: {' '.join(str(_get(answer, 'message')).split())[:300]}")
-
-
-def _get(found: Any, *path: Any) -> Any:
-    """Value at a path in JSON; None if anything on the way is missing."""
-    for step in path:
-        try:
-            found = found[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return found
+    if at(answer, "success") is False:
+        raise ServerError(f"the server refused: {' '.join(str(at(answer, 'message')).split())[:300]}")
 
 
 def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any = None) -> SampledAnswer:

@@ -1,0 +1,126 @@
+"""The HTTP client that chat policies, judges and weight servers share; what they do with answers is in their tests."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+import pytest
+
+from palaestra.agents.backends import wire
+from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
+from palaestra.agents.backends.wire import NotSentError, Response, StatusError, Wire, complaint, json_of
+
+
+def exchange(
+    answer: bytes, use: Callable[[Wire], asyncio.Future[Response] | object], suffix: str = "/v1"
+) -> tuple[list[bytes], object]:
+    """Heads of the requests that a server saw which always answers so, and what `use` gave."""
+    heads: list[bytes] = []
+
+    async def scene() -> object:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                while True:
+                    heads.append(await reader.readuntil(b"\r\n\r\n"))
+                    length = [line for line in heads[-1].split(b"\r\n") if line.startswith(b"content-length:")]
+                    await reader.readexactly(int(length[0].split(b":")[1]))
+                    writer.write(answer)
+            except asyncio.IncompleteReadError:
+                writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{suffix}", "key")
+        found = await use(client)  # type: ignore[misc]
+        await client.close()
+        server.close()
+        return found
+
+    return heads, asyncio.run(scene())
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+def test_method_path_query_and_key_are_sent_over_one_connection() -> None:
+    async def use(client: Wire) -> Response:
+        await client.get("/models", 5)
+        await client.post("/a?b=1", b"xy", 5)
+        return await client.post("/c", b"", 5)
+
+    heads, found = exchange(OK, use, "/v1/?version=2")
+    assert [head.split(b" HTTP")[0] for head in heads] == [
+        b"GET /v1/models?version=2", b"POST /v1/a?b=1&version=2", b"POST /v1/c?version=2",
+    ]  # fmt: skip
+    assert all(b"authorization: Bearer key\r\n" in head for head in heads)
+    assert found == Response(200, {"content-length": "2"}, b"{}")
+
+
+def test_an_answer_in_chunks_after_a_provisional_one() -> None:
+    head = b"HTTP/1.1 103 hints\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    answer = head + b"1\r\n{\r\n1;x\r\n}\r\n0\r\n\r\n"
+    assert exchange(answer, lambda client: client.get("/", 5))[1].body == b"{}"  # type: ignore[attr-defined]
+
+
+def test_nobody_there_a_connection_that_broke_and_a_late_answer_are_told_apart() -> None:
+    async def nobody() -> None:
+        with pytest.raises(NotSentError, match="no connection"):
+            await Wire("http://127.0.0.1:1").get("/", 5)
+
+    async def broken() -> None:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        client = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ConnectionResetError, match="broke before the answer was whole"):
+            await client.get("/", 5)
+        server.close()
+
+    async def late(client: Wire) -> None:
+        with pytest.raises(TimeoutError):
+            await client.get("/", 0.1)
+
+    asyncio.run(nobody())
+    asyncio.run(broken())
+    exchange(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", late)
+
+
+def test_certificates_are_read_once_and_servers_have_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+    default = ssl.create_default_context
+
+    def counted() -> ssl.SSLContext:
+        made.append(default())
+        return made[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    wire._trusted.cache_clear()
+    for _ in range(3):
+        assert Wire("https://a.example").tls is made[0]
+    wire._trusted.cache_clear()
+    assert len(made) == 1
+    assert made[0].verify_mode == ssl.CERT_REQUIRED
+    assert made[0].check_hostname
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"error": {"message": "a\\nb"}}', "HTTP 400: a b"), (b'{"message": "c"}', "HTTP 400: c"),
+        (b'{"detail": [{"loc": 1}]}', 'HTTP 400: [{"loc": 1}]'), (b"{}", "HTTP 400"), (b"oops", "HTTP 400: oops"),
+        (b"", "HTTP 400"), (b"[" * 10**5, "HTTP 400: " + "[" * 200),
+    ],
+)  # fmt: skip
+def test_a_refusal_in_the_words_of_the_endpoint(body: bytes, said: str) -> None:
+    response = Response(400, {"retry-after": "1"}, body)
+    assert complaint(response) == said
+    error = StatusError(response)
+    assert (str(error), error.status, error.headers) == (said, 400, {"retry-after": "1"})
+
+
+def test_a_page_is_no_answer_of_the_endpoint() -> None:
+    for headers, body in (({"content-type": "text/HTML; charset=x"}, b"{}"), ({}, b"  <html>")):
+        with pytest.raises(ProxyAnswerError, match="no chat completion came with status 200 but"):
+            json_of(Response(200, headers, body))
+    with pytest.raises(UnusableAnswerError, match="not JSON"):
+        json_of(Response(200, {}, b"{"))
+    assert json_of(Response(200, {"content-type": "text/plain"}, b"[1]")) == [1]
