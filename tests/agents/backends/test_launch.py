@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from palaestra.agents.backends.dialects import VLLM
 from palaestra.agents.backends.launch import ServerProcess
-from palaestra.agents.backends.server import VLLM, Client, ServerError
+from palaestra.agents.backends.server import Client, ServerError
 from palaestra.errors import InputError
 
 STAND_IN = """

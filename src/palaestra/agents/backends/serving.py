@@ -21,18 +21,16 @@ import numpy as np
 import torch
 
 from palaestra.agents.backends import endpoint
+from palaestra.agents.backends.dialects import LOADING, dialect_of, encoded
 from palaestra.agents.backends.launch import ServerProcess, check_options
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import (
-    LOADING,
     AbsentError,
     Client,
     GoneError,
     SampledAnswer,
     ServedModel,
     ServerError,
-    dialect_of,
-    encoded,
 )
 from palaestra.agents.lm import LMPolicy, _quietly
 from palaestra.errors import InputError, PolicyError, nearest

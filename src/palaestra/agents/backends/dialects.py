@@ -1,0 +1,226 @@
+"""Dialects of servers of weights: what vLLM and SGLang are asked, and how their answers are read.
+
+Each says in a server's own words: sample these tokens, which weights have you, take those of this folder, take this
+adapter.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from palaestra.agents.backends.endpoint import at
+from palaestra.agents.backends.server import (
+    AbsentError,
+    Client,
+    Ends,
+    GoneError,
+    HttpCall,
+    SampledAnswer,
+    ServedModel,
+    ServerError,
+)
+from palaestra.errors import InputError, nearest
+
+
+class Dialect(Protocol):
+    """Protocol of one kind of server: how its requests and responses are written and read."""
+
+    hint: str
+    """What the server must have been started with, so that weights can be changed."""
+
+    def sample(
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
+        """Ask for one answer of at most so many tokens; without `ends` it has exactly so many."""
+
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
+        """Sampled answer of a response. Raises ServerError for an answer that cannot be learned from."""
+
+    def version(self, client: Client) -> str | None:
+        """The server's label of its weights."""
+
+    def name(self, client: Client, version: str) -> None:
+        """Call the weights so."""
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """Take the weights of a folder in place, forget what was computed with others, call them so."""
+
+    def models(self, client: Client) -> list[str]:
+        """Names of the model and of adapters that are there."""
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """Take an adapter."""
+
+    def forget(self, client: Client, name: str) -> None:
+        """Drop an adapter."""
+
+
+LOADING = 1800.0
+"""Seconds that a server may take to load weights."""
+
+
+class VLLM:
+    """vLLM from 0.11 on. Weights are changed by its developer endpoints."""
+
+    hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
+
+    def sample(
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
+        """`/v1/completions`, one prompt of token ids; whatever a generation config would change is said outright."""
+        return HttpCall(
+            "/v1/completions",
+            {
+                "model": model.adapter or model.model, "prompt": prompt.tolist(), "seed": seed, "max_tokens": tokens,
+                "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+                "logprobs": 0, "return_token_ids": True, "stop_token_ids": list(ends), "ignore_eos": not ends,
+            },
+        )  # fmt: skip
+
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
+        """Of the only choice."""
+        choice = at(answer, "choices", 0)
+        ids, logprobs = at(choice, "token_ids"), at(choice, "logprobs", "token_logprobs")
+        if ids is None:
+            raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
+        if (said := at(answer, "model")) != (model.adapter or model.model):
+            raise ServerError(f"the answer is of model {said!r}, not of {model.adapter or model.model!r}")
+        return _checked(ids, logprobs, finish=at(choice, "finish_reason"))
+
+    def version(self, client: Client) -> str | None:
+        """`/weight_info`."""
+        found: str | None = at(_developer(client, HttpCall("/weight_info")), "weight_version")
+        return found
+
+    def name(self, client: Client, version: str) -> None:
+        """`/update_weight_version`."""
+        client.ask(HttpCall("/update_weight_version", {"new_version": version}))
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """`reload_weights`, between a pause, which drops cached prefixes, and going on."""
+        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
+        try:
+            job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            client.ask(HttpCall("/collective_rpc", job, job=True), timeout=LOADING)
+            self.name(client, version)
+        finally:
+            client.ask(HttpCall("/resume", {}))
+
+    def models(self, client: Client) -> list[str]:
+        """`/v1/models`."""
+        return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """`/v1/load_lora_adapter`."""
+        body = {"lora_name": name, "lora_path": str(folder)}
+        _developer(client, HttpCall("/v1/load_lora_adapter", body, job=True), timeout=LOADING)
+
+    def forget(self, client: Client, name: str) -> None:
+        """`/v1/unload_lora_adapter`."""
+        client.ask(HttpCall("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
+
+
+class SGLang:
+    """SGLang by its own endpoints, whose answers say the version of their weights."""
+
+    hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
+
+    def sample(
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
+        """`/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
+        sampling = {
+            "max_new_tokens": tokens, "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+            "repetition_penalty": 1.0, "sampling_seed": seed, "stop_token_ids": list(ends), "ignore_eos": not ends,
+        }  # fmt: skip
+        body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
+        return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
+
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
+        """`output_token_logprobs`: (log-probability, id, text) of each token."""
+        said = at(answer, "meta_info", "output_token_logprobs")
+        if not isinstance(said, list):
+            raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
+        version = at(answer, "meta_info", "weight_version")
+        finish = at(answer, "meta_info", "finish_reason")
+        finish = at(finish, "type") if isinstance(finish, dict) else finish
+        return _checked([at(each, 1) for each in said], [at(each, 0) for each in said], version, finish=finish)
+
+    def version(self, client: Client) -> str | None:
+        """`/get_model_info`."""
+        found: str | None = at(client.ask(HttpCall("/get_model_info")), "weight_version")
+        return found
+
+    def name(self, client: Client, version: str) -> None:
+        """`/update_weight_version`."""
+        client.ask(HttpCall("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """`/update_weights_from_disk`."""
+        body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
+        _succeeded(client.ask(HttpCall("/update_weights_from_disk", body, job=True), timeout=LOADING))
+
+    def models(self, client: Client) -> list[str]:
+        """`/v1/models`."""
+        return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """`/load_lora_adapter`."""
+        body = {"lora_name": name, "lora_path": str(folder)}
+        _succeeded(client.ask(HttpCall("/load_lora_adapter", body, job=True), timeout=LOADING))
+
+    def forget(self, client: Client, name: str) -> None:
+        """`/unload_lora_adapter`."""
+        client.ask(HttpCall("/unload_lora_adapter", {"lora_name": name}, job=True))
+
+
+DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
+
+
+def dialect_of(name: str) -> Dialect:
+    """The dialect of that name. Raises InputError if there is none."""
+    if name not in DIALECTS:
+        raise InputError(f"ServedPolicy: dialect {name!r} is unknown{nearest(name, DIALECTS)}")
+    return DIALECTS[name]()
+
+
+def encoded(client: Client, model: str, text: str) -> list[int] | None:
+    """A text as the server's tokenizer has it; None if the server does not tell."""
+    try:
+        found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
+    except GoneError:
+        raise
+    except ServerError:
+        return None
+    tokens = at(found, "tokens")
+    return tokens if isinstance(tokens, list) else None
+
+
+def _developer(client: Client, call: HttpCall, timeout: float | None = None) -> Any:
+    """A call of an endpoint that is there only if the server was started for it."""
+    try:
+        return client.ask(call, timeout=timeout)
+    except AbsentError as error:
+        raise ServerError(f"{error}: start the server with {VLLM.hint}") from None
+
+
+def _succeeded(answer: Any) -> None:
+    if at(answer, "success") is False:
+        raise ServerError(f"the server refused: {' '.join(str(at(answer, 'message')).split())[:300]}")
+
+
+def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any = None) -> SampledAnswer:
+    try:
+        numbers, known = np.array(ids, np.int64), np.array(logprobs, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ServerError("the answer's token ids or log-probabilities are no numbers") from None
+    if numbers.ndim != 1 or numbers.shape != known.shape or not len(numbers):
+        raise ServerError(f"the answer has {numbers.size} token ids and {known.size} log-probabilities")
+    if not np.isfinite(known).all() or (known > 1e-3).any() or numbers.min() < 0 or numbers.max() >= 2**31:
+        raise ServerError("a token id or log-probability of the answer is impossible")
+    return SampledAnswer(
+        numbers.astype(np.int32), known.astype(np.float32), version, None if finish is None else str(finish)
+    )

@@ -1,0 +1,87 @@
+"""The dialects of servers of weights: what is asked, and which answers can be learned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.agents.backends.web import Web
+
+from palaestra.agents.backends.dialects import VLLM, SGLang, encoded
+from palaestra.agents.backends.server import Client, ServedModel, ServerError
+
+GOOD = {"model": "m", "choices": [{"token_ids": [5, 6], "logprobs": {"token_logprobs": [-1.0, -0.5]}}]}
+
+
+def test_what_vllm_answers() -> None:
+    read = VLLM().read(GOOD, ServedModel("m"))
+    assert (read.ids.tolist(), read.logprobs.tolist(), read.version) == ([5, 6], [-1.0, -0.5], None)
+    assert (read.ids.dtype, read.logprobs.dtype) == (np.int32, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"token_ids": None}, "no token_ids"),
+        ({"token_ids": [5]}, "1 token ids and 2 log-probabilities"),
+        ({"logprobs": None}, "2 token ids and 1 log-probabilities|no numbers"),
+        ({"token_ids": [], "logprobs": {"token_logprobs": []}}, "0 token ids"),
+        ({"token_ids": [5, -6]}, "impossible"),
+        ({"token_ids": ["a", "b"]}, "no numbers"),
+        ({"logprobs": {"token_logprobs": [-1.0, float("nan")]}}, "impossible"),
+        ({"logprobs": {"token_logprobs": [-1.0, 0.5]}}, "impossible"),
+    ],
+)
+def test_what_nothing_can_be_learned_from(choice: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServerError, match=said):
+        VLLM().read({"model": "m", "choices": [GOOD["choices"][0] | choice]}, ServedModel("m"))  # type: ignore[operator, index]
+
+
+def test_an_answer_of_another_model_or_of_none() -> None:
+    with pytest.raises(ServerError, match="is of model 'm', not of 'solver-1'"):
+        VLLM().read(GOOD, ServedModel("m", "solver-1"))
+    for nonsense in (None, [], {"choices": []}, "text"):
+        with pytest.raises(ServerError):
+            VLLM().read(nonsense, ServedModel("m"))
+        with pytest.raises(ServerError, match="no output_token_logprobs"):
+            SGLang().read(nonsense, ServedModel("m"))
+
+
+def test_what_sglang_is_asked_and_answers() -> None:
+    call = SGLang().sample(ServedModel("m", "a"), np.array([5, 6]), seed=3, tokens=9, temperature=0.5, ends=[1])
+    assert call.body is not None
+    assert (call.path, call.body["input_ids"], call.body["lora_path"]) == ("/generate", [5, 6], "a")
+    assert call.body["sampling_params"]["sampling_seed"] == 3
+    assert "lora_path" not in (
+        SGLang().sample(ServedModel("m"), np.array([5]), seed=3, tokens=9, temperature=1, ends=[]).body or {}
+    )
+    said = {"meta_info": {"output_token_logprobs": [[-1.0, 7, None], [-2.0, 8, "x"]], "weight_version": "3-ab"}}
+    read = SGLang().read(said, ServedModel("m"))
+    assert (read.ids.tolist(), read.logprobs.tolist(), read.version) == ([7, 8], [-1.0, -2.0], "3-ab")
+
+
+def test_a_server_that_refuses_weights(web: Web, tmp_path: Any) -> None:
+    web.behave = lambda handler: Web.say(handler, {"success": False, "message": "not\nthese"})
+    with pytest.raises(ServerError, match="the server refused: not these"):
+        SGLang().load(Client(web.url), tmp_path, "1-a")
+
+
+def test_vllm_goes_on_when_it_could_not_load(web: Web, tmp_path: Any) -> None:
+    paths = []
+
+    def behave(handler: Any) -> None:
+        paths.append(handler.path)
+        Web.say(handler, {"error": {"message": "no such folder"}}, 500 if handler.path == "/collective_rpc" else 200)
+
+    web.behave = behave
+    with pytest.raises(ServerError, match="no such folder"):
+        VLLM().load(Client(web.url), tmp_path, "1-a")
+    assert paths == ["/pause?mode=wait", "/collective_rpc", "/resume"]
+
+
+def test_a_server_that_does_not_tokenize(web: Web) -> None:
+    web.behave = lambda handler: Web.say(handler, {}, 404)
+    assert encoded(Client(web.url), "m", "x") is None
+    web.behave = lambda handler: Web.say(handler, {"tokens": [1, 2]})
+    assert encoded(Client(web.url), "m", "x") == [1, 2]
