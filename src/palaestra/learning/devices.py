@@ -12,6 +12,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -29,8 +30,6 @@ from palaestra.learning.steps import Place, summed
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from palaestra.learning.learner import PolicyGradient
 
 Kind = Literal["one", "ddp", "fsdp"]
 P = ParamSpec("P")
@@ -55,7 +54,7 @@ def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
     def call(learner: Any, *values: P.args, **options: P.kwargs) -> T:
         if learner.devices.size == 1:
             return verb(learner, *values, **options)
-        found: T = learner.devices.run(verb, learner, values, options)
+        found: T = learner.devices.run(verb.__name__, functools.partial(verb, learner), values, options)
         return found
 
     return call  # type: ignore[return-value]
@@ -75,6 +74,25 @@ def leading(learner: Any) -> Iterator[bool]:
             yield True
         finally:
             devices.release()
+
+
+@dataclass(frozen=True)
+class LearnerTensors:
+    """Tensors of a learner, by policy.
+
+    Attributes:
+        policies: As they play. learned: as they learn on this rank. references: as they were at the start, if a term
+            asks for that. modules: what terms learn beside them.
+        optimisers: Gives the optimiser of each; the first one that is made takes seconds.
+        parameters: Parameters of a policy in the order of its optimiser.
+    """
+
+    policies: Mapping[str, Learnable]
+    learned: Mapping[str, Learnable]
+    references: Mapping[str, Learnable]
+    modules: Mapping[str, torch.nn.ModuleDict]
+    optimisers: Callable[[], Mapping[str, torch.optim.Optimizer]]
+    parameters: Callable[[str], Sequence[Tensor]]
 
 
 class Shared:
@@ -106,30 +124,30 @@ class Devices:
 
     # -- verbs --------------------------------------------------------------------------------------------------------
 
-    def run(self, verb: Callable[..., T], learner: PolicyGradient, values: Any, options: Any) -> T:
-        """Call a verb on every rank, or be one that takes part.
+    def run(self, name: str, verb: Callable[..., T], values: Any, options: Any) -> T:
+        """Call a verb of that name on every rank, or be one that takes part.
 
         Raises:
             RankError: a rank is gone, or called another verb. All else that is raised, is raised on every rank.
         """
         if self._inside:
-            return verb(learner, *values, **options)
+            return verb(*values, **options)
         assert self.ranks is not None
         if self.rank:
             heard = self._heard()
-            if heard[0] != verb.__name__:
-                raise RankError(f"rank {self.rank} called {verb.__name__}() where rank 0 called {heard[0]}()")
-            return self._act(learner, verb, *heard[1:])
+            if heard[0] != name:
+                raise RankError(f"rank {self.rank} called {name}() where rank 0 called {heard[0]}()")
+            return self._act(verb, *heard[1:])
         with self.ranks.watching():
-            self.ranks.announce((verb.__name__, values, options))
-        return self._act(learner, verb, values, options)
+            self.ranks.announce((name, values, options))
+        return self._act(verb, values, options)
 
-    def _act(self, learner: PolicyGradient, verb: Callable[..., T], values: Any, options: Any) -> T:
+    def _act(self, verb: Callable[..., T], values: Any, options: Any) -> T:
         assert self.ranks is not None
         self._inside = True
         try:
             with self.ranks.watching():
-                return verb(learner, *values, **options)
+                return verb(*values, **options)
         finally:
             self._inside = False
 
@@ -138,12 +156,15 @@ class Devices:
         found: tuple[str, Any, Any] = self.ranks.heard()
         return found
 
-    def follow(self, learner: PolicyGradient) -> None:
-        """Take part in what rank 0 does, until it says that it is done. What went wrong everywhere is for it to say."""
+    def follow(self, verb: Callable[[str], Callable[..., Any]]) -> None:
+        """Take part in what rank 0 does, until it says that it is done. What went wrong everywhere is for it to say.
+
+        Args:
+            verb: Gives the verb of a name.
+        """
         while self.rank and (heard := self._heard())[0]:
-            verb = getattr(type(learner), heard[0]).__wrapped__
             try:
-                self._act(learner, verb, *heard[1:])
+                self._act(verb(heard[0]), *heard[1:])
             except RankError:
                 raise
             except PalaestraError:
@@ -172,21 +193,21 @@ class Devices:
         parts: Mapping[str, Any] = shard(big, self.ranks, copied=self.rank == 0 and not frozen)
         return {name: parts.get(name, policy) for name, policy in policies.items()}
 
-    def begin(self, learner: PolicyGradient) -> None:
+    def begin(self, tensors: LearnerTensors) -> None:
         """Every rank begins as rank 0 is."""
         if self.ranks is None:
             return
         self.ranks.assemble()
         with self.ranks.watching():
-            self.align(learner)
-            for name, reference in learner.references.items():
-                self._adopt(reference, learner.policies[name] if name in self.sharded else reference)
+            self.align(tensors)
+            for name, reference in tensors.references.items():
+                self._adopt(reference, tensors.policies[name] if name in self.sharded else reference)
 
-    def align(self, learner: PolicyGradient) -> None:
+    def align(self, tensors: LearnerTensors) -> None:
         """Parameters as rank 0's team has them, and those of terms."""
-        for name, learned in learner.learned.items():
-            self._adopt(learned, learner.policies[name])
-            self._adopt(learner.modules[name], learner.modules[name])
+        for name, learned in tensors.learned.items():
+            self._adopt(learned, tensors.policies[name])
+            self._adopt(tensors.modules[name], tensors.modules[name])
 
     def _adopt(self, here: Any, there: Any) -> None:
         assert self.ranks is not None
@@ -196,10 +217,10 @@ class Devices:
         elif (state := self.ranks.same(state)) is not None and self.rank:
             here.load_state_dict(state)
 
-    def meet(self, learner: PolicyGradient, rows: Mapping[str, pl.DataFrame]) -> None:
+    def meet(self, tensors: LearnerTensors, rows: Mapping[str, pl.DataFrame]) -> None:
         """Share what a policy knows beside its parameters with every rank, such as the places of states in a table."""
         assert self.ranks is not None
-        for name, policy in learner.policies.items():
+        for name, policy in tensors.policies.items():
             more = [] if name in self.sharded else _beside_parameters(policy)
             if not more:
                 continue
@@ -216,11 +237,11 @@ class Devices:
             if self.rank:
                 policy.load_state_dict(state | known)
 
-    def publish(self, learner: PolicyGradient) -> None:
+    def publish(self, tensors: LearnerTensors) -> None:
         """Rank 0's team plays with what was learned."""
         for name in self.sharded:
-            learned: Any = learner.learned[name]
-            learned.publish(learner.policies[name] if self.rank == 0 else None)
+            learned: Any = tensors.learned[name]
+            learned.publish(tensors.policies[name] if self.rank == 0 else None)
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
@@ -323,37 +344,42 @@ class Devices:
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
-    def parts(self, learner: PolicyGradient) -> dict[str, Any]:
-        """The part of a learner's state that depends on where it is."""
-        whole = [name for name in learner.policies if name not in self.sharded]
+    def parts(self, tensors: LearnerTensors, write: Callable[[Path], None]) -> dict[str, Any]:
+        """The part of a learner's state that depends on where it is.
+
+        Args:
+            tensors: Of the learner.
+            write: Makes every rank write what only it has into a folder.
+        """
+        whole = [name for name in tensors.policies if name not in self.sharded]
         found = {
-            "optimisers": {name: learner.optimisers[name].state_dict() for name in whole},
-            "modules": {name: modules.state_dict() for name, modules in learner.modules.items()},
-            "start": {name: each.state_dict() for name, each in learner.references.items() if name in whole},
+            "optimisers": {name: tensors.optimisers()[name].state_dict() for name in whole},
+            "modules": {name: modules.state_dict() for name, modules in tensors.modules.items()},
+            "start": {name: each.state_dict() for name, each in tensors.references.items() if name in whole},
         }
         if self.sharded:
             from palaestra.learning.sharded import kept
 
-            found |= kept(learner)
+            found |= kept(tensors, self.sharded, write)
         return found
 
-    def restore(self, learner: PolicyGradient, state: Mapping[str, Any]) -> None:
+    def restore(self, tensors: LearnerTensors, state: Mapping[str, Any]) -> None:
         """Inverse of `parts`, from other devices as well."""
-        for name, modules in learner.modules.items():
+        for name, modules in tensors.modules.items():
             modules.load_state_dict(state["modules"][name])
         if self.ranks is not None:
-            self.align(learner)
-        for name in learner.policies:
+            self.align(tensors)
+        for name in tensors.policies:
             if name in state["optimisers"] and name not in self.sharded:
-                learner.optimisers[name].load_state_dict(state["optimisers"][name])
-                if name in learner.references:
-                    learner.references[name].load_state_dict(state["start"][name])
+                tensors.optimisers()[name].load_state_dict(state["optimisers"][name])
+                if name in tensors.references:
+                    tensors.references[name].load_state_dict(state["start"][name])
             else:
                 from palaestra.learning.sharded import restored
 
-                restored(learner, name, state)
+                restored(tensors, name, state, self.ranks)
 
-    def write(self, learner: PolicyGradient, folder: Path | None) -> None:
+    def write(self, tensors: LearnerTensors, folder: Path | None) -> None:
         """Every rank writes its part into `folder`, which rank 0 has chosen.
 
         Raises:
@@ -362,7 +388,7 @@ class Devices:
         if self.ranks is not None and self.sharded:
             from palaestra.learning.sharded import write
 
-            write(learner, self.ranks, self.ranks.same(folder))
+            write(tensors, self.sharded, self.ranks, self.ranks.same(folder))
 
 
 def _beside_parameters(policy: Learnable) -> list[str]:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -28,7 +28,7 @@ from palaestra.errors import InputError, nearest
 from palaestra.learning import checkpoints
 from palaestra.learning.batch import Batch, check_rewards, make_batch, minibatches
 from palaestra.learning.conversations import NEEDS, OPTIONAL, ConversationBatch, Rows, check, pack
-from palaestra.learning.devices import Devices, Kind, on_every_rank, spread
+from palaestra.learning.devices import Devices, Kind, LearnerTensors, on_every_rank, spread
 from palaestra.learning.learning_rates import Schedule, decay, rates
 from palaestra.learning.losses import aggregate, kl_between
 from palaestra.learning.protocol import LEARNERS, Metrics
@@ -168,7 +168,13 @@ class PolicyGradient:
         self.references = self.devices.place(references, frozen=True)
         self._ready: dict[str, torch.Tensor] = {}
         self._told: dict[str, list[Taken]] = {name: [] for name in self.policies}
-        self.devices.begin(self)
+        self.devices.begin(self._tensors)
+
+    @property
+    def _tensors(self) -> LearnerTensors:
+        return LearnerTensors(
+            self.policies, self.learned, self.references, self.modules, lambda: self.optimisers, self._parameters
+        )
 
     @cached_property
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
@@ -314,7 +320,7 @@ class PolicyGradient:
         return {
             "updates": self.updates,
             "memory": self.memory,
-            **self.devices.parts(self),
+            **self.devices.parts(self._tensors, self._write),
         }
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -330,7 +336,7 @@ class PolicyGradient:
         self._drop()
         self.updates = state["updates"]
         self.memory = {name: {key: dict(state["memory"][name][key]) for key in self.terms} for name in self.policies}
-        self.devices.restore(self, state)
+        self.devices.restore(self._tensors, state)
 
     def save(self, path: str | Path) -> None:
         """Write policies and `state` into a folder, whole or not at all; one that is there already is replaced.
@@ -361,7 +367,7 @@ class PolicyGradient:
     @on_every_rank
     def _write(self, folder: Path | None) -> None:
         """Every rank writes what only it has."""
-        self.devices.write(self, folder)
+        self.devices.write(self._tensors, folder)
 
     @property
     def rank(self) -> int:
@@ -374,7 +380,7 @@ class PolicyGradient:
         Raises:
             RankError: a rank is gone or failed.
         """
-        self.devices.follow(self)
+        self.devices.follow(lambda name: partial(getattr(type(self), name).__wrapped__, self))
 
     # -- one policy ---------------------------------------------------------------------------------------------------
 
@@ -400,7 +406,7 @@ class PolicyGradient:
             turns[column]  # an error says how to get it
         batches = self._batches(turns, advantage)
         if self.devices.size > 1:
-            self.devices.meet(self, {name: batch.rows for name, batch in batches.items()})
+            self.devices.meet(self._tensors, {name: batch.rows for name, batch in batches.items()})
         return batches
 
     def _accumulate(self, batches: Mapping[str, Batch]) -> dict[str, Metrics]:
@@ -430,7 +436,7 @@ class PolicyGradient:
                 if term.after:
                     term.after(self.memory[name][key], metrics_of(taken, key))
         if self.devices.size > 1:
-            self.devices.publish(self)
+            self.devices.publish(self._tensors)
 
     def _drop(self) -> None:
         """Forget gradients that nobody has used."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from palaestra.learning.checkpoints import Folder
 from palaestra.learning.local_parts import local
 
 if TYPE_CHECKING:
-    from palaestra.learning.learner import PolicyGradient
+    from palaestra.learning.devices import LearnerTensors
     from palaestra.learning.ranks import Ranks
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -135,20 +135,20 @@ def put(part: Tensor, whole: Tensor) -> None:
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def kept(learner: PolicyGradient) -> dict[str, Any]:
-    """State of sharded moments and references."""
-    tensors, steps = _held(learner)
+def kept(learner: LearnerTensors, sharded: Collection[str], write: Callable[[Path], None]) -> dict[str, Any]:
+    """State of sharded moments and references, which `write` makes every rank write."""
+    tensors, steps = _held(learner, sharded)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    return {"steps": steps, "shards": Folder(learner._write, size)}
+    return {"steps": steps, "shards": Folder(write, size)}
 
 
-def _held(learner: PolicyGradient) -> tuple[dict[str, Tensor], dict[str, dict[str, float]]]:
+def _held(learner: LearnerTensors, sharded: Collection[str]) -> tuple[dict[str, Tensor], dict[str, dict[str, float]]]:
     """Tensors by name, and of every parameter that was moved how often it was."""
     tensors: dict[str, Tensor] = {}
     steps: dict[str, dict[str, float]] = {}
-    for name in sorted(learner.devices.sharded):
-        state = learner.optimisers[name].state
-        moved = {str(i): state[p] for i, p in enumerate(learner._parameters(name)) if state.get(p)}
+    for name in sorted(sharded):
+        state = learner.optimisers()[name].state
+        moved = {str(i): state[p] for i, p in enumerate(learner.parameters(name)) if state.get(p)}
         steps[name] = {i: float(each["step"]) for i, each in moved.items()}
         tensors |= {f"{name}/{i}/{key}": each[key] for i, each in moved.items() for key in MOMENTS}
         if name in learner.references:
@@ -156,7 +156,7 @@ def _held(learner: PolicyGradient) -> tuple[dict[str, Tensor], dict[str, dict[st
     return tensors, steps
 
 
-def write(learner: PolicyGradient, ranks: Ranks, folder: Path) -> None:
+def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folder: Path) -> None:
     """Every rank writes its part, as safetensors.
 
     Raises:
@@ -167,15 +167,15 @@ def write(learner: PolicyGradient, ranks: Ranks, folder: Path) -> None:
 
     try:
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        save(_held(learner)[0], storage_writer=writer, process_group=ranks.talk)
+        save(_held(learner, sharded)[0], storage_writer=writer, process_group=ranks.talk)
     except CheckpointException as error:
         said = [f"rank {rank} of {ranks.size}: {found[0]}" for rank, found in sorted(error.failures.items())]
         raise StorageError("; ".join(said)) from error
 
 
-def restored(learner: PolicyGradient, name: str, state: Mapping[str, Any]) -> None:
+def restored(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
     """Moments and reference of one policy, from parts or whole, into parts or whole."""
-    parameters, optimiser = learner._parameters(name), learner.optimisers[name]
+    parameters, optimiser = learner.parameters(name), learner.optimisers()[name]
     optimiser.state.clear()
     reference = learner.references[name].state_dict() if name in learner.references else {}
     if name in state["optimisers"]:  # whole
@@ -194,7 +194,7 @@ def restored(learner: PolicyGradient, name: str, state: Mapping[str, Any]) -> No
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        talk = None if learner.devices.ranks is None else learner.devices.ranks.talk
+        talk = None if ranks is None else ranks.talk
         reader = HuggingFaceStorageReader(str(state["shards"]))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
