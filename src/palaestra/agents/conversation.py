@@ -249,7 +249,7 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Does this conversation begin with that one, go on with an answer, and leave the tools as they were?"""
+    """Whether this conversation begins with that one, goes on with an answer, and leaves the tools as they were."""
     earlier, messages = before.messages or (), now.messages or ()
     return (
         len(messages) > len(earlier)

@@ -28,7 +28,10 @@ DRAW = (5.0, 5.0)
 
 
 class Standing(NamedTuple):
-    """score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, in both orders."""
+    """Result of a tournament of answers.
+
+    score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, in both orders.
+    """
 
     score: np.ndarray
     comparisons: int

@@ -229,7 +229,7 @@ class ToolEnv(NativeEnv):
         return {}, info
 
     def right(self, text: str) -> bool:
-        """Is this the answer?"""
+        """Whether this is the answer."""
         return plain(re.split(r"answer:", text, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
 
     def _run(self, said: ParsedAnswer, text: str) -> str | None:

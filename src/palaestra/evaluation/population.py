@@ -124,7 +124,10 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
 
 
 class Hazard(NamedTuple):
-    """ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions."""
+    """Hazard ratio of exposure in a Cox model.
+
+    ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions.
+    """
 
     ratio: float
     low: float
@@ -283,7 +286,10 @@ def gini(x: Any) -> float:
 
 
 class Roles(NamedTuple):
-    """labels: int[agents], 0 the largest. shares: of the clusters, largest first. by_k: silhouette of every k tried."""
+    """Clusters of agents by how they behave.
+
+    labels: int[agents], 0 the largest. shares: of the clusters, largest first. by_k: silhouette of every k tried.
+    """
 
     labels: np.ndarray
     silhouette: float
@@ -326,7 +332,10 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
 
 
 class Effect(NamedTuple):
-    """d: Cohen's, with its 95 % interval: Student's t times the bootstrap's standard deviation; n: pairs."""
+    """Standardised effect of a treatment with its interval.
+
+    d: Cohen's, with its 95 % interval: Student's t times the bootstrap's standard deviation; n: pairs.
+    """
 
     d: float
     low: float

@@ -22,7 +22,10 @@ SEVERITY = {"low": 0.25, "medium": 0.5, "high": 1.0}
 
 
 class Robustness(NamedTuple):
-    """ratio: perturbed over base; capped: the same, at most 1, as leaderboards have it. drop: perturbed minus base."""
+    """How much of a success rate is left under perturbation.
+
+    ratio: perturbed over base; capped: the same, at most 1, as leaderboards have it. drop: perturbed minus base.
+    """
 
     ratio: Estimate
     capped: float

@@ -17,7 +17,10 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """key: what it is called. content: what was written. score: how good it is. owner: whose it is. time: when."""
+    """Entry of an archive.
+
+    key: what it is called. content: what was written. score: how good it is. owner: whose it is. time: when.
+    """
 
     key: str
     content: Any

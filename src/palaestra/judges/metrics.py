@@ -159,7 +159,10 @@ def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool
 
 
 class Induced(NamedTuple):
-    """metrics: the set before the round that brought nothing. history: `round`, `metrics`, `coverage`, `redundancy`."""
+    """Result of metric induction.
+
+    metrics: the set before the round that brought nothing. history: `round`, `metrics`, `coverage`, `redundancy`.
+    """
 
     metrics: list[Metric]
     history: pl.DataFrame

@@ -38,7 +38,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def shardable(policy: Learnable) -> bool:
-    """Language models are; whatever else learns is small."""
+    """Whether a policy is cut into parts: language models are; whatever else learns is small."""
     return hasattr(getattr(policy, "model", None), "get_output_embeddings")
 
 

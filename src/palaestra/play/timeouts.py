@@ -151,7 +151,7 @@ class _Batch(Generic[Item, Result]):
         self._watch: _Waiting | None = None
 
     def run(self) -> bool:
-        """In the worker: make the calls; False if the batch was abandoned meanwhile."""
+        """Make the calls, in the worker; False if the batch was abandoned meanwhile."""
         left = True
         while left:
             position = len(self.results)
@@ -214,7 +214,10 @@ class _Waiting:
         self._calls = self._waiting = 0
 
     def note(self, seconds: float, computing: float, slept: int) -> None:
-        """slept: how often it gave the processor away, less how often that was taken from it."""
+        """Adds a batch to what is known about how calls use the processor.
+
+        slept: how often it gave the processor away, less how often that was taken from it.
+        """
         self._calls += 1
         self._waiting += slept > 0 and seconds - computing > max(WAITS, 0.75 * seconds)
 

@@ -495,7 +495,7 @@ def checked(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_only_read(info: ValidationInfo) -> bool:
-    """Is the recipe only read, so that modules which may bring its names are not imported?"""
+    """Whether the recipe is only read, so that modules which may bring its names are not imported."""
     return bool(info.context and info.context["only_read"])
 
 

@@ -109,7 +109,7 @@ def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]
 
 
 def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
-    """The recipe with what was found."""
+    """Recipe with the values that a search found."""
     changed = override(recipe, nested(found["after"]["found"]), "tune") if "after" in found else recipe
     for name, side in found.items():
         if name == "after":

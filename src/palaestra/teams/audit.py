@@ -31,7 +31,7 @@ NOTE = "audit: "
 
 @AUDITS.register("readable")
 def readable() -> Audit:
-    """The task can read the answer."""
+    """Indicator that fires where the task can read an answer in the message."""
     return lambda said, draw: [None if said.score is not None else "give an answer that can be read"]
 
 

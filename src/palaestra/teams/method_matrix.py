@@ -42,7 +42,10 @@ PRIOR = {SIGNS[2]: 1.0, SIGNS[3]: -1.0, SIGNS[1]: -1.0}
 
 @dataclass(frozen=True)
 class Agent:
-    """values: of signs, above 0 to be walked to, below 0 to be avoided. reach: how far it plans, in moves."""
+    """Agent that plans in a generated level with values of signs.
+
+    values: of signs, above 0 to be walked to, below 0 to be avoided. reach: how far it plans, in moves.
+    """
 
     values: Mapping[str, float]
     reach: int = 3
@@ -75,7 +78,10 @@ class Agent:
 
 
 class Episode(NamedTuple):
-    """score: return by the level's largest. paid: sign and reward of each move. ended: sign that ended it, or empty."""
+    """Episode of an agent in a level.
+
+    score: return by the level's largest. paid: sign and reward of each move. ended: sign that ended it, or empty.
+    """
 
     score: float
     paid: list[tuple[str, float]]

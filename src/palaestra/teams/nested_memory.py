@@ -86,7 +86,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupResult:
-    """passed: whether each stage passed its unit test; first: whether at once; attempts: all; valid: none is broken."""
+    """Result of setting up a pipeline in stages with unit tests.
+
+    passed: whether each stage passed its unit test; first: whether at once; attempts: all; valid: none is broken.
+    """
 
     passed: tuple[bool, ...]
     first: tuple[bool, ...]

@@ -10,7 +10,10 @@ from palaestra.errors import InputError
 
 
 class AroundTask:
-    """inner: the `TaskEnv`, or the first of several workflows around the same one."""
+    """Base of workflows: passes the properties of the wrapped task on.
+
+    inner: the `TaskEnv`, or the first of several workflows around the same one.
+    """
 
     inner: Any
 

@@ -172,7 +172,7 @@ class Generic:
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Keys and values of all tokens are kept by all layers, and the model takes a mask as it is given."""
+        """Whether all layers keep keys and values of all tokens, and the model takes a mask as it is given."""
         from transformers.cache_utils import DynamicCache, DynamicLayer
 
         try:

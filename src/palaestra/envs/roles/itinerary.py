@@ -31,7 +31,7 @@ def opening_hours(seed: int, place: str) -> list[int]:
 
 
 def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
-    """The gate: every wanted place once, in the day, one after the other, an hour each."""
+    """Whether the plan passes the gate: every wanted place once, in the day, one after the other, an hour each."""
     hours = [hour for _, hour in visits]
     in_order = all(one < other for one, other in itertools.pairwise(hours))
     in_day = all(DAY[0] <= hour < DAY[1] for hour in hours)
@@ -39,7 +39,7 @@ def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
 
 
 def consistent(visit: Visit, hours: Sequence[int]) -> bool:
-    """The detail: is the place open when it is visited."""
+    """Whether the place is open when it is visited, which is the detail."""
     return hours[0] <= visit[1] < hours[1]
 
 

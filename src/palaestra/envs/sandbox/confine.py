@@ -41,7 +41,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
-    """Give up files, network and user of the worker, which its children inherit.
+    """Give up files, network and user of the worker, which its children inherit; whether that worked.
 
     Args:
         scratch: An empty directory, the new root of all files.
@@ -61,7 +61,7 @@ def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
 
 
 def lock(*, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> bool:
-    """Lock this process in.
+    """Lock this process in; whether that worked.
 
     Args:
         cpu: Seconds of CPU time.

@@ -68,7 +68,10 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """grid: int[rows, columns] of `THINGS`; start: a cell; horizon: most moves."""
+    """Level of a generated grid world.
+
+    grid: int[rows, columns] of `THINGS`; start: a cell; horizon: most moves.
+    """
 
     grid: np.ndarray
     start: tuple[int, int]
@@ -77,7 +80,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Verdict:
-    """valid: it can be solved; kind: of reward; maximum: largest return, exact; issues: what is wrong, by name."""
+    """Result of a check of a level.
+
+    valid: it can be solved; kind: of reward; maximum: largest return, exact; issues: what is wrong, by name.
+    """
 
     valid: bool
     kind: Literal["binary", "cumulative"]
@@ -174,7 +180,10 @@ def repair(level: Level) -> Level:
 
 @dataclass(frozen=True)
 class Made:
-    """levels: each with its largest return; repaired and dropped: how many were."""
+    """Levels that were made from a description, and what was done to them.
+
+    levels: each with its largest return; repaired and dropped: how many were.
+    """
 
     levels: tuple[tuple[Level, float], ...]
     repaired: int

@@ -28,7 +28,10 @@ PERIODS = (2, 5)
 
 @dataclass(frozen=True)
 class Rules:
-    """controls: the direction of each key. wind: direction, and the period with which it blows."""
+    """Rules of motion of a grid world.
+
+    controls: the direction of each key. wind: direction, and the period with which it blows.
+    """
 
     size: int
     controls: tuple[int, ...]

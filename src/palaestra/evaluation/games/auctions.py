@@ -17,7 +17,10 @@ from palaestra.errors import InputError
 
 
 class Placement(NamedTuple):
-    """slots: of each creative, int64[n], -1 if it is left out. clicks: float64[n]. welfare: Σ value · clicks."""
+    """Assignment of creatives to slots.
+
+    slots: of each creative, int64[n], -1 if it is left out. clicks: float64[n]. welfare: Σ value · clicks.
+    """
 
     slots: np.ndarray
     clicks: np.ndarray

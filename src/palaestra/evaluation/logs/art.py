@@ -30,7 +30,7 @@ def art() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """A group of trajectories that hold messages."""
+    """Whether a record is a group of trajectories that hold messages."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any(
         "messages_and_choices" in mapping(each) or "messages" in mapping(each) for each in trajectories
@@ -38,7 +38,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def is_art(columns: Sequence[str]) -> bool:
-    """The columns of ART's Parquet files."""
+    """Whether these are the columns of ART's Parquet files."""
     return {"group_index", "reward", "metrics", "messages"} <= set(columns)
 
 

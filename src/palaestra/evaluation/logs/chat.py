@@ -30,7 +30,7 @@ def chat() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """A list of messages."""
+    """Whether a record has a list of messages."""
     return isinstance(record.get("messages"), list)
 
 
@@ -41,7 +41,7 @@ def messages() -> LogReader:
 
 
 def is_message(record: dict[str, Any]) -> bool:
-    """A message by itself."""
+    """Whether a record is one message."""
     return "content" in record and ("role" in record or {"source", "type"} <= record.keys())
 
 

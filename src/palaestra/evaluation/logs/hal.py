@@ -30,7 +30,7 @@ def hal() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Results per task, or of whom they name, and how they came about."""
+    """Whether a record has results per task, or of whom they name, and how they came about."""
     named = mapping(record.get("results")).keys() & {*SUCCEEDED, *FAILED}
     return "config" in record and ("raw_eval_results" in record or bool(named))
 

@@ -47,7 +47,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def is_results(record: dict[str, Any]) -> bool:
-    """`results_<date>.json`, which has no trials."""
+    """Whether a file is `results_<date>.json`, which has no trials."""
     return record.keys() >= {"results", "configs", "versions"}
 
 

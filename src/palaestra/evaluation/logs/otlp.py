@@ -28,7 +28,7 @@ def otel() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Spans by resource."""
+    """Whether a record has spans by resource."""
     return isinstance(record.get("resourceSpans", record.get("resourceLogs")), list)
 
 

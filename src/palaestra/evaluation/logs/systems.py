@@ -71,7 +71,7 @@ def _name(value: Any) -> str | None:
 
 
 def plain(name: str) -> str:
-    """A name of a column as it is compared: `Model Name` is `model_name`."""
+    """Name of a column in the form in which names are compared: `Model Name` is `model_name`."""
     return "_".join(re.findall(r"[^\W_]+", name.casefold()))
 
 

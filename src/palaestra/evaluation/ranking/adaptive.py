@@ -54,7 +54,10 @@ class PayoffEstimate:
         split: bool = False,
         slack: float = 0.0,
     ) -> PayoffEstimate:
-        """strategies: how many each player has. split: `delta` is for all payoffs together. slack: what may overlap."""
+        """Counts and sums of no match at all.
+
+        strategies: how many each player has. split: `delta` is for all payoffs together. slack: what may overlap.
+        """
         if interval not in ("hoeffding", "clopper_pearson"):
             raise InputError(f"interval={interval!r}{nearest(str(interval), ('hoeffding', 'clopper_pearson'))}")
         players = len(strategies)

@@ -27,7 +27,10 @@ KEYS = ("contest", "competition")
 
 @dataclass(frozen=True)
 class Contests:
-    """names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better."""
+    """Contests of many systems in time order.
+
+    names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better.
+    """
 
     names: tuple[str, ...]
     rows: pl.DataFrame

@@ -14,7 +14,10 @@ from palaestra.errors import InputError
 
 
 class NashAverage(NamedTuple):
-    """equilibrium: mixtures of rows and of columns. skill: expected payoff of each row, and of each column, in it."""
+    """Result of Nash averaging.
+
+    equilibrium: mixtures of rows and of columns. skill: expected payoff of each row, and of each column, in it.
+    """
 
     equilibrium: tuple[np.ndarray, np.ndarray]
     skill: tuple[np.ndarray, np.ndarray]

@@ -30,7 +30,9 @@ METHODS = ("auto", "bradley_terry", "davidson", "elo", "alpha_rank", "nash", *RU
 
 @dataclass(frozen=True)
 class Ranking:
-    """table: `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws`, the best first.
+    """Systems by rank, with intervals.
+
+    table: `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws`, the best first.
 
     method: what made the score. transitivity: the test that chose, or would have chosen. note: one sentence.
     """

@@ -28,7 +28,9 @@ _END = re.compile(r"finish collaboration", re.IGNORECASE)
 
 
 class Transcript(NamedTuple):
-    """said: (persona, text) in order. participants: as listed. answer: after "Final answer:", all without it.
+    """Discussion between personas that one model wrote.
+
+    said: (persona, text) in order. participants: as listed. answer: after "Final answer:", all without it.
 
     unparsed: that marker is missing.
     """

@@ -91,7 +91,10 @@ def best_tree(
 
 
 class BestTeam(NamedTuple):
-    """branch: children of each node. depth: levels above the leaves; 0 is one agent. signal: at the root."""
+    """Best tree of agents under a budget.
+
+    branch: children of each node. depth: levels above the leaves; 0 is one agent. signal: at the root.
+    """
 
     branch: int
     depth: int

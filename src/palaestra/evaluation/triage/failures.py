@@ -49,7 +49,10 @@ MARKS = "|".join(
 
 
 class Kind(NamedTuple):
-    """weak: what says the kind in a text that is a failure. strong: what is enough in a short text that may be one."""
+    """Kind of failure, and the patterns of text that tell it.
+
+    weak: what says the kind in a text that is a failure. strong: what is enough in a short text that may be one.
+    """
 
     name: str
     confidence: float

@@ -17,7 +17,9 @@ SPIKE = 5.0
 
 @dataclass(frozen=True)
 class Health:
-    """zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
+    """Signs of healthy training.
+
+    zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
 
     spikes: iterations in which some policy's gradient norm was a spike. iterations: those of all seeds.
     """

@@ -19,7 +19,10 @@ from palaestra.rewards.shaping.mdp import optimal_q
 
 @dataclass(frozen=True)
 class Design:
-    """reward: float64[states, actions]; objective: what is left to inform about (0: every horizon shows every gap)."""
+    """Designed reward of a decision process.
+
+    reward: float64[states, actions]; objective: what is left to inform about (0: every horizon shows every gap).
+    """
 
     reward: np.ndarray
     objective: float
@@ -173,7 +176,10 @@ class ExploRS:
         return np.asarray(reward + self.table[state, action] + np.where(terminal, 0.0, bonus))
 
     def update(self, state: np.ndarray, action: np.ndarray, returns: np.ndarray, policy: np.ndarray) -> None:
-        """returns: the original return-to-go of each turn; policy: float64[states, actions]."""
+        """Designs the reward anew from the latest policy.
+
+        returns: the original return-to-go of each turn; policy: float64[states, actions].
+        """
         lead = policy[state, action] * (returns - self.value[state])
         move = np.eye(self.actions)[action] - policy[state]
         np.add.at(self.table, state, self.rate * lead[:, None] * move)
