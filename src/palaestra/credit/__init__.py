@@ -75,6 +75,7 @@ from palaestra.credit.decomposition import (
     spa_reward,
 )
 from palaestra.credit.filtered import short_success, step_filter, vsc_rl
+from palaestra.credit.filtered_episodes import digirl
 from palaestra.credit.gain import assistance
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.matching import matchtir
@@ -174,6 +175,7 @@ __all__ = [
     "cumulative",
     "decompose",
     "difference_reward",
+    "digirl",
     "dominance",
     "dr_grpo",
     "dr_mas",

@@ -78,6 +78,21 @@ def test_a_wrong_tap_ends_the_task_and_screens_are_shared() -> None:
     assert (wrong.terminated, wrong.info["share"], wrong.rewards) == (True, pytest.approx(1 / 3), {"user_agent": 0.0})
 
 
+def test_lucky_taps_pass_and_spare_ones_leave_the_screen() -> None:
+    env, passed = Taps(longest=3, luck=1.0, equal=True, spare=1), {1: 0, 2: 0, 3: 0}
+    wrong = f"tap {(env.right[0] + 1) % 6}"
+    for seed in range(300):
+        env.reset(seed)
+        first = played(env, wrong, seed=seed)[0]
+        assert not first.terminated
+        task, place = env.state.task, first.observations["user_agent"].text
+        passed[task] += place == f"task {task}, screen 1"
+        assert env.state.length == 3
+    assert passed[1] > 80
+    assert 30 < passed[2] < 70
+    assert passed[3] == 0
+
+
 def test_widgets_hold_requests_back() -> None:
     made, unseen = Widgets(), Widgets(split="test")
     assert (len(made.gold), len(unseen.gold)) == (55, 20)
@@ -134,7 +149,7 @@ def test_who_tries_may_win_and_who_waits_is_cut_off() -> None:
     [
         (Beach, {"sections": 1}),
         (Brink, {"luck": 2}), (Fetch, {"side": 2}), (Sieve, {"rows": {"proof": 1}}), (Sieve, {"accuracy": 2}),
-        (Taps, {"longest": 0}), (Widgets, {"trained": 75}),
+        (Taps, {"longest": 0}), (Taps, {"spare": -1}), (Taps, {"luck": 2}), (Widgets, {"trained": 75}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(make_one: Any, options: dict[str, Any]) -> None:
