@@ -73,8 +73,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
-                "fixed_data injection judge omission_turns program proposed_tasks reference_logprobs references scene score "
-                "shock"),
+                "fixed_data injection judge omission_turns program proposed_tasks reference_logprobs references scene "
+                "score shock"),
     },
     "workflow": {
         **_rows("memory", "within", "text",

@@ -1,8 +1,8 @@
-"""Subgoals one after the other: a planner that errs, an interface of structured actions, feedback, and remembered plans.
+"""Subgoals one after the other: a planner that errs, structured actions, feedback, and remembered plans.
 
 The rest of Ghost in the Minecraft ([177], arXiv 2305.17144), of which no code is public. A structured action is a text,
-`VERB ARGUMENT`: equip, dig (down or up, to a layer), explore, approach, mine, craft, smelt. Left out: a language model as planner;
-the script here writes a wrong step now and then, and knows of recipes only what stands in its subgoal.
+`VERB ARGUMENT`: equip, dig (down or up, to a layer), explore, approach, mine, craft, smelt. Left out: a language model
+as planner; the script here writes a wrong step now and then, and knows of recipes only what stands in its subgoal.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from palaestra.envs.worlds.tech_tree import TechTree
+from palaestra.envs.worlds.tech_tree import VERBS, TechTree
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.teams.goal_tree import VERBS, Goal, GoalTree, read_book
+from palaestra.teams.goal_tree import Goal, GoalTree, read_book
 from palaestra.teams.plan_memory import PlanMemory
 
 ACTIONS = ("equip", "dig", "explore", "approach", "mine", "craft", "smelt")
@@ -51,9 +51,7 @@ class ErringPlanner:
         self.rng, self.names, self.wrong, self.copied = rng, list(names), wrong, copied
         self.turns, self.meant = 0, [""]
 
-    def plan(
-        self, goal: Goal, feedback: Feedback | None = None, reference: Sequence[str] | None = None
-    ) -> list[str]:
+    def plan(self, goal: Goal, feedback: Feedback | None = None, reference: Sequence[str] | None = None) -> list[str]:
         """A list of structured actions for one more of the goal's object."""
         self.turns += 1
         steps, wrong = (list(reference), self.copied) if reference else (self.steps(goal), self.wrong)
@@ -110,7 +108,7 @@ def execute(action: str, world: TechTree, limit: int) -> str:
         if world.steps >= limit:
             return "no steps left"
         reason = world.move(*asked)
-        if verb == "mine" and not reason or verb in ("craft", "smelt"):
+        if (verb == "mine" and not reason) or verb in ("craft", "smelt"):
             return reason
         if reason not in ("", "not yet", "nothing is near"):
             return reason
@@ -119,7 +117,7 @@ def execute(action: str, world: TechTree, limit: int) -> str:
 
 @dataclass
 class Played:
-    """Record of an episode: moves, turns of the planner, plans that failed, and objects of the subgoals that were met."""
+    """Record of an episode: moves, turns of the planner, plans that failed, and objects of met subgoals."""
 
     steps: int = 0
     turns: int = 0

@@ -8,31 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from palaestra.envs.worlds.tech_tree import VERBS, Book, Recipe
 from palaestra.errors import InputError, nearest
-
-VERBS = ("mine", "craft", "smelt")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One way to get an object.
-
-    Attributes:
-        verb: mine, craft or smelt.
-        material: Objects that are used up, with their numbers.
-        tools: Objects that must be there and stay; the first one is held.
-        layer: Depth at which it is mined, from 0, the surface.
-        makes: Number of objects that one action gives.
-    """
-
-    verb: str
-    material: Mapping[str, int] = field(default_factory=dict)
-    tools: tuple[str, ...] = ()
-    layer: int = 0
-    makes: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,9 +22,6 @@ class Goal:
     object: str
     count: int
     recipe: Recipe
-
-
-Book = Mapping[str, Recipe]
 
 
 def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
@@ -85,15 +62,14 @@ class GoalTree:
         Each asks for so many *more* of its object. What is left of a batch, and what there is already, is used first.
 
         Args:
-            goal: An object of the book. count: How many. have: What is there already, with its numbers.
+            goal: An object of the book.
+            count: How many.
+            have: What is there already, with its numbers.
 
         Raises:
             InputError: The book has no such object, or one needs itself.
         """
-        stock, subgoals = Counter(have or {}), []
-        for each in self._expand(goal, count, stock, ()):
-            subgoals.append(each)
-        return subgoals
+        return list(self._expand(goal, count, Counter(have or {}), ()))
 
     def depth(self, name: str, above: tuple[str, ...] = ()) -> int:
         """Length of the longest chain of recipes below an object, itself included."""

@@ -30,8 +30,8 @@ class Dossier(NativeEnv):
 
     Every action names a code, with or without a thought before it; only the last one counts. In the turns of `hard`
     work is spoiled with the chance `careless` without a thought, and with the chance `slips` with one; in others a
-    thought changes nothing. Reward 1, and success, if the code is right and nothing was spoiled. A page has `words` fillers, so
-    its length is worth saving; the world shows one page alone, and `omission` (env.workflow) all of them.
+    thought changes nothing. Reward 1, and success, if the code is right and nothing was spoiled. A page has `words`
+    fillers, so its length is worth saving; the world shows one page alone, and `omission` (env.workflow) all of them.
 
     facts: thought, whether the action has one.
 

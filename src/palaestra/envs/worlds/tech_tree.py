@@ -7,17 +7,38 @@ It is no registered env, for its player is told plans by `palaestra.teams.goal_p
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from palaestra.errors import InputError
 
-if TYPE_CHECKING:
-    from palaestra.teams.goal_tree import Book
-
+VERBS = ("mine", "craft", "smelt")
 FAR = 4
 """Largest distance at which something is found."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to get an object.
+
+    Attributes:
+        verb: mine, craft or smelt.
+        material: Objects that are used up, with their numbers.
+        tools: Objects that must be there and stay; the first one is held.
+        layer: Depth at which it is mined, from 0, the surface.
+        makes: Number of objects that one action gives.
+    """
+
+    verb: str
+    material: Mapping[str, int] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    layer: int = 0
+    makes: int = 1
+
+
+Book = Mapping[str, Recipe]
 
 
 class TechTree:
