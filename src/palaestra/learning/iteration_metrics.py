@@ -77,9 +77,13 @@ def measure(
 
 
 def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:
+    """Groups that are complete; of those that a stage added behind the planned ones, any with a good episode."""
     counts = turns.frame.filter(GOOD).group_by("group").agg(pl.col("episode").n_unique())
-    needed = group_size if isinstance(group_size, int) else pl.Series(group_size).gather(counts["group"])
-    return counts.filter(pl.col("episode") >= needed)["group"]
+    if isinstance(group_size, int):
+        return counts.filter(pl.col("episode") >= group_size)["group"]
+    sizes = np.append(np.asarray(group_size), 1)
+    needed = sizes[np.minimum(counts["group"].to_numpy(), len(sizes) - 1)]
+    return counts.filter(pl.Series(counts["episode"].to_numpy() >= needed))["group"]
 
 
 def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:

@@ -28,6 +28,7 @@ from palaestra.rewards.combine.modules import (
     role_periods,
     selection_penalty,
 )
+from palaestra.rewards.combine.omissions import omission_reward
 from palaestra.rewards.combine.procedures import mact, mact_reward
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
@@ -233,6 +234,7 @@ __all__ = [
     "neutral",
     "no_calls",
     "novelty_difference",
+    "omission_reward",
     "once",
     "oni_reward",
     "onto",

@@ -73,7 +73,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
-                "fixed_data injection judge program proposed_tasks reference_logprobs references scene score shock"),
+                "fixed_data injection judge omission_turns program proposed_tasks reference_logprobs references scene "
+                "score shock"),
     },
     "workflow": {
         **_rows("memory", "within", "text",
@@ -84,8 +85,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("team", "within", "text", "supervisor"),
         **_rows("task", "between", "scalar", "proposer"),
         # in these nothing of what is said comes back to whoever said it
-        **_none("audited chain contest context_window coordinator graph handover nested one_conversation personas "
-                "pipeline program self_consistency single star subgoals switching tree"),
+        **_none("audited chain contest context_window coordinator graph handover nested omission one_conversation "
+                "personas pipeline program self_consistency single star subgoals switching tree"),
     },
 }  # fmt: skip
 """Rows by kind of name; None: it is no loop, and why stands beside it."""

@@ -20,6 +20,7 @@ from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.nested import Nested, nested
+from palaestra.teams.omission import Omission, omission
 from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
@@ -56,6 +57,7 @@ __all__ = [
     "HandoverEnv",
     "Message",
     "Nested",
+    "Omission",
     "OneConversation",
     "OrchestratedEnv",
     "Personas",
@@ -80,6 +82,7 @@ __all__ = [
     "directed",
     "handover",
     "nested",
+    "omission",
     "one_conversation",
     "orchestrated",
     "personas",
@@ -105,8 +108,8 @@ for made in (
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
-    orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching,
+    omission, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
+    tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -98,6 +98,7 @@ SETTINGS = [
     ("judging", {}, True),
     ("layers", {}, True),
     ("lexicon", {"masks": 2}, True),
+    ("dossier", {}, True),
     ("nodes", {"nodes": 2}, True),
     ("opponents", {"rounds": 4}, True),
     ("off_switch", {}, True),

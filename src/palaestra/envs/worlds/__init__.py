@@ -24,6 +24,7 @@ from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
+from palaestra.envs.worlds.dossier import Dossier
 from palaestra.envs.worlds.errand_grid import ErrandGrid
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
@@ -127,6 +128,7 @@ __all__ = [
     "Dilemma",
     "Discussion",
     "DonorGame",
+    "Dossier",
     "ErrandGrid",
     "Errands",
     "EvidenceDebate",
