@@ -18,6 +18,7 @@ from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
+from palaestra.teams.mean_field import MeanFieldEnv, kernel_features, mean_field
 from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.nested import Nested, nested
 from palaestra.teams.one_conversation import OneConversation, one_conversation
@@ -54,6 +55,7 @@ __all__ = [
     "DirectedDebate",
     "Graph",
     "HandoverEnv",
+    "MeanFieldEnv",
     "Message",
     "Nested",
     "OneConversation",
@@ -79,6 +81,8 @@ __all__ = [
     "coordinator",
     "directed",
     "handover",
+    "kernel_features",
+    "mean_field",
     "nested",
     "one_conversation",
     "orchestrated",
@@ -106,7 +110,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor, tree_search,
-    context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching,
+    context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
