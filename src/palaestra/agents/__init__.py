@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palaestra.agents.bandits import BanditPolicy
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.contextual import ContextualPolicy
+    from palaestra.agents.factored import FactoredPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.ordered import OrderedPolicy
@@ -29,6 +30,7 @@ __all__ = [
     "ChatPolicy",
     "ContextualPolicy",
     "Decision",
+    "FactoredPolicy",
     "HumanPolicy",
     "LMPolicy",
     "Learnable",
@@ -53,6 +55,7 @@ _LAZY = {
     "BanditPolicy": "bandits",
     "ChatPolicy": "chat",
     "ContextualPolicy": "contextual",
+    "FactoredPolicy": "factored",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
     "OrderedPolicy": "ordered",

@@ -22,6 +22,7 @@ _KINDS = {
     "lm": "palaestra.agents.lm:LMPolicy",
     "mlp": "palaestra.agents.mlp:MLPPolicy",
     "contextual": "palaestra.agents.contextual:ContextualPolicy",
+    "factored": "palaestra.agents.factored:FactoredPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",

@@ -175,6 +175,18 @@ def contextual(made: Making) -> Policy:
     return _on_arrays(made, ContextualPolicy)
 
 
+@POLICIES.register("factored")
+def factored(made: Making) -> Policy:
+    """A small network on arrays that writes several numbers at once; for envs whose action is a text of numbers."""
+    from palaestra.agents import FactoredPolicy
+
+    first = _first(made)
+    if first.array is None or first.choices is not None:
+        raise RecipeError(f"policies.{made.name}: kind 'factored' needs arrays, and free text for actions")
+    policy: Policy = made.call(FactoredPolicy, len(first.array), seed=made.seed)
+    return policy
+
+
 @POLICIES.register("ordered")
 def ordered(made: Making) -> Policy:
     """A linear rule on arrays for choices that have an order, such as shares; `learn.kind: generations` evolves it."""
@@ -264,6 +276,7 @@ TAKES = {
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
     "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
+    "factored": Takes("palaestra.agents:FactoredPolicy", 1, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "split_mlp": Takes("palaestra.agents:SplitMLPPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),

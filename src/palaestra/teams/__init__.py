@@ -18,6 +18,7 @@ from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
+from palaestra.teams.mean_field import MeanFieldEnv, kernel_features, mean_field
 from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.nested import Nested, nested
 from palaestra.teams.omission import Omission, omission
@@ -55,6 +56,7 @@ __all__ = [
     "DirectedDebate",
     "Graph",
     "HandoverEnv",
+    "MeanFieldEnv",
     "Message",
     "Nested",
     "Omission",
@@ -81,6 +83,8 @@ __all__ = [
     "coordinator",
     "directed",
     "handover",
+    "kernel_features",
+    "mean_field",
     "nested",
     "omission",
     "one_conversation",
@@ -109,7 +113,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     omission, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
-    tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching,
+    tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

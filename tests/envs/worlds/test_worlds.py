@@ -67,6 +67,8 @@ SETTINGS = [
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
+    ("kuramoto", {"number": 4, "horizon": 3}, True),
+    ("kuramoto", {"number": 3, "modes": 2}, True),
     ("landmarks", {}, True),
     ("landmarks", {"shows": "own", "walkers": 1}, True),
     ("levels", {}, True),

@@ -46,6 +46,7 @@ from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.kuramoto import Kuramoto
 from palaestra.envs.worlds.landmarks import Landmarks
 from palaestra.envs.worlds.lattice import Lattice
 from palaestra.envs.worlds.layers import LayersEnv
@@ -152,6 +153,7 @@ __all__ = [
     "Jobs",
     "Judging",
     "Kitchen",
+    "Kuramoto",
     "Landmarks",
     "Lattice",
     "LayersEnv",
