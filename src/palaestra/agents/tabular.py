@@ -62,6 +62,14 @@ class TabularPolicy(DiscretePolicy):
             with torch.no_grad():  # as it was played
                 self.module.get_parameter("logits")[met : len(self._places)] = 0.0
 
+    def write(self, states: Sequence[int], logits: np.ndarray) -> None:
+        """Set the logits of these states by their keys, float[states, actions]; new ones get places."""
+        places = [self._places.setdefault(key, len(self._places)) for key in states]
+        self._make_room(len(self._places))
+        with torch.no_grad():
+            table = self.module.get_parameter("logits")
+            table[torch.tensor(places, dtype=torch.long, device=table.device)] = torch.from_numpy(logits).to(table)
+
     def _make_room(self, states: int) -> None:
         """Double the table until it holds so many states."""
         if states > self.capacity:

@@ -115,6 +115,7 @@ LEARNERS: Registry[Learner] = Registry(
         "palaestra.learning.bandit",
         "palaestra.learning.generations",
         "palaestra.learning.gradient_sharing",
+        "palaestra.learning.inverse_soft_q",
         "palaestra.learning.q_learning",
         "palaestra.learning.value_decomposition",
         "palaestra.learning.play",

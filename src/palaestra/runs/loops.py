@@ -53,6 +53,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("weights", "between", "scalar",
                 "bandit gradient_sharing policy_gradient q_learning value_decomposition"),
         **_rows("weights", "between", "population", "generations"),
+        **_rows("weights", "between", "demonstration", "inverse_soft_q"),
         "play": None,
     },
     "matchmaking": {**_rows("team", "between", "population", "latest pfsp psro uniform"), "scripts": None},
@@ -73,8 +74,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
-                "fixed_data injection judge omission_turns program proposed_tasks reference_logprobs references scene "
-                "score shock"),
+                "fixed_data injection judge omission_turns program proposed_tasks recovered_reward reference_logprobs "
+                "references scene score shock"),
     },
     "workflow": {
         **_rows("memory", "within", "text",

@@ -95,6 +95,7 @@ SETTINGS = [
     ("evidence_debate", {}, True),
     ("exam", {}, True),
     ("exchange", {}, True),
+    ("gems", {}, True),
     ("goal_grid", {}, True),
     ("halves", {}, True),
     ("judging", {}, True),

@@ -34,6 +34,7 @@ from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
+from palaestra.envs.worlds.gems import Gems
 from palaestra.envs.worlds.goal_grid import GoalGrid
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
@@ -140,6 +141,7 @@ __all__ = [
     "Fetch",
     "Film",
     "Forced",
+    "Gems",
     "GoalGrid",
     "GraphGame",
     "GridWorld",
