@@ -24,6 +24,7 @@ _KINDS = {
     "contextual": "palaestra.agents.contextual:ContextualPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
+    "population": "palaestra.agents.population:PopulationPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
     "split_mlp": "palaestra.agents.split_mlp:SplitMLPPolicy",
