@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.ordered import OrderedPolicy
+    from palaestra.agents.population import PopulationPolicy
     from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
     from palaestra.agents.served import ServedPolicy
@@ -37,6 +38,7 @@ __all__ = [
     "MLPPolicy",
     "OrderedPolicy",
     "Policy",
+    "PopulationPolicy",
     "QNetworkPolicy",
     "QTablePolicy",
     "Request",
@@ -59,6 +61,7 @@ _LAZY = {
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
     "OrderedPolicy": "ordered",
+    "PopulationPolicy": "population",
     "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
     "ServedPolicy": "served",

@@ -25,6 +25,7 @@ _KINDS = {
     "factored": "palaestra.agents.factored:FactoredPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
+    "population": "palaestra.agents.population:PopulationPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
     "split_mlp": "palaestra.agents.split_mlp:SplitMLPPolicy",

@@ -58,6 +58,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.lifelong",
         "palaestra.evaluation.sampling",
         "palaestra.judges.analyses",
+        "palaestra.learning.diversity.analyses",
         "palaestra.teams.goal_play",
         "palaestra.teams.method_matrix",
         "palaestra.teams.pipeline_stream",

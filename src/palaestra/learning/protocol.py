@@ -113,6 +113,7 @@ LEARNERS: Registry[Learner] = Registry(
     home=(
         "palaestra.learning.learner",
         "palaestra.learning.bandit",
+        "palaestra.learning.diversity.learner",
         "palaestra.learning.generations",
         "palaestra.learning.gradient_sharing",
         "palaestra.learning.inverse_soft_q",

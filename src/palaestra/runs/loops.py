@@ -52,7 +52,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
     "learner": {
         **_rows("weights", "between", "scalar",
                 "bandit gradient_sharing policy_gradient q_learning value_decomposition"),
-        **_rows("weights", "between", "population", "generations"),
+        **_rows("weights", "between", "population", "diversity generations"),
         **_rows("weights", "between", "demonstration", "inverse_soft_q"),
         "play": None,
     },

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from palaestra.agents.contextual import ContextualPolicy
     from palaestra.agents.discrete import DiscretePolicy
     from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.population import PopulationPolicy
+    from palaestra.agents.split_mlp import SplitMLPPolicy
     from palaestra.runs.config import PolicyPart
 
 
@@ -208,12 +210,24 @@ def split_mlp(made: Making) -> Policy:
     """A small network whose seats share some parameters; options.sharing says which, default all."""
     from palaestra.agents import SplitMLPPolicy
 
+    return _with_keys(made, SplitMLPPolicy)
+
+
+@POLICIES.register("population")
+def population(made: Making) -> Policy:
+    """A network with parameters of its own in each seat, on arrays, greedy; wants `learn.kind: diversity`."""
+    from palaestra.agents import PopulationPolicy
+
+    return _with_keys(made, PopulationPolicy)
+
+
+def _with_keys(made: Making, kind: type[SplitMLPPolicy | PopulationPolicy]) -> Policy:
     env = made.env()
     first = next(iter(env.reset(0).values()))
     if first.choices is None or first.array is None:
-        raise RecipeError(f"policies.{made.name}: kind 'split_mlp' needs arrays and choices")
+        raise RecipeError(f"policies.{made.name}: kind {kind.KIND!r} needs arrays and choices")
     made.options.setdefault("keys", list(env.agents))
-    policy: Policy = made.call(SplitMLPPolicy, len(first.array), len(first.choices), seed=made.seed)
+    policy: Policy = made.call(kind, len(first.array), len(first.choices), seed=made.seed)
     return policy
 
 
@@ -279,6 +293,7 @@ TAKES = {
     "factored": Takes("palaestra.agents:FactoredPolicy", 1, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "split_mlp": Takes("palaestra.agents:SplitMLPPolicy", 2, ("name", "seed")),
+    "population": Takes("palaestra.agents:PopulationPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),
     "forward_backward": Takes("palaestra.runs.forward_backward_policies:imitating", 1),
