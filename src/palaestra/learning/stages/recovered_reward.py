@@ -7,7 +7,6 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.inverse_soft_q import InverseSoftQ
 from palaestra.learning.stages.stage import Context, Stage, stage
 
 
@@ -29,6 +28,8 @@ class recovered_reward(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `recovered`."""
+        from palaestra.learning.inverse_soft_q import InverseSoftQ  # its learner has loaded torch
+
         learner = context.learner
         if not isinstance(learner, InverseSoftQ):
             raise InputError("recovered_reward: the learner must be inverse_soft_q: learn.kind: inverse_soft_q")
