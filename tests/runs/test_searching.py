@@ -83,6 +83,7 @@ def test_what_is_no_search_is_named_when_the_recipe_is_read(text: str, said: str
     [
         ("{judge: tree()}", [], r"controls\.b\.search: the team has no policy 'judge'"),
         ("best_of(judged(question=\"?\", policy=\"jugde\"))", [], "asks the policy 'jugde'"),
+        ("refined(\"critc\")", [], "asks the policy 'critc'"),
         ("best_of(verifier(\"reward\"))", [], r"'reward'.*columns prompt and response"),
         ("tree()", ["env.make=native/dilemma", "team={'*': answerer}"], r"b\.search: 2 agents act in Dilemma"),
     ],

@@ -20,6 +20,8 @@ from palaestra.agents.policy import Decision, Learnable, Policy, Request
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, PolicyError
 from palaestra.foundation.registry import Registry, load_object
+from palaestra.judges.critics import PolicyCritic
+from palaestra.judges.judged import Asker
 from palaestra.judges.metering import Meter
 from palaestra.judges.protocol import Scorer
 from palaestra.judges.refine import refine
@@ -43,17 +45,24 @@ class Search:
     """How a policy is asked.
 
     scorer: what chooses, None where the env's reward does. tries: it tries actions in the
-    env, which must be `foresight`'s.
+    env, which must be `foresight`'s. critic: what rewrites thinking, if anything does.
     """
 
     around: Around
     scorer: Scorer | None = None
     tries: bool = False
+    critic: Critic | None = None
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that its scorer needs."""
-        return tuple(getattr(self.scorer, "asks", ()))
+        """Policies of a recipe that its scorer and its critic need."""
+        return tuple(name for each in (self.scorer, self.critic) for name in getattr(each, "asks", ()))
+
+    def bind(self, find: Callable[[str], Asker]) -> None:
+        """Ask the recipe's policies of these names from now on."""
+        for each in (self.scorer, self.critic):
+            if getattr(each, "asks", ()):
+                each.bind(find)  # type: ignore[union-attr]
 
 
 SEARCHES: Registry[Search] = Registry(
@@ -119,14 +128,17 @@ def tree(
 def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: int = 3) -> Search:
     """An answer whose thinking a critic rewrites, `rounds` times; the best by a scorer, without one the last ([105]).
 
-    critic: (question, thinking, answer) to a new thinking, or `module:function`, which the policy reads below the
-    question. Thinking is what stands before the last `</think>`, else the whole answer.
+    critic: the name of a policy of the recipe, which is asked for a better thinking; or (question, thinking, answer) to
+    a new thinking, or `module:function` of that. The policy that answers reads it below the question. Thinking is what
+    stands before the last `</think>`, else the whole answer.
     """
     if rounds < 1:
         raise InputError(f"refined: rounds={rounds} must be at least 1")
     made = None if scorer is None else build(scorer)
-    rewrite = load_object(critic, "critic") if isinstance(critic, str) else critic
-    return Search(lambda policy, meter: Refining(policy, rewrite, made, rounds, meter), made)
+    rewrite: Critic = critic  # type: ignore[assignment]
+    if isinstance(critic, str):
+        rewrite = load_object(critic, "critic") if ":" in critic else PolicyCritic(critic)
+    return Search(lambda policy, meter: Refining(policy, rewrite, made, rounds, meter), made, critic=rewrite)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _bound(team: Team, made: Mapping[str, Search], policies: Mapping[str, Policy
     meter = Meter()
     for each in made.values():
         if each.asks:
-            each.scorer.bind(lambda name: PolicyAsker(Metered(policies[name], meter), attempts=2, seed=seed))  # type: ignore[union-attr]
+            each.bind(lambda name: PolicyAsker(Metered(policies[name], meter), attempts=2, seed=seed))
     return Searching(team, made, meter)
 
 
@@ -104,7 +104,7 @@ def check(searches: Searches, team: Team, env: EnvFactory, policies: Mapping[str
         candidate = pl.DataFrame({"prompt": [first.text], "response": [next(iter(first.legal), "")]})
         for text in texts(searches):
             search = read(text)
-            if search.scorer is not None and not search.asks:
+            if search.scorer is not None and not getattr(search.scorer, "asks", ()):
                 numbers(search.scorer.score(candidate), 1, f"scorer {search.scorer.name}")
     except RecipeError:
         raise
