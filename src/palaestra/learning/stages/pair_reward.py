@@ -77,7 +77,7 @@ class pair_reward(preference_reward):
             with torch.no_grad():
                 said = network(torch.from_numpy(both))[..., 0]
             context.metrics["agreement"] = float((said[:, 0] > said[:, 1]).double().mean())
-        self._past = both if self._past is None else np.concatenate([self._past, both])[-self.memory :]
+        self._past = (both if self._past is None else np.concatenate([self._past, both]))[-self.memory :]
         sides = torch.from_numpy(self._past)
         for _ in range(self.steps if len(self._past) else 0):
             optimiser.zero_grad()
