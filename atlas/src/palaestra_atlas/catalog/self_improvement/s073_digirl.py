@@ -44,7 +44,7 @@ def made() -> dict[str, Any]:
         "team": {"user_agent": "net"},
         "stages": ONLINE,
         "credit": "return_to_go()",
-        "learn": {"lr": 0.1, "terms": ["clone(column='weight')"]},
+        "learn": {"lr": 0.2, "terms": ["clone(column='weight')"]},
         "phases": [{"name": "offline", "until": 8, "stages": OFFLINE}, {"name": "online"}],
         "train": {"iterations": 60, "groups": 16, "group_size": 1, "evaluate_every": 60, "checkpoint_every": 60},
         "evaluation": {"tasks": 200, "trials": 1, "look_tasks": 2, "look_trials": 1},
