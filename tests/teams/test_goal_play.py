@@ -76,8 +76,13 @@ def test_subgoals_end_in_the_goal_and_are_remembered():
 
 
 def test_the_command(tmp_path):
-    rows = [{"object": name, "verb": each.verb, "material": list(each.material), "counts": list(each.material.values()),
-             "tools": list(each.tools), "layer": each.layer, "makes": each.makes} for name, each in BOOK.items()]  # fmt: skip
+    rows = [
+        {
+            "object": name, "verb": each.verb, "material": list(each.material), "tools": list(each.tools),
+            "counts": list(each.material.values()), "layer": each.layer, "makes": each.makes,
+        }
+        for name, each in BOOK.items()
+    ]  # fmt: skip
     file = tmp_path / "recipes.json"
     file.write_text(json.dumps(rows))
     found = analyze(f"goals('stone', episodes=3, memory={str(tmp_path / 'plans.json')!r})", file)

@@ -81,7 +81,7 @@ def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:
     counts = turns.frame.filter(GOOD).group_by("group").agg(pl.col("episode").n_unique())
     if isinstance(group_size, int):
         return counts.filter(pl.col("episode") >= group_size)["group"]
-    sizes = np.append(np.asarray(group_size), 1)
+    sizes: np.ndarray = np.append(np.asarray(group_size), 1)
     needed = sizes[np.minimum(counts["group"].to_numpy(), len(sizes) - 1)]
     return counts.filter(pl.Series(counts["episode"].to_numpy() >= needed))["group"]
 

@@ -43,7 +43,7 @@ class PlanMemory:
             self.plans[subgoal] = [*self.plans.get(subgoal, []), tuple(actions)][-self.most :]
 
     def reference(self, subgoal: str) -> Plan | None:
-        """Actions that all lists have in common, in order; None before there are `least` lists or if nothing is left."""
+        """Actions that all lists share, in order; None before there are `least` lists, or if nothing is shared."""
         known = self.plans.get(subgoal, [])
         if len(known) < self.least:
             return None
@@ -75,7 +75,7 @@ class PlanMemory:
 
 
 def common(a: Plan, b: Plan) -> Plan:
-    """Longest common subsequence of two lists of actions; of equally long ones that with the earliest actions of `a`."""
+    """Longest common subsequence of two lists of actions; of equally long ones the earliest in `a`."""
     length = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):

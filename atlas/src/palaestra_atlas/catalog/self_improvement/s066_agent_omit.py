@@ -85,7 +85,7 @@ def left_out_at_success() -> Measure:
         found = []
         for seed in left.seeds():
             table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
-            won = pl.col("success").fill_null(False).any().over("task", "trial")
+            won = pl.col("success").fill_null(False).any().over("task", "group", "episode")
             both = (pl.col("omitted").list.len() > 0).cast(float) + (~pl.col("thought")).cast(float)
             found.append(100 * float(table.select(pl.when(won).then(both / 2).otherwise(0.0).mean()).item()))
         return found
@@ -175,8 +175,10 @@ def omission_turns_are_sampled_in_both_contexts() -> None:
     assert frame.select("group", "episode").n_unique() == 96
     rows = frame.filter(pl.col("sampled") & (pl.col("view") != "full"))
     counts = dict(rows.group_by("view").len().iter_rows())
-    assert counts["before"] + counts["after"] == 48
-    assert counts["before"] >= 24 > 12 <= counts["after"]
+    before, after = counts.get("before", 0), counts.get("after", 0)
+    assert before + after == 48, counts
+    assert before >= 24, counts
+    assert after >= 12, counts
     for (group,), part in frame.filter(pl.col("view") != "full").group_by("group", maintain_order=True):
         own = part.filter("sampled")
         assert own["observation"].n_unique() == 1, group
@@ -184,7 +186,7 @@ def omission_turns_are_sampled_in_both_contexts() -> None:
         number, view = start + (own["view"][0] == "before"), own["view"][0]
         gone = own["observation"][0].count(f"<omitted_tool_response_{number}>")
         assert gone == (view == "after"), (view, own["observation"][0])
-    assert told.metrics["before"] == counts["before"]
+    assert told.metrics["before"] == before
 
 
 @exact
