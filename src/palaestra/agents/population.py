@@ -33,7 +33,9 @@ def genome_size(inputs: int, actions: int, hidden: Sequence[int] = ()) -> int:
     return sum((here + 1) * there for here, there in pairwise([inputs, *hidden, actions]))
 
 
-def population_logits(genomes: np.ndarray, features: np.ndarray, actions: int, hidden: Sequence[int] = ()) -> np.ndarray:
+def population_logits(
+    genomes: np.ndarray, features: np.ndarray, actions: int, hidden: Sequence[int] = ()
+) -> np.ndarray:
     """Logits of one network per row.
 
     Args:
