@@ -129,7 +129,7 @@ def test_all_spaces_go_through_an_update_and_a_state(space):
     _, other = made(space=space, autoencoder={"code": 2, "hidden": 4, "epochs": 2})
     other.restore(learner.state())
     assert other.archives.equals(learner.archives)
-    assert learner.search.fits == (2 if space == "autoencoder" else 0)
+    assert (learner.search.fits > 0) == (space == "autoencoder")
 
 
 def test_a_fit_lowers_the_error_and_encodes_all_anew():
@@ -143,7 +143,7 @@ def test_a_fit_lowers_the_error_and_encodes_all_anew():
         genomes = search.ask()
         search.tell(np.zeros(len(genomes)), genomes)
         for kept in (search.population, search.novel):
-            assert np.array_equal(kept.place, search.descriptor.encode(kept.seen))
+            assert np.allclose(kept.place, search.descriptor.encode(kept.seen))
     assert search.fits >= 1
 
 
