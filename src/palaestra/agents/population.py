@@ -33,7 +33,9 @@ def genome_size(inputs: int, actions: int, hidden: Sequence[int] = ()) -> int:
     return sum((here + 1) * there for here, there in pairwise([inputs, *hidden, actions]))
 
 
-def population_logits(genomes: np.ndarray, features: np.ndarray, actions: int, hidden: Sequence[int] = ()) -> np.ndarray:
+def population_logits(
+    genomes: np.ndarray, features: np.ndarray, actions: int, hidden: Sequence[int] = ()
+) -> np.ndarray:
     """Logits of one network per row.
 
     Args:
@@ -61,7 +63,7 @@ def population_logits(genomes: np.ndarray, features: np.ndarray, actions: int, h
 
 
 def compass(actions: int) -> np.ndarray:
-    """Unit vectors of so many directions, the first one to the right, the others counter-clockwise; float64[actions, 2].
+    """Unit vectors of so many directions, first to the right, then counter-clockwise; float64[actions, 2].
 
     >>> compass(4).round(6).tolist()
     [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-0.0, -1.0]]
@@ -77,8 +79,8 @@ class PopulationPolicy(DiscretePolicy):
         inputs: features of an observation. actions: number of choices.
         keys: agents of the env, one genome each.
         hidden: widths of tanh layers, none by default.
-        compass: the choices are directions around a circle, the first one to the right and the others counter-clockwise:
-            the network has two outputs, and the direction nearest to them is taken.
+        compass: the choices are directions around a circle, the first to the right and the others counter-clockwise.
+            The network then has two outputs, and the direction nearest to them is taken.
         spread: genomes start uniformly in [-spread, spread], drawn from `seed`.
 
     Raises:

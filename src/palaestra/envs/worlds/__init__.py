@@ -22,6 +22,7 @@ from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.discs import Discs
 from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.dossier import Dossier
@@ -128,6 +129,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "Discs",
     "Discussion",
     "DonorGame",
     "Dossier",

@@ -88,8 +88,9 @@ def novelty(of: Evaluated, among: Sequence[Evaluated], *, k: int = 15, inside: b
 
     Source: Lehman and Stanley 2011; over population, offspring and archives as in SERENE (arXiv 2203.01027).
 
-    >>> line = lambda *x: Evaluated(np.zeros((len(x), 1)), np.zeros(len(x)), np.zeros((len(x), 1)), np.array(x)[:, None])
-    >>> novelty(line(0.0, 4.0), [line(0.0, 1.0, 4.0)], k=2, inside=True).tolist()
+    >>> x = np.array([[0.0], [1.0], [4.0]])
+    >>> whole = Evaluated(x, x[:, 0], x, x)
+    >>> novelty(whole[::2], [whole], k=2, inside=True).tolist()
     [2.5, 3.5]
     """
     others = Evaluated.concat(among)

@@ -29,7 +29,11 @@ def behaviour(
         LearnerError: a seat has no row with one of the columns, or lists differ in length.
     """
     seat = pl.DataFrame({"agent": list(seats), "seat": np.arange(len(seats))})
-    table = rows.with_columns(pl.col("agent").cast(pl.String)).join(seat, on="agent").sort("seat", "group", "episode", "turn")
+    table = (
+        rows.with_columns(pl.col("agent").cast(pl.String))
+        .join(seat, on="agent")
+        .sort("seat", "group", "episode", "turn")
+    )
     credit = seat.join(table.group_by("seat").agg(pl.col("credit").mean()), on="seat", how="left").sort("seat")
     parts = [_of(table, name, len(seats), path) for name in columns]
     if credit["credit"].null_count():

@@ -31,7 +31,9 @@ def local_sigma(genome: np.ndarray, others: np.ndarray, reach: float = 3.0) -> f
     """Distance to the nearest other genome over `reach`, a third of it as published; inf where there is no other.
 
     Args:
-        genome: float[size]. others: float[n, size], in which the genome itself, at distance 0, does not count.
+        genome: float[size].
+        others: float[n, size], in which the genome itself, at distance 0, does not count.
+        reach: what the distance is divided by.
 
     >>> local_sigma(np.zeros(2), np.array([[0.0, 0.0], [0.0, 3.0], [5.0, 0.0]]))
     1.0

@@ -43,7 +43,7 @@ class Diversity:
         space: the behaviour space: "given", those columns; "signature", of order 2 of their path; "autoencoder", the
             code of what they hold, fitted on the way; "untrained", the same, never fitted.
         elites: seats that the best rewarded genomes of the archive keep, apart from each other; the rest is searched.
-        code, hidden, epochs: of the autoencoder.
+        autoencoder: options of `Autoencoder`: code, hidden, epochs, batch, rate, held_out.
         modes: "alternate()", "fixed(0.7)", "by_time(1, 0)" or "bandit(0.9)"; "fixed(1)" is novelty search alone.
         generations: after so many the search is over, and elites take all seats; None: it goes on. `by_time` needs it.
         search: further options of `DiversitySearch`: sigma, offspring, added, neighbours, chunk, trials, window, limit,
@@ -61,9 +61,7 @@ class Diversity:
         behaviour: Sequence[str],
         space: Space = "given",
         elites: int = 4,
-        code: int = 10,
-        hidden: int = 32,
-        epochs: int = 100,
+        autoencoder: Mapping[str, Any] | None = None,
         modes: str = "alternate()",
         generations: int | None = None,
         search: Mapping[str, Any] | None = None,
@@ -78,7 +76,7 @@ class Diversity:
             raise InputError(f"learn.kind diversity: behaviour names no column, or {elites=} is negative")
         (self.policy,) = populations
         self.behaviour, self.space, self.elites = tuple(behaviour), space, elites
-        self.code, self.hidden, self.epochs = code, hidden, epochs
+        self.autoencoder = dict(autoencoder or {})
         size = len(self.policy.keys) - elites
         self.generations = generations
         self.options = dict(search or {}) | {"planned": size * (generations or 0)}
@@ -162,8 +160,7 @@ class Diversity:
             return Given()
         if self.space == "signature":
             return Signature(width)
-        seed = int(self.options.get("seed", 0))
-        found = Autoencoder(width, code=self.code, hidden=self.hidden, epochs=self.epochs, seed=seed)
+        found = Autoencoder(width, seed=int(self.options.get("seed", 0)), **self.autoencoder)
         found.learns = self.space == "autoencoder"
         return found
 

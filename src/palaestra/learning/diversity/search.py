@@ -72,7 +72,11 @@ class DiversitySearch:
         seed: int = 0,
     ) -> None:
         size = len(start)
-        if size < max(CHILDREN, 2 * offspring) or min(offspring, neighbours, chunk, limit) < 1 or not min(sigma, reach) > 0:
+        if (
+            size < max(CHILDREN, 2 * offspring)
+            or min(offspring, neighbours, chunk, limit) < 1
+            or not min(sigma, reach) > 0
+        ):
             raise InputError(
                 f"DiversitySearch: generations of {size}, at least {CHILDREN}; {offspring=}, {neighbours=}, {chunk=} "
                 f"and {limit=} at least 1, {sigma=} and {reach=} above 0"

@@ -102,6 +102,7 @@ def only_improving_candidates_stay() -> None:
 @exact
 def from_the_front() -> None:
     """The next emitter is drawn from the front of novelty and improvement, so the most novel one has its turn too."""
+
     def emitter(*means: float) -> Emitter:
         return Emitter(points(0.0), 0.1, 1.0, 0.0, list(means), active=True)
 
@@ -120,8 +121,8 @@ def chunks_alternate() -> None:
     told(search, lambda genomes: np.maximum(1 - np.linalg.norm(genomes, axis=1), 0), 24)
     modes = [each.mode for each in search.chunks]
     assert modes == ["explore", "exploit"] * (len(modes) // 2) + ["explore"] * (len(modes) % 2)
-    flat = Emitter(points(0.0), 0.1, 1.0, 0.0, [0.0, 0.5, 1.0, *[1.0] * 8], active=True)
-    assert flat.stagnates(8)
+    flat = Emitter(points(0.0), 0.1, 1.0, 0.0, [0.0, 0.2, 0.4, 0.6, 0.8, *[1.0] * 6], active=True)
+    assert flat.stagnates(6)
     assert not flat.stagnates(11)
 
 
