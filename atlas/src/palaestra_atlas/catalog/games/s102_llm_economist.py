@@ -92,7 +92,7 @@ def rates_move_by_steps() -> None:
 @exact
 def workers_settle_within_the_year() -> None:
     """Welfare at a year's end is that of three years later; after a single answer it is not."""
-    high = {"start": (0.7, 0.7, 0.7, 0.7), "seed": 1}
+    high: dict[str, Any] = {"start": (0.7,) * 4, "seed": 1}
     settled, early = (lived(years=4, timescale=often, **high)[1].info["welfare"] for often in (6, 1))
     first = TaxEconomy(start=(0.7,) * 4)
     first.reset(1)
@@ -180,10 +180,10 @@ def planner(seeds: Sequence[int]) -> Outcome:
     """Welfare of the last year of each, in fresh economies, and the share of the gain."""
     rows = []
     for seed in seeds:
-        trained = learn(plain(), {"train": {"iterations": 40}}, seed=seed).team
+        trained = learn(plain(), seed=seed).team
         idle = Team(planner_0=ScriptedPolicy(lambda request: STAY, name="idle"))
         drawn = Team(planner_0=ScriptedPolicy(lambda r: " ".join(map(str, r.rng.integers(5, size=4))), name="drawn"))
-        arms = ((trained, {}), (idle, {}), (idle, SAEZ), (drawn, {}))
+        arms: tuple[tuple[Team, dict[str, Any]], ...] = ((trained, {}), (idle, {}), (idle, SAEZ), (drawn, {}))
         tables = [rollout(lambda o=o: TaxEconomy(**o), team, groups=20, seed=seed + 7) for team, o in arms]
         episodes = tables[0].frame.unique("group")["seed"].to_list()
         rows.append([*map(last_welfare, tables), best_constant(episodes)])
