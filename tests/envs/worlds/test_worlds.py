@@ -68,6 +68,8 @@ SETTINGS = [
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
     ("kuramoto", {"number": 4, "horizon": 3}, True),
+    ("tax_economy", {"years": 3, "workers": 6}, True),
+    ("tax_economy", {"years": 3, "candidates": 2, "term": 2, "start": "saez"}, True),
     ("kuramoto", {"number": 3, "modes": 2}, True),
     ("landmarks", {}, True),
     ("landmarks", {"shows": "own", "walkers": 1}, True),

@@ -95,6 +95,7 @@ from palaestra.envs.worlds.subagents import SubAgents
 from palaestra.envs.worlds.supervised_choice import SupervisedChoice
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.taps import Taps
+from palaestra.envs.worlds.tax_economy import TaxEconomy
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.threshold_game import ThresholdGame
@@ -207,6 +208,7 @@ __all__ = [
     "Talk",
     "Taps",
     "TaskTemplate",
+    "TaxEconomy",
     "TeamBuilder",
     "ThresholdGame",
     "ToolSteps",
