@@ -54,10 +54,10 @@ class NeighbourEncoder(nn.Module):
     """Two latents of each of `others` agents in sight: how it behaves, and what it is about to do; iPLAN [48].
 
     An observation holds, after `own` numbers that are not read, the others one after the other, each as 1 and its
-    features, zeros if a slot is empty. The behaviour of a neighbour is the `soft_update` with `eta` of a softmax of what
-    a GRU makes of its last `window` turns. Its instant latent is carried over the turns by a GRU cell that reads its
-    state, its behaviour, and attention over the others: soft weights of queries and keys, times a hard gate of each
-    pair, by a bidirectional GRU over the pairs.
+    features, zeros if a slot is empty. The behaviour of a neighbour is the `soft_update` with `eta` of a softmax of
+    what a GRU makes of its last `window` turns. Its instant latent is carried over the turns by a GRU cell that reads
+    its state, its behaviour, and attention over the others: soft weights of queries and keys, times a hard gate of
+    each pair, by a bidirectional GRU over the pairs.
 
     Args:
         features: of an observation. others: slots. own: numbers before the first slot. window: turns of a history.

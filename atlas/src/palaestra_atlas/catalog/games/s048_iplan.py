@@ -135,7 +135,7 @@ def told(policy: ContextualPolicy, iteration: int = 0) -> Context:
 
 @exact
 def the_soft_update() -> None:
-    """A constant encoding e gives (1 - .9^k) e after k turns, from 0, also in the encoder; absent turns change nothing."""
+    """A constant encoding e gives (1 - .9^k) e after k turns, also in the encoder; absent ones change nothing."""
     value = torch.tensor([0.25, 0.75]).double().expand(1, 6, 2)
     found = soft_update(value, torch.ones(1, 6, dtype=torch.bool), 0.1)[0]
     np.testing.assert_allclose(found, np.outer(1 - 0.9 ** np.arange(1, 7), [0.25, 0.75]), atol=1e-12)
