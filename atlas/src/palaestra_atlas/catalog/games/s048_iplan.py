@@ -33,7 +33,7 @@ OTHERS: dict[str, Any] = {"others": DRIVERS, "own": DRIVERS * CELLS, "window": 4
 
 def recipe(seed: int, folder: Path) -> None:
     """Writes the recipe of one who crosses among drivers of three temperaments, `traffic.yaml`."""
-    env = {"env": "native/traffic", "steps": STEPS, "drivers": DRIVERS, "cells": CELLS, "habit": 0.95, "missing": 0.0}
+    env = {"env": "native/traffic", "steps": STEPS, "drivers": DRIVERS, "cells": CELLS, "habit": 1.0, "missing": 0.0}
     made = {
         "name": "traffic",
         "env": {"make": "recent", "options": env},
@@ -42,11 +42,11 @@ def recipe(seed: int, folder: Path) -> None:
         },
         "team": {"walker_0": "walker_0"},
         "stages": [
-            "agent_model('walker_0', 'predict', ema=1.0, batch=24, steps=8, lr=0.01)",
+            "agent_model('walker_0', 'predict', ema=0.3, batch=24, steps=10, lr=0.01)",
             "critic('network', gamma=0.0, lam=0.0, reads=['context'])",
         ],
         "credit": "standardise(gae(gamma=0.0, lam=0.0), over='agent')",
-        "learn": {"lr": 0.005, "epochs": 4, "minibatch": 320, "terms": ["surrogate(clip=0.2)", "entropy(0.02)"]},
+        "learn": {"lr": 0.005, "epochs": 4, "minibatch": 128, "terms": ["surrogate(clip=0.2)", "entropy(0.01)"]},
         "train": {"iterations": 36, "groups": 40, "group_size": 1, "evaluate_every": 36, "checkpoint_every": 36,
                   "save_turns": "last"},
         "evaluation": {"tasks": 40, "trials": 1, "look_tasks": 2, "look_trials": 1, "measure": "score"},
@@ -87,8 +87,9 @@ def learned(steps: int, **options: Any) -> tuple[PredictiveEncoder, list[float]]
 
 
 def seen(seed: int, number: int) -> tuple[Trajectories, np.ndarray]:
-    """Episodes of somebody who waits, and the drivers' temperaments."""
-    env, found, kinds = Traffic(habit=0.95), np.zeros((number, STEPS, 36), np.float32), np.zeros((number, 3), int)
+    """Episodes of somebody who waits at a ring with one driver, and the driver's temperament."""
+    env, kinds = Traffic(drivers=1, missing=0.0, habit=0.95), np.zeros((number, 1), int)
+    found = np.zeros((number, STEPS, 12), np.float32)
     for episode in range(number):
         observed = env.reset(1000 * seed + episode)
         for turn in range(STEPS):
@@ -169,11 +170,11 @@ def errors_of_what_is_there() -> None:
 
 @exact
 def temperaments_are_read_from_behaviour() -> None:
-    """After twelve turns a linear rule finds .5 of held-out temperaments, with a random encoder below .45."""
-    made = PredictiveEncoder(NeighbourEncoder(36, others=3, own=27, window=4), lr=0.01)
-    assert probe(made) < 0.45
-    made.fit(seen(3, 200)[0], np.random.default_rng(0), steps=110, batch=24)
-    assert probe(made) > 0.5
+    """After twelve turns a linear rule finds .8 of held-out temperaments, with a random encoder less than .7."""
+    made = PredictiveEncoder(NeighbourEncoder(12, others=1, own=9, window=4), lr=0.01)
+    assert probe(made) < 0.7
+    made.fit(seen(3, 200)[0], np.random.default_rng(0), steps=60, batch=24)
+    assert probe(made) > 0.8
 
 
 @exact
