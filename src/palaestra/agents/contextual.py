@@ -5,16 +5,16 @@ The stage `agent_model` trains what makes the context; gradients of credit never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from palaestra.agents.discrete import DiscretePolicy
-from palaestra.agents.encoders import PrefixEncoder
+from palaestra.agents.encoders import NeighbourEncoder, PrefixEncoder
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 
@@ -31,14 +31,15 @@ class ContextualPolicy(DiscretePolicy):
     Args:
         inputs: length of `Observation.array`, steps · (1 + features). actions: number of choices.
         steps: turns of a window. context: size of the vector. blind: the context is zero, as a control.
-        hidden: widths of the layers. seed: of the first parameters.
+        others: options of a `NeighbourEncoder` such as `{"others": 3}`, which then makes the context and says its size;
+            none: a `PrefixEncoder` does. hidden: widths of the layers. seed: of the first parameters.
 
     Raises:
-        InputError: inputs is no multiple of steps, or a number is below 1.
+        InputError: inputs is no multiple of steps, a number is below 1, or features are no equal parts for the others.
     """
 
     KIND = "contextual"
-    SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "steps", "context", "blind", "hidden", "name")
+    SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "steps", "context", "blind", "others", "hidden", "name")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class ContextualPolicy(DiscretePolicy):
         steps: int = 16,
         context: int = 8,
         blind: bool = False,
+        others: Mapping[str, Any] | None = None,
         hidden: Sequence[int] = (32,),
         name: str = "contextual",
         seed: int = 0,
@@ -57,18 +59,26 @@ class ContextualPolicy(DiscretePolicy):
                 f"ContextualPolicy: {inputs} features are no {steps} turns of 1 + features; take an env with "
                 f"make: recent, and its steps; context={context} must be at least 1"
             )
-        self.inputs, self.steps, self.context, self.blind, self.hidden = inputs, steps, context, blind, tuple(hidden)
-        self.features = inputs // steps - 1
-        sizes = [self.features + context, *hidden]
+        self.inputs, self.steps, self.blind, self.hidden = inputs, steps, blind, tuple(hidden)
+        self.features, self.others = inputs // steps - 1, None if others is None else dict(others)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            about = self._neighbours() if others is not None else None
+            self.context = context if about is None else about.size
+            sizes = [self.features + self.context, *hidden]
             layers: list[nn.Module] = []
             for width, following in pairwise(sizes):
                 layers += [nn.Linear(width, following), nn.Tanh()]
             body = nn.Sequential(*layers, nn.Linear(sizes[-1], actions))
-            encoder = PrefixEncoder(self.features, steps, context)
+            encoder = PrefixEncoder(self.features, steps, context) if about is None else about
         encoder.requires_grad_(False)
         super().__init__(nn.ModuleDict({"body": body, "encoder": encoder}), actions=actions, name=name)
+
+    def _neighbours(self) -> NeighbourEncoder:
+        try:
+            return NeighbourEncoder(self.features, **(self.others or {}))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"ContextualPolicy: others={self.others}: {error}") from error
 
     @property
     def encoder(self) -> nn.Module:

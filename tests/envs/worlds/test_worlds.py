@@ -106,6 +106,7 @@ SETTINGS = [
     ("dossier", {}, True),
     ("nodes", {"nodes": 2}, True),
     ("opponents", {"rounds": 4}, True),
+    ("traffic", {"horizon": 4, "drivers": 2}, True),
     ("off_switch", {}, True),
     ("off_switch", {"seat": True}, True),
     ("papers", {}, True),

@@ -79,6 +79,26 @@ def test_a_critic_can_read_the_contexts() -> None:
     assert "context" in reader.needs
 
 
+def test_two_policies_fill_one_column() -> None:
+    others = {"others": 2, "own": 10, "window": 2}
+    env = make("recent", env="native/traffic", steps=4, walkers=2, drivers=2, cells=5, horizon=4)
+    members = [ContextualPolicy(4 * 17, 3, steps=4, others=others, name=f"walker_{k}") for k in range(2)]
+    team = Team(walker_0=members[0], walker_1=members[1])
+    turns = rollout(env, team, groups=4, seed=0)
+    told = Context(np.random.default_rng(0), 0, env, team, None)  # type: ignore[arg-type]
+    for name in team.policies:
+        turns = agent_model(name, "predict", steps=1, batch=2)(turns, told)
+    assert turns.frame["context"].null_count() == 0
+    assert turns.frame["context"].list.len().unique().to_list() == [32]
+    assert {"loss", "instant_loss", "rank"} <= told.metrics.keys()
+
+
+def test_predictions_need_the_others() -> None:
+    turns = rollout(ENV, Team(ego=member()), groups=2, seed=0)
+    with pytest.raises(InputError, match=r"needs options\.others"):
+        agent_model("ego", "predict")(turns, context(member()))
+
+
 def test_what_does_not_fit_is_named() -> None:
     turns = rollout(ENV, Team(ego=member()), groups=2, seed=0)
     with pytest.raises(InputError, match="not of kind contextual"):

@@ -100,6 +100,7 @@ from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.threshold_game import ThresholdGame
 from palaestra.envs.worlds.tool_steps import ToolSteps
+from palaestra.envs.worlds.traffic import Traffic
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
@@ -212,6 +213,7 @@ __all__ = [
     "TeamBuilder",
     "ThresholdGame",
     "ToolSteps",
+    "Traffic",
     "TwoPhase",
     "Verdict",
     "Voxels",

@@ -14,8 +14,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 if TYPE_CHECKING:
     from palaestra.agents.contextual import ContextualPolicy
     from palaestra.learning.agent_models import ContrastiveEncoder, Trajectories
+    from palaestra.learning.agent_prediction import PredictiveEncoder
 
-LOSSES = ("contrastive",)
+LOSSES = ("contrastive", "predict")
 
 
 @stage
@@ -27,21 +28,28 @@ class agent_model(Stage):
     `mask`. Only what the policy's own seats saw is read, and of each episode the trajectory of one seat, so that no
     pair of team mates is a negative.
 
+    `loss="predict"` is iPLAN [48]: of each neighbour a latent of its behaviour is learned by predicting the next turns
+    of a history, and one of its instant intent by predicting the next `ahead` turns (`PredictiveEncoder`). The policy
+    has the option `others`, and windows as long as an episode, as latents run from its first turn.
+
     The column holds the contexts that were used in play. The encoder is trained after that, on a copy; the policy reads
     a slow copy of this copy, old + `ema` · (new - old), from the next iteration on. Log-probabilities are thus scored
     with the contexts of play, and no gradient of credit reaches the encoder.
 
     Args:
-        policy: name of the policy, of kind `contextual`. loss: "contrastive".
+        policy: name of the policy, of kind `contextual`. loss: "contrastive" or "predict".
         least: turns of the shortest piece. mask: probability that a turn is zero. tau: temperature.
+        ahead: turns that the instant latent predicts.
         ema: step of the slow copy. memory: trajectories that are kept, the newest. batch: trajectories of a step.
         steps, lr: of Adam in each iteration. size: of the projection that the loss compares.
 
-    Metrics: `loss` of the last step, `margin`: mean cosine of positive pairs less that of negatives, `rank`: number of
-    directions that the contexts of this iteration use.
+    Several such stages, one for each policy, fill one column.
+
+    Metrics: `loss` of the last step; `margin`: mean cosine of positive pairs less that of negatives, or `instant_loss`;
+    `rank`: number of directions that the contexts of this iteration use.
 
     Raises:
-        InputError: a number is out of range, or the team has no such policy.
+        InputError: a number is out of range, or the team has no such policy, or it has another encoder.
     """
 
     adds = {"context": "what a policy of kind contextual made of its last turns, with which it acted (a list)"}
@@ -61,19 +69,24 @@ class agent_model(Stage):
         steps: int = 10,
         lr: float = 3e-3,
         size: int = 16,
+        ahead: int = 5,
     ) -> None:
         if loss not in LOSSES:
             raise InputError(f"agent_model: loss={loss!r}{nearest(loss, LOSSES)}")
-        if min(least, memory, batch, steps, size) < 1 or not (0 <= mask < 1 and 0 < ema <= 1 and tau > 0 and lr > 0):
+        if min(least, memory, batch, steps, size, ahead) < 1 or not (
+            0 <= mask < 1 and 0 < ema <= 1 and tau > 0 and lr > 0
+        ):
             raise InputError(
-                f"agent_model: {least=}, {memory=}, {batch=}, {steps=} and {size=} at least 1, {mask=} in [0, 1), "
-                f"{ema=} in (0, 1], {tau=} and {lr=} above 0"
+                f"agent_model: {least=}, {memory=}, {batch=}, {steps=}, {size=} and {ahead=} at least 1, "
+                f"{mask=} in [0, 1), {ema=} in (0, 1], {tau=} and {lr=} above 0"
             )
         self.policy, self.loss = policy, loss
         self.how: dict[str, Any] = {"least": least, "mask": mask, "tau": tau, "size": size}
+        if loss == "predict":
+            self.how = {"ahead": ahead}
         self.ema, self.memory, self.batch, self.steps, self.lr = ema, memory, batch, steps, lr
         self.kept: Trajectories | None = None
-        self.learner: ContrastiveEncoder | None = None
+        self.learner: ContrastiveEncoder | PredictiveEncoder | None = None
         self._state: dict[str, Any] | None = None
 
     def plan(self, plan: Any, context: Context) -> Any:
@@ -102,7 +115,8 @@ class agent_model(Stage):
             context.metrics |= learner.fit(self.kept, context.rng, steps=self.steps, batch=self.batch)
             learner.follow(self.ema)
             context.metrics["rank"] = effective_rank(found)
-        return turns.with_column(context=column)
+        before = [turns.frame["context"]] if "context" in turns.columns else []
+        return turns.with_column(context=pl.select(pl.coalesce(column, *before)).to_series())
 
     def _member(self, context: Context) -> ContextualPolicy:
         from palaestra.agents.contextual import ContextualPolicy
@@ -115,16 +129,25 @@ class agent_model(Stage):
             raise InputError(f"agent_model: the policy {self.policy!r} {reason}")
         return found
 
-    def _learner(self, member: ContextualPolicy, seed: int) -> ContrastiveEncoder:
-        from palaestra.learning.agent_models import ContrastiveEncoder
-
+    def _learner(self, member: ContextualPolicy, seed: int) -> ContrastiveEncoder | PredictiveEncoder:
         if self.learner is None:
-            self.learner = ContrastiveEncoder(
-                member.encoder, inputs=member.context, steps=member.steps, seed=seed, lr=self.lr, **self.how
-            )
+            self.learner = self._made(member, seed)
             if self._state:
                 self.learner.load_state_dict(self._state)
         return self.learner
+
+    def _made(self, member: ContextualPolicy, seed: int) -> ContrastiveEncoder | PredictiveEncoder:
+        from palaestra.agents.encoders import NeighbourEncoder
+        from palaestra.learning.agent_models import ContrastiveEncoder
+        from palaestra.learning.agent_prediction import PredictiveEncoder
+
+        if self.loss == "contrastive":
+            return ContrastiveEncoder(
+                member.encoder, inputs=member.context, steps=member.steps, seed=seed, lr=self.lr, **self.how
+            )
+        if not isinstance(member.encoder, NeighbourEncoder):
+            raise InputError(f"agent_model: loss='predict' needs options.others of the policy {self.policy!r}")
+        return PredictiveEncoder(member.encoder, seed=seed, lr=self.lr, **self.how)
 
     def state_dict(self) -> dict[str, Any]:
         """Trajectories, the learning and the slow encoder, and the optimiser."""
