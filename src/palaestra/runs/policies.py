@@ -193,16 +193,19 @@ def q_network(made: Making) -> Policy:
 
 @POLICIES.register("split_mlp")
 def split_mlp(made: Making) -> Policy:
-    """A small network whose seats share some parameters; options.sharing says which, default all."""
+    """A small network whose seats share some parameters; options.trunk is a run whose shared layers it takes over."""
     from palaestra.agents import SplitMLPPolicy
+    from palaestra.runs.saved_policies import adopted
 
     env = made.env()
     first = next(iter(env.reset(0).values()))
     if first.choices is None or first.array is None:
         raise RecipeError(f"policies.{made.name}: kind 'split_mlp' needs arrays and choices")
     made.options.setdefault("keys", list(env.agents))
+    given = {name: made.options.pop(name) for name in ("trunk", "trunk_policy", "freeze") if name in made.options}
     policy: Policy = made.call(SplitMLPPolicy, len(first.array), len(first.choices), seed=made.seed)
-    return policy
+    found: Policy = call(adopted, given, made.field, policy, seed=made.seed // 1000)
+    return found
 
 
 def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy]) -> Policy:
@@ -265,7 +268,9 @@ TAKES = {
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
     "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
-    "split_mlp": Takes("palaestra.agents:SplitMLPPolicy", 2, ("name", "seed")),
+    "split_mlp": Takes(
+        "palaestra.agents:SplitMLPPolicy", 2, ("name", "seed"), ("palaestra.runs.saved_policies:adopted",)
+    ),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),
     "forward_backward": Takes("palaestra.runs.forward_backward_policies:imitating", 1),
