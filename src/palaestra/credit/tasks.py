@@ -1,4 +1,4 @@
-"""Credit for learning several tasks at once: no task counts more because its rewards are larger or it has more turns."""
+"""Credit for learning several tasks at once: none counts more because its rewards are larger or it has more turns."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from palaestra.learning import PolicyGradient
 from palaestra.play.rollout import rollout
 from palaestra.runs.inline import TrainingResult, learn
 from palaestra.runs.saved_policies import adopted
-from palaestra_atlas.reproductions import Outcome, exact, reached, reproduction
-from palaestra_atlas.verification.measures import Left, metric
+from palaestra_atlas.reproductions import exact, reached
+from palaestra_atlas.verification.measures import Left
 
 SIGHTS = {"first": 8, "second": 10, "third": 12}
 """Features that the two players see of each task."""
@@ -37,9 +37,10 @@ LEVEL = 0.8
 
 
 def task(name: str) -> dict[str, Any]:
-    """A task: the same decisions for all, but three numbers are shown in a code of its own."""
+    """A task: the same decisions for all, but two numbers are shown in a code of its own."""
     code = list(SIGHTS).index(name) + 1
-    return {"players": 2, "roles": 1, "features": 3, "units": 8, "joint": True, "sight": SIGHTS[name], "code": code}
+    numbers = {"players": 2, "roles": 1, "features": 2, "units": 6, "world": 1}
+    return {**numbers, "joint": True, "sight": SIGHTS[name], "code": code}
 
 
 def plain(names: Sequence[str], rate: float, iterations: int, **options: Any) -> dict[str, Any]:
@@ -63,13 +64,13 @@ def plain(names: Sequence[str], rate: float, iterations: int, **options: Any) ->
             "iterations": iterations, "groups": 64, "group_size": 1,
             "evaluate_every": iterations, "checkpoint_every": iterations,
         },
-        "evaluation": {"tasks": 20, "trials": 1},
+        "evaluation": {"tasks": 8, "trials": 1},
     }  # fmt: skip
 
 
 def pretrained(seed: int, **options: Any) -> TrainingResult:
     """Both first tasks learned at once."""
-    return learn(plain(LEARNED, 0.01, 100, **options), seed=seed)
+    return learn(plain(LEARNED, 0.02, 80, **options), seed=seed)
 
 
 def transfer(folder: Path) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def transfer(folder: Path) -> dict[str, Any]:
     return plain(NEW, RATE, ITERATIONS, trunk=str(folder), freeze=True)
 
 
-RATE, ITERATIONS = 0.01, 100
+RATE, ITERATIONS = 0.01, 30
 SCRATCH = {"policies": {"players": {"options": {"trunk": None}}}}
 
 
