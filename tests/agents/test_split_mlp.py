@@ -100,3 +100,15 @@ def test_without_an_agent_it_answers_only_where_all_act_alike():
     assert alike.choice_probabilities(seen)[0].shape == (1, 2)
     with pytest.raises(InputError, match="by agent"):
         SplitMLPPolicy(3, 2, keys=["a", "b"], sharing="none").choice_probabilities(seen)
+
+
+def test_shared_layers_are_adopted() -> None:
+    source = SplitMLPPolicy(3, 2, keys=["a"], own=["front"], hidden=(4, 5), seed=1)
+    new = SplitMLPPolicy(6, 2, keys=["b"], own=["front"], hidden=(4, 5), seed=2)
+    new.adopt(source)
+    assert torch.equal(new.layers.weights[1], source.layers.weights[1])
+    assert len(new.parameters()) == 2
+    with pytest.raises(InputError, match="other sizes"):
+        SplitMLPPolicy(6, 2, keys=["b"], hidden=(4, 6), own=["front"]).adopt(source)
+    with pytest.raises(InputError, match="not by all"):
+        SplitMLPPolicy(3, 2, keys=["b"], hidden=(4, 5)).adopt(source)

@@ -149,6 +149,28 @@ class SplitMLPPolicy(DiscretePolicy):
                 self.layers.sets[layer, [self.keys.index(key) for key in chosen]] = new
         return old, new
 
+    def adopt(self, other: SplitMLPPolicy, *, freeze: bool = True) -> None:
+        """Begin with the shared layers of another policy, whose seats may see other observations; own layers stay.
+
+        Args:
+            other: learned before; all its keys share one parameter set.
+            freeze: whether the adopted layers stay as they are, so that only the layers in `own` learn.
+
+        Raises:
+            InputError: a layer that is shared here is not shared there, or has another size.
+        """
+        layers = self.shared_layers
+        given = [each[at] for at in layers for each in (other.layers.weights, other.layers.biases)]
+        shapes = [tuple(each.shape[1:]) for each in self.shared_parameters()]
+        if not {*layers} <= {*other.shared_layers} or len(other.groups()) > 1:
+            raise InputError(f"SplitMLPPolicy.adopt: layers {layers} are shared here, and not by all in {other.name!r}")
+        if shapes != [tuple(each.shape[1:]) for each in given]:
+            raise InputError(f"SplitMLPPolicy.adopt: shared layers of {other.name!r} have other sizes: {other.hidden}")
+        with torch.no_grad():
+            for here, there in zip(self.shared_parameters(), given, strict=True):
+                here[:] = there[next(iter(other.groups()))]
+                here.requires_grad_(not freeze)
+
     def key_of(self, agent: str) -> str | None:
         """The key of an agent; None if it has none."""
         return agent if agent in self.keys else next((k for k in self.keys if agent.startswith(f"{k}.")), None)

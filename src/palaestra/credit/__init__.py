@@ -104,6 +104,7 @@ from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3,
 from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree, spread, tree_values, unsure
 from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
+from palaestra.credit.tasks import by_task
 from palaestra.credit.teams import (
     add_shapley,
     coalition_values,
@@ -161,6 +162,7 @@ __all__ = [
     "backup",
     "batch_score",
     "by_group",
+    "by_task",
     "calls",
     "canon",
     "centre",

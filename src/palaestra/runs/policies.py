@@ -207,10 +207,13 @@ def q_network(made: Making) -> Policy:
 
 @POLICIES.register("split_mlp")
 def split_mlp(made: Making) -> Policy:
-    """A small network whose seats share some parameters; options.sharing says which, default all."""
+    """A small network whose seats share some parameters; options.trunk is a run whose shared layers it takes over."""
     from palaestra.agents import SplitMLPPolicy
+    from palaestra.runs.saved_policies import adopted
 
-    return _with_keys(made, SplitMLPPolicy)
+    given = {name: made.options.pop(name) for name in ("trunk", "trunk_policy", "freeze") if name in made.options}
+    policy: Policy = call(adopted, given, made.field, _with_keys(made, SplitMLPPolicy), seed=made.seed // 1000)
+    return policy
 
 
 @POLICIES.register("population")
@@ -292,7 +295,9 @@ TAKES = {
     "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
     "factored": Takes("palaestra.agents:FactoredPolicy", 1, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
-    "split_mlp": Takes("palaestra.agents:SplitMLPPolicy", 2, ("name", "seed")),
+    "split_mlp": Takes(
+        "palaestra.agents:SplitMLPPolicy", 2, ("name", "seed"), ("palaestra.runs.saved_policies:adopted",)
+    ),
     "population": Takes("palaestra.agents:PopulationPolicy", 2, ("name", "seed")),
     "saved": Takes("palaestra.runs.saved_policies:saved_policy", 1, ("name", "seed")),
     "perturbed": Takes("palaestra.runs.perturbed_policies:perturbed_policy", 1, ("name", "seed")),

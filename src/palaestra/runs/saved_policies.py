@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Learnable, Policy
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.files import read_object
 from palaestra.runs.policies import POLICIES, Making
+
+if TYPE_CHECKING:
+    from palaestra.agents.split_mlp import SplitMLPPolicy
 
 
 @POLICIES.register("saved")
@@ -59,3 +63,34 @@ def saved_policy(
     frozen = found.frozen_copy()
     frozen.name = name or str(policy)
     return frozen
+
+
+def adopted(
+    policy: SplitMLPPolicy,
+    *,
+    trunk: str | None = None,
+    trunk_policy: str | None = None,
+    freeze: bool = True,
+    seed: int = 0,
+) -> SplitMLPPolicy:
+    """A policy with the shared layers of one that a run has trained, on other tasks as a rule.
+
+    Args:
+        policy: gets the layers.
+        trunk: folder of the run, as `saved_policy` reads it. None: the policy stays as it is.
+        trunk_policy: name of the policy there. None: the only one.
+        freeze: see `SplitMLPPolicy.adopt`.
+        seed: seed of the run that asks.
+
+    Raises:
+        InputError: that policy is of another kind, or its shared layers do not fit.
+    """
+    from palaestra.agents.split_mlp import SplitMLPPolicy
+
+    if trunk is None:
+        return policy
+    other = saved_policy(trunk, trunk_policy, seed=seed)
+    if not isinstance(other, SplitMLPPolicy):
+        raise InputError(f"trunk={trunk!r}: policy {other.name!r} is no split_mlp; it has no shared layers to give")
+    policy.adopt(other, freeze=freeze)
+    return policy

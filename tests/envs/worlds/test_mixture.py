@@ -41,3 +41,14 @@ def test_what_does_not_fit_is_named() -> None:
     ):
         with pytest.raises(InputError, match=said):
             Mixture(parts)
+
+
+def test_parts_with_seats_of_their_own() -> None:
+    env = Mixture({"a": ARMS, "b": LOCK}, own_seats=True)
+    assert {agent.partition(".")[0] for agent in env.agents} == {"a", "b"}
+    seen = env.reset(0)
+    assert set(seen) <= {agent for agent in env.agents if agent.startswith(f"{env.part}.")}
+    result = env.step({agent: each.legal[0] for agent, each in seen.items()})
+    assert set(result.rewards) <= set(seen)
+    assert set(result.info["valid"]) == set(seen)
+    check_env(make("native/mixture", parts={"a": ARMS, "b": LOCK}, own_seats=True), varied=False)
