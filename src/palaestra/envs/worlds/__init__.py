@@ -34,6 +34,7 @@ from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.goal_grid import GoalGrid
+from palaestra.envs.worlds.graded_taps import GradedTaps
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
@@ -138,6 +139,7 @@ __all__ = [
     "Film",
     "Forced",
     "GoalGrid",
+    "GradedTaps",
     "GraphGame",
     "GridWorld",
     "Grounding",
