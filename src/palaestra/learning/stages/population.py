@@ -43,12 +43,16 @@ class population(Stage):
     XLand's population-based training and generations (arXiv 2107.12808). Every `every` rounds all members play the
     same fixed tasks. A member's fitness is the vector of percentiles of its scores, each score divided by the best one
     known of its task. A member that a random other one dominates (no percentile lower, one higher) becomes a copy of
-    it, with hyper-parameters that are multiplied or divided by `mutation`. After every `generation` rounds all begin
-    again from the first weights, and the best member becomes their teacher: it plays a member's first `distil`
-    iterations, on its own tasks, and is the learner's reference. There `distilled` is 1, so that `pinned(1.0,
-    'distilled')` makes the student like its teacher, and a credit of `grpo() * (col('distilled') == 0)` leaves its own reward for later.
-    Metrics: member, parent (of the last judged), copies, participation (share of tasks with a score
-    other than 0), generation, the percentiles `p10` …, and the member's hyper-parameters.
+    it, with hyper-parameters that are multiplied or divided by `mutation`.
+
+    After every `generation` rounds all begin again from the first weights, and the best member becomes their teacher:
+    it plays a member's first `distil` iterations, on its own tasks, and is the learner's reference. There `distilled`
+    is 1, so that `pinned(1.0, 'distilled')` makes the student like its teacher, and a credit of
+    `grpo() * (col('distilled') == 0)` leaves its own reward for later. How a student is taught is reconstructed.
+
+    Metrics: member, parent_0 … (at a comparison), copies, participation (share of tasks with a score other than 0),
+    generation, the percentiles p10 … of the best, and the member's hyper-parameters. Probes are the episodes that were
+    played for it.
 
     Args:
         size: members.
