@@ -63,7 +63,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "multipliers outcome_critics pair_reward preference_reward prefix_critic process_reward progress "
                 "q_critic rnd token_critic utterance_reward"),
         **_rows("weights", "between", "demonstration", "evolving_teacher hops step_rewards"),
-        **_rows("weights", "between", "population", "share"),
+        **_rows("weights", "between", "population", "population share"),
         **_rows("memory", "between", "scalar", "counts replay running_scale"),
         **_rows("memory", "between", "text", "experience message_labels"),
         **_rows("memory", "between", "demonstration",
@@ -71,7 +71,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("prompt", "between", "text", "guidance reflect rubric_game"),
         **_rows("prompt", "between", "demonstration", "hints"),
         **_rows("task", "between", "scalar",
-                "curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
+                "control_filter curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
                 "fixed_data injection judge omission_turns program proposed_tasks recovered_reward reference_logprobs "

@@ -36,6 +36,7 @@ SETTINGS = [
     ("explored_grid", {"test": "plan", "explore": 4}, True),
     ("explored_grid", {"test": "mask", "explore": 0, "history": False}, True),
     ("explored_grid", {"test": "change", "explore": 3, "worlds": 2}, True),
+    ("graded_taps", {"longest": 3, "lucky": 0.5}, True),
     ("graph_game", {"problem": "matching", "words": 2}, True),
     ("graph_game", {"problem": "consensus", "family": "delaunay", "n": 5, "rounds": 2}, True),
     ("investigation", {"steps": 4}, True),

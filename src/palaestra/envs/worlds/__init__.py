@@ -37,6 +37,7 @@ from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.gems import Gems
 from palaestra.envs.worlds.goal_grid import GoalGrid
+from palaestra.envs.worlds.graded_taps import GradedTaps
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
@@ -147,6 +148,7 @@ __all__ = [
     "Forced",
     "Gems",
     "GoalGrid",
+    "GradedTaps",
     "GraphGame",
     "GridWorld",
     "Grounding",
