@@ -107,7 +107,8 @@ class MeanFieldEnv:
         gap = (high - low) / (centres if self.period else centres - 1)
         self.line = low + gap * (np.arange(centres) + (0.5 if self.period else 0.0))
         self.bandwidth = 0.6 * gap if bandwidth is None else float(bandwidth)
-        self.blind, self.seat, self.agents, self.task = blind, seat, (seat,), ""
+        self.blind, self.seat, self.task = blind, seat, ""
+        self.agents: tuple[str, ...] = (seat,)
         told = {name: float if kind in (int, bool) else kind for name, kind in facts_of(self.inner).items()}
         self.facts: dict[str, Any] = {**told, "population": list[float], "obeyed": float}
 

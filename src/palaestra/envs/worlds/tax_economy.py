@@ -188,7 +188,7 @@ class TaxEconomy(NativeEnv):
     def _moved(self, moves: np.ndarray | None) -> np.ndarray:
         if moves is None or self.fixed:
             return np.asarray(self.state.rates)
-        return np.clip(self.state.rates + moves, 0.0, 1.0).round(10)
+        return np.asarray(np.clip(self.state.rates + moves, 0.0, 1.0).round(10))
 
     def _settle(self, state: _TaxEconomyState, labour: np.ndarray, has: np.ndarray) -> float:
         """Write down how the year ended; revenue per head."""

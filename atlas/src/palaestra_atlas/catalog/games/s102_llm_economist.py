@@ -6,6 +6,7 @@ prompts; brackets, incomes, moves and votes are those of the authors' code. Left
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Sequence
@@ -84,7 +85,9 @@ def rates_move_by_steps() -> None:
         result = env.step({"planner_0": action})
         np.testing.assert_allclose(result.info["rates"], rates)
         assert result.info["valid"]["planner_0"] == (action != "no move")
-        np.testing.assert_allclose(result.rewards["planner_0"], (result.info["welfare"] - worth) / abs(worth))
+        np.testing.assert_allclose(
+            float(result.rewards["planner_0"] or 0), (result.info["welfare"] - worth) / abs(worth)
+        )
         worth = result.info["welfare"]
     assert lived(years=1, action="4 4 4 4", fixed=True)[1].info["rates"] == [0.0] * 4
 
@@ -184,7 +187,7 @@ def planner(seeds: Sequence[int]) -> Outcome:
         idle = Team(planner_0=ScriptedPolicy(lambda request: STAY, name="idle"))
         drawn = Team(planner_0=ScriptedPolicy(lambda r: " ".join(map(str, r.rng.integers(5, size=4))), name="drawn"))
         arms: tuple[tuple[Team, dict[str, Any]], ...] = ((trained, {}), (idle, {}), (idle, SAEZ), (drawn, {}))
-        tables = [rollout(lambda o=o: TaxEconomy(**o), team, groups=20, seed=seed + 7) for team, o in arms]
+        tables = [rollout(functools.partial(TaxEconomy, **o), team, groups=20, seed=seed + 7) for team, o in arms]
         episodes = tables[0].frame.unique("group")["seed"].to_list()
         rows.append([*map(last_welfare, tables), best_constant(episodes)])
     learned, none, saez, drawn_at_random, best = np.mean(rows, axis=0).tolist()
