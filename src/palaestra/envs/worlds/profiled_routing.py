@@ -26,6 +26,7 @@ class _ProfiledRoutingState:
     left: np.ndarray
     open: np.ndarray
     priority: np.ndarray
+    vehicles: int
 
 
 @ENVS.register("native/profiled_routing")
@@ -39,10 +40,16 @@ class ProfiledRouting(NativeEnv):
     depot, unless all vehicles are there and a client is possible. As an array: own place, own load, the others' places,
     then for each client its place, whether it is open, its demand, own preference.
 
+    With a range for `vehicles` or `clients` each instance draws its own number. Arrays and choices are those of the
+    largest one: clients that it lacks are never open, their five numbers are 0 but for the depot's place, and vehicles
+    that it lacks do not act and stand at the depot.
+
     facts: replaced, whether the choice was another's; served, the number of the client, null for none; instance, the
     seed of what is drawn; copy, which symmetric copy of it is played.
 
     Args:
+        vehicles: how many, or the least and the largest number.
+        clients: how many, or the least and the largest number.
         capacity: of a vehicle. demands: least and largest, whole numbers.
         profile: "random", preferences uniform in [0, 1]; "zones": a client may be served by half of the vehicles, at
             least one, at preference 1.
@@ -61,7 +68,8 @@ class ProfiledRouting(NativeEnv):
     facts = {"replaced": bool, "served": int, "instance": int, "copy": int}
 
     def __init__(
-        self, *, vehicles: int = 2, clients: int = 5, capacity: float = 20.0, demands: tuple[int, int] = (1, 10),
+        self, *, vehicles: int | tuple[int, int] = 2, clients: int | tuple[int, int] = 5,
+        capacity: float = 20.0, demands: tuple[int, int] = (1, 10),
         profile: Literal["random", "zones"] = "random", weights: tuple[float, float] = (0.8, 0.2),
         keeps: Literal["likeliest", "nearest", "random", "first"] = "likeliest", instances: int | None = None,
         copy: int | None = 0, given: Mapping[str, Any] | None = None,
@@ -72,12 +80,18 @@ class ProfiledRouting(NativeEnv):
             demands = (0, int(np.ceil(self.given[1].max())))
             if self.given[0].shape != (clients + 1, 2) or len(self.given[1]) != clients:
                 raise InputError("ProfiledRouting: given needs xy[1 + clients, 2], demands and profile of the clients")
-        if min(vehicles, clients) < 1 or not 0 <= demands[0] <= demands[1] <= capacity or not (instances or 1) > 0:
+        self.sizes = tuple((each, each) if isinstance(each, int) else tuple(each) for each in (vehicles, clients))
+        if (
+            any(not 1 <= least <= largest for least, largest in self.sizes)
+            or not 0 <= demands[0] <= demands[1] <= capacity
+            or not (instances or 1) > 0
+        ):
             raise InputError(
                 f"ProfiledRouting: {vehicles=}, {clients=}, {instances=} at least 1; {demands=}, {capacity=}"
             )
         if copy not in (None, *range(8)) or keeps not in KEEPS:
             raise InputError(f"ProfiledRouting: copy={copy} from 0 to 7, keeps={keeps!r} one of {KEEPS}")
+        vehicles, clients = (largest for _, largest in self.sizes)
         self.agents: tuple[str, ...] = tuple(f"vehicle_{number}" for number in range(vehicles))
         self.choices = ("depot", *(f"client {number}" for number in range(1, clients + 1)))
         self.clients, self.capacity, self.demands, self.profile = clients, float(capacity), demands, profile
@@ -88,28 +102,35 @@ class ProfiledRouting(NativeEnv):
         """An instance in one of its symmetric copies."""
         self.instance = int(self.rng.integers(self.instances or 2**31))
         self.played = int(self.rng.integers(8)) if self.copy is None else self.copy
-        rng, vehicles = np.random.default_rng(self.instance), len(self.agents)
+        rng, seats = np.random.default_rng(self.instance), len(self.agents)
+        vehicles, clients = (a if a == b else int(rng.integers(a, b + 1)) for a, b in self.sizes)
         if self.fixed:
             xy, demands, profile = self.given
         else:
-            xy = rng.random((self.clients + 1, 2))
-            demands = rng.integers(self.demands[0], self.demands[1] + 1, self.clients).astype(float)
-            profile = rng.random((vehicles, self.clients))
+            xy = rng.random((clients + 1, 2))
+            demands = rng.integers(self.demands[0], self.demands[1] + 1, clients).astype(float)
+            profile = rng.random((vehicles, clients))
             if self.profile == "zones":
                 allowed = profile.argsort(0).argsort(0) < max(vehicles // 2, 1)
                 profile = np.where(allowed, 1.0, np.nan)
+        lacking = self.clients - clients
+        xy = np.concatenate([xy, np.repeat(xy[:1], lacking, axis=0)])
+        demands = np.concatenate([demands, np.zeros(lacking)])
+        profile = np.pad(profile, ((0, seats - vehicles), (0, lacking)))
         name = f"{'given' if self.fixed else f'instance {self.instance}'}, copy {self.played}"
-        at, full = np.zeros(vehicles, int), np.full(vehicles, self.capacity)
+        at, full = np.zeros(seats, int), np.full(seats, self.capacity)
         turned = symmetries(xy, 0.0 if self.fixed else 0.5)[self.played]
-        priority = self.rng.random(vehicles) if self.keeps == "random" else np.arange(vehicles, dtype=float)
-        return name, _ProfiledRoutingState(turned, demands, profile, at, full, np.ones(self.clients, bool), priority)
+        priority = self.rng.random(seats) if self.keeps == "random" else np.arange(seats, dtype=float)
+        there = np.arange(self.clients) < clients
+        return name, _ProfiledRoutingState(turned, demands, profile, at, full, there, priority, vehicles)
 
     def look(self) -> dict[str, Observation]:
         """What is open, and where everybody is."""
         if not self.state.open.any():
             return {}
         masks = self._legal()
-        return {agent: self._seen(number, masks[number]) for number, agent in enumerate(self.agents)}
+        present = self.agents[: self.state.vehicles]
+        return {agent: self._seen(number, masks[number]) for number, agent in enumerate(present)}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Also note how likely each choice was; one without a log-probability counts as certain."""
@@ -132,12 +153,13 @@ class ProfiledRouting(NativeEnv):
         state.at = goal
         if not state.open.any():
             rewards -= self.weights[0] * np.linalg.norm(state.xy[goal] - state.xy[0], axis=1)
-        clients: dict[str, int | None] = dict.fromkeys(self.agents)
+        present = self.agents[: state.vehicles]
+        clients: dict[str, int | None] = dict.fromkeys(present)
         clients.update({self.agents[number]: int(goal[number]) for number in served})
         lost = (wish >= 0) & (wish != goal)
-        info = {"replaced": dict(zip(self.agents, lost.tolist(), strict=True)), "served": clients,
+        info = {"replaced": dict(zip(present, lost.tolist(), strict=False)), "served": clients,
                 "instance": self.instance, "copy": self.played}  # fmt: skip
-        return dict(zip(self.agents, rewards.tolist(), strict=True)), info
+        return dict(zip(present, rewards.tolist(), strict=False)), info
 
     def resolve(self, wish: np.ndarray) -> np.ndarray:
         """Where each vehicle goes, int64[vehicles], of what each wants; -1 and lost conflicts stay."""

@@ -41,7 +41,7 @@ def plain() -> dict[str, Any]:
         "credit": "reward",
         "learn": {"kind": "q_learning", "options": {"rate": 0.1, "gamma": 0.0}},
         "train": {"iterations": 100, "groups": 32, "group_size": 1, "evaluate_every": 100, "checkpoint_every": 100},
-        "evaluation": {"tasks": 12, "trials": 20, "look_tasks": 2, "look_trials": 1},
+        "evaluation": {"tasks": 120, "trials": 2, "look_tasks": 2, "look_trials": 1},
     }
 
 

@@ -1,7 +1,7 @@
 """[207] CAMP (arXiv 2501.02977): vehicles with preferences share a round trip, and learn from symmetric copies.
 
 The world, conflicts by probability, the baseline over copies and an exact reference. Left out: the attention network
-with its messages between vehicles, and so the training on instances of varied size.
+with its messages between vehicles.
 """
 
 from __future__ import annotations
@@ -121,6 +121,30 @@ def loads_and_doors() -> None:
     assert result.info["valid"] == {"vehicle_0": True, "vehicle_1": False}
     assert result.observations["vehicle_0"].legal == ("depot",), "one unit is left, client 2 needs two"
     assert result.observations["vehicle_1"].legal == ("depot", "client 2")
+
+
+@exact
+def instances_of_many_sizes() -> None:
+    """Instances have 1 to 3 vehicles and 2 to 4 clients; all are played to the end, with arrays of one length."""
+    env = ProfiledRouting(vehicles=(1, 3), clients=(2, 4))
+    met, lengths = set(), set()
+    for seed in range(40):
+        seen = env.reset(seed)
+        state = env.state
+        met.add((len(seen), int(state.open.sum())))
+        lengths |= {len(view.array) for view in seen.values() if view.array is not None}
+        assert all(len(view.choices or ()) == 5 for view in seen.values())
+        assert set(seen) == set(env.agents[: state.vehicles])
+        assert not any(f"client {k + 1}" in view.legal for view in seen.values() for k in np.flatnonzero(~state.open))
+    assert met == {(vehicles, clients) for vehicles in (1, 2, 3) for clients in (2, 3, 4)}
+    assert len(lengths) == 1
+    team = Team(dict.fromkeys(env.agents, random_legal()))
+    rows = rollout(lambda: ProfiledRouting(vehicles=(1, 3), clients=(2, 4)), team, groups=24, seed=0).frame
+    assert rows["error"].null_count() == len(rows)
+    served = rows.group_by("group").agg(pl.col("served").drop_nulls().sort())
+    for group in served["served"].to_list():
+        assert group == list(range(1, len(group) + 1)), "every client of the instance once, and no other"
+    assert set(served["served"].list.len()) == {2, 3, 4}
 
 
 def best_play(env: ProfiledRouting) -> float:
