@@ -24,7 +24,8 @@ def advances(places: np.ndarray, wanted: np.ndarray, cells: int) -> np.ndarray:
     array([1, 0, 1])
     """
     ahead = (places[None, :] - places[:, None] - 1) % cells + 1  # a driver is a whole round ahead of itself
-    return np.minimum(wanted, ahead.min(axis=1) - 1)
+    found: np.ndarray = np.minimum(wanted, ahead.min(axis=1) - 1)
+    return found
 
 
 @dataclass
