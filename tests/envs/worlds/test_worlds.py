@@ -65,7 +65,7 @@ SETTINGS = [
     ("guardians", {}, True),
     ("hidden_roles", {"rounds": 2}, True),
     ("lattice", {"size": 3, "rounds": 2}, True),
-    ("discs", {"walkers": 2, "steps": 2, "sensors": 2, "flicker": 1}, True),
+    ("discs", {"walkers": 2, "steps": 2, "sensors": 2, "flicker": 1}, False),
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
