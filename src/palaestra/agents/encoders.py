@@ -96,7 +96,8 @@ class NeighbourEncoder(nn.Module):
 
     def slots(self, observations: Tensor) -> Tensor:
         """The others in observations: from [rows, turns, features] to [rows, turns, others, each]."""
-        return observations[..., self.own :].unflatten(-1, (self.others, self.each))
+        found: Tensor = observations[..., self.own :].unflatten(-1, (self.others, self.each))
+        return found
 
     def histories(self, seen: Tensor) -> Tensor:
         """Last `window` turns of each slot, zeros before the first; [rows, turns, others, window, each]."""
@@ -135,7 +136,8 @@ class NeighbourEncoder(nn.Module):
         scores = self.query(units) @ self.key(units).transpose(-1, -2) / units.shape[-1] ** 0.5
         met = there[..., None, :] & ~torch.eye(count, dtype=torch.bool, device=there.device)
         weights = torch.softmax(scores.masked_fill(~met, -1e9), -1) * met * gate
-        return weights @ units
+        joined: Tensor = weights @ units
+        return joined
 
     def forward(self, windows: Tensor) -> Tensor:
         """[rows, size]: of each slot, behaviour and instant latent of the newest turn, zeros if it is empty."""

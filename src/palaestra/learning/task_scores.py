@@ -34,7 +34,7 @@ class Refused(NamedTuple):
     @property
     def accepted(self) -> np.ndarray:
         """Tasks that are worth training on."""
-        return ~(self.mastered | self.unlearned | self.trivial)
+        return np.asarray(~(self.mastered | self.unlearned | self.trivial))
 
 
 def judged(

@@ -211,7 +211,8 @@ def split_mlp(made: Making) -> Policy:
     from palaestra.agents import SplitMLPPolicy
     from palaestra.runs.saved_policies import adopted
 
-    given = {name: made.options.pop(name) for name in ("trunk", "trunk_policy", "freeze") if name in made.options}
+    taken = ("trunk", "trunk_policy", "freeze")
+    given: dict[str, Any] = {name: made.options.pop(name) for name in taken if name in made.options}
     policy: Policy = call(adopted, given, made.field, _with_keys(made, SplitMLPPolicy), seed=made.seed // 1000)
     return policy
 

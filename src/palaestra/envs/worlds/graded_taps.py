@@ -52,7 +52,7 @@ class GradedTaps(Taps):
         """Draw a kind and a length."""
         drawn, length = self.rng.random(), int(self.rng.integers(1, self.longest + 1))
         kind = "dead" if drawn < self.dead else "lucky" if drawn < self.dead + self.lucky else "plain"
-        return f"task of {length}", _GradedState(length, kind=kind, salt=int(self.rng.integers(2**32)))
+        return f"task of {length}", _GradedState(length, length, kind=kind, salt=int(self.rng.integers(2**32)))
 
     def look(self) -> dict[str, Observation]:
         """The screen."""

@@ -50,8 +50,7 @@ def pareto_front(values: np.ndarray) -> np.ndarray:
     """
     reaches = (values[:, None] >= values[None]).all(2)
     beats = reaches & (values[:, None] > values[None]).any(2)
-    found: np.ndarray = ~beats.any(0)
-    return found
+    return np.asarray(~beats.any(0))
 
 
 @dataclass

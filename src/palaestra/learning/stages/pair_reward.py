@@ -55,7 +55,7 @@ class pair_reward(preference_reward):
         self.seat, self.score, self.by, self.memory = seat, parse(score, columns=(score,)), by, memory
         self.steps, self.hidden, self.lr, self.size = steps, tuple(hidden), lr, size
         self.needs = {"episode", "agent", "action", "observation"} | self.score.needs()
-        self.needs |= {by} if isinstance(by, str) else set(by)
+        self.needs |= {by} if isinstance(by, str) else set(by)  # type: ignore[arg-type]
         self._made, self._state = None, None
         self._past: np.ndarray | None = None
 

@@ -249,7 +249,7 @@ class population(Stage):
         kept = [
             {
                 "settings": dict(each.settings), "weights": each.weights, "learner": each.learner, "since": each.since,
-                "inner": each.inner.state_dict() if hasattr(each.inner, "state_dict") else None,
+                "inner": each.inner.state_dict() if isinstance(each.inner, Remembering) else None,
             }
             for each in self.members
         ]  # fmt: skip
@@ -266,7 +266,7 @@ class population(Stage):
         for member, kept in zip(self.members, state["members"], strict=True):
             member.settings = {name: float(value) for name, value in kept["settings"].items()}
             member.weights, member.learner, member.since = kept["weights"], kept["learner"], int(kept["since"])
-            if hasattr(member.inner, "load_state_dict") and kept["inner"] is not None:
+            if isinstance(member.inner, Remembering) and kept["inner"] is not None:
                 member.inner.load_state_dict(kept["inner"])
 
 

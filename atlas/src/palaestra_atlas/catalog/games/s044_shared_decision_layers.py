@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -130,8 +131,8 @@ def codes_hide_the_same_decisions() -> None:
         for action in map(str, range(4)):
             tried = [copy.deepcopy(each).step({"player_0": action, "player_1": action}) for each in (one, other)]
             assert tried[0].rewards == tried[1].rewards
-        seen = [each.look()["player_0"].array for each in (one, other)]
-        assert [np.size(each) for each in seen] == [8, 10]
+        seen = [np.asarray(each.look()["player_0"].array) for each in (one, other)]
+        assert [each.size for each in seen] == [8, 10]
         for each in (one, other):
             each.step({"player_0": "0", "player_1": "0"})
 
@@ -142,7 +143,7 @@ def one_set_of_decision_layers() -> None:
     players = policy(*LEARNED)
     assert players.groups() == {0: list(LEARNED)}
     turns = played(players)
-    first = turns.filter(turns.frame["agent"].cast(str).str.starts_with("first."))
+    first = turns.filter(pl.col("agent").cast(str).str.starts_with("first."))
     rows = turns.frame.filter(turns.frame["agent"].cast(str).str.starts_with("second."))
     before = players.score(rows).logprobs.detach().clone()
     PolicyGradient(Team({"a": players}), lr=0.1).update(first)
@@ -155,7 +156,7 @@ def own_layers_of_perception() -> None:
     players = policy(*LEARNED)
     before = parameters(players)["weights.0"]
     turns = played(players)
-    first = turns.filter(turns.frame["agent"].cast(str).str.starts_with("first."))
+    first = turns.filter(pl.col("agent").cast(str).str.starts_with("first."))
     PolicyGradient(Team({"a": players}), lr=0.1).update(first)
     moved = (parameters(players)["weights.0"] - before).abs().amax((1, 2))
     assert len(moved) == 2
@@ -196,7 +197,7 @@ def a_run_gives_its_trunk() -> None:
 def tasks_weigh_the_same() -> None:
     """Of 2 and 6 turns, the weights are 2 and 2/3, so that absolute credit sums to the same in both tasks."""
     turns = Turns({"part": ["a"] * 2 + ["b"] * 6, "reward": [0.0, 1.0] + [0.0, 1.0] * 3})
-    credit = by_task("reward").evaluate(turns)
+    credit = np.asarray(by_task("reward").evaluate(turns))
     spread = [np.std([0, 1], ddof=1), np.std([0, 1] * 3, ddof=1)]
     np.testing.assert_allclose(np.abs(credit) * np.repeat(spread, [2, 6]) / 0.5, [2] * 2 + [2 / 3] * 6, rtol=1e-5)
 
@@ -206,5 +207,7 @@ def scales_of_rewards_do_not_matter() -> None:
     """Rewards of one task times 100, plus 7, leave everybody's credit as it was."""
     part, reward = ["a"] * 3 + ["b"] * 3, np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0])
     scaled = np.where(np.array(part) == "b", 100 * reward + 7, reward)
-    plainly = by_task("reward").evaluate(Turns({"part": part, "reward": reward}))
-    np.testing.assert_allclose(by_task("reward").evaluate(Turns({"part": part, "reward": scaled})), plainly, atol=1e-5)
+    plainly, other = (
+        np.asarray(by_task("reward").evaluate(Turns({"part": part, "reward": paid}))) for paid in (reward, scaled)
+    )
+    np.testing.assert_allclose(other, plainly, atol=1e-5)

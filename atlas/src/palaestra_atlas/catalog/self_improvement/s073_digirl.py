@@ -116,7 +116,7 @@ def critics_know_more_than_the_base_rate() -> None:
     """Cross-entropy on episodes that the critics were not fitted to, below that of the share of successes, both."""
     stage = outcome_critics("reward")
     old, new = (
-        rollout(lambda: Taps(**WORLD), Team(user_agent=random_legal()), groups=n, group_size=1, seed=n)
+        rollout(lambda: Taps(**WORLD), Team(user_agent=random_legal()), groups=n, group_size=1, seed=n)  # type: ignore[arg-type]
         for n in (240, 120)
     )
     stage(old, told())
