@@ -14,7 +14,7 @@ from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.fitness import LEVELS, best_of, exploited, normalised, participation, percentile_vector
-from palaestra.learning.stages.stage import STAGES, Context, Stage, stage
+from palaestra.learning.stages.stage import STAGES, Context, Remembering, Stage, stage
 from palaestra.learning.task_scores import task_scores
 
 if TYPE_CHECKING:
