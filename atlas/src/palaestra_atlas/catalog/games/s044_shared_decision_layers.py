@@ -105,7 +105,7 @@ def iterations_to(field: str, level: float) -> Callable[[Left], list[float]]:
 def policy(*names: str, **options: Any) -> SplitMLPPolicy:
     """A network for some of the tasks, with a front layer for each."""
     widths = {name: SIGHTS[name] for name in names}
-    given = {"keys": names, "own": ["front"], "widths": widths, "hidden": (4, 8), "name": "players"}
+    given: dict[str, Any] = {"keys": names, "own": ["front"], "widths": widths, "hidden": (4, 8), "name": "players"}
     return SplitMLPPolicy(8, 4, **given | options)
 
 
