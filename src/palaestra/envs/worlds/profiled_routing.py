@@ -78,7 +78,7 @@ class ProfiledRouting(NativeEnv):
             self.given = tuple(np.array(given[name], float) for name in ("xy", "demands", "profile"))
             vehicles, clients = self.given[2].shape
             demands = (0, int(np.ceil(self.given[1].max())))
-            if self.given[0].shape != (self.given[2].shape[1] + 1, 2) or len(self.given[1]) != clients:
+            if self.given[0].shape != (clients + 1, 2) or len(self.given[1]) != clients:  # type: ignore[operator]
                 raise InputError("ProfiledRouting: given needs xy[1 + clients, 2], demands and profile of the clients")
         self.sizes = tuple((each, each) if isinstance(each, int) else tuple(each) for each in (vehicles, clients))
         if (
