@@ -49,7 +49,7 @@ def points(*places: float, reward: Sequence[float] | None = None) -> Evaluated:
 
 @exact
 def novelty_of_pyribs() -> None:
-    """Novelty is the mean distance to 15 nearest, as pyribs has it for an archive, without oneself inside a population."""
+    """Novelty, the mean distance to 15 nearest, as pyribs has it for an archive, without oneself in a population."""
     rng = np.random.default_rng(0)
     kept, new = (Evaluated(x, x[:, 0], x, x) for x in (rng.normal(size=(40, 2)), rng.normal(size=(30, 2))))
     by_ribs = archive_of(kept, 15).add(new.genomes, new.reward, new.place)["novelty"]
