@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from palaestra.agents import PopulationPolicy, Team
 from palaestra.agents.population import compass, genome_size, population_logits
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.discs import CENTRES, HEADINGS, START, moved, paid
 from palaestra.learning.diversity.archives import Evaluated, archive_of, novelty
 from palaestra.learning.diversity.descriptors import Given, Signature
 from palaestra.learning.diversity.emitters import Emitter, chosen, local_sigma
+from palaestra.learning.diversity.learner import Diversity
 from palaestra.learning.diversity.schedules import schedule
 from palaestra.learning.diversity.search import DiversitySearch
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -134,6 +136,22 @@ def route_in_the_signature() -> None:
     assert np.allclose(one[:3], other[:3]), "increments of x, y and time"
     area = [(each[3:].reshape(3, 3) - each[3:].reshape(3, 3).T)[0, 1] / 2 for each in (one, other)]
     assert np.allclose(area, [-0.5, 0.5])
+
+
+@exact
+def genomes_take_seats() -> None:
+    """An update of the learner archives what the seats did and gives them other genomes."""
+    seats = [f"w{number}" for number in range(26)]
+    policy = PopulationPolicy(2, 3, keys=seats, seed=1)
+    team = Team(dict.fromkeys(seats, policy))
+    learner = Diversity(team, behaviour=["x"], elites=2, search={"chunk": 24, "sigma": 0.1, "neighbours": 3})
+    before = policy.genomes.copy()
+    place = before[:, 0].astype(float)
+    table = {"group": 0, "episode": 0, "turn": 0, "policy": "p"}
+    rows = {"agent": seats, "x": place, "advantage": np.maximum(1 - abs(place), 0)}
+    learner.update(Turns(pl.DataFrame(rows).with_columns(**{name: pl.lit(value) for name, value in table.items()})))
+    assert not np.array_equal(policy.genomes, before)
+    assert len(learner.archives) > 0
 
 
 def best_of(modes: str, seed: int, evaluations: int = 4800) -> np.ndarray:
