@@ -45,8 +45,8 @@ def plain() -> dict[str, Any]:
         "team": dict(zip(SEATS, ("first", "second"), strict=True)),
         "stages": ["recovered_reward()"],
         "credit": "reward",
-        "learn": {"kind": "inverse_soft_q", "options": {"expert": "expert.parquet"}},
-        "train": {"iterations": 15, "groups": 4, "group_size": 1, "evaluate_every": 15, "checkpoint_every": 15},
+        "learn": {"kind": "inverse_soft_q", "options": {"expert": "expert.parquet", "online": 0.3}},
+        "train": {"iterations": 15, "groups": 16, "group_size": 1, "evaluate_every": 15, "checkpoint_every": 15},
         "evaluation": {"tasks": 16, "trials": 20, "look_tasks": 2, "look_trials": 1},
     }
 
