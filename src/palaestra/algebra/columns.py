@@ -48,6 +48,7 @@ MADE_BY: dict[str, str] = {
     "pair": "a fact of native/discussion: number of the critique that is written or scored",
     "parent": "key of the node from which the row's segment was played on",
     "parsed": "your env's fact: the answer could be read (`native/discussion`, `native/lexicon` tell it)",
+    "part": "a fact of `native/mixture`: which of its worlds the episode is in",
     "plan_depth": "`conducted` (env.workflow) tells it: layers of the team that a seat wrote",
     "plan_edges": "`conducted` (env.workflow) tells it: who hears whom in the team that a seat wrote",
     "plan_most": "`conducted` (env.workflow) tells it: most members that the task deserves",

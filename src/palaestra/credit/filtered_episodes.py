@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palaestra.algebra.signals import Keys, Signal, SignalLike, register
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, highest, register
 from palaestra.credit.filtered import vsc_rl
 
 
@@ -39,4 +39,6 @@ def digirl(
     Raises:
         ExpressionError: top is not in (0, 1].
     """
+    known = 0.0 * highest(outcome, over=over)  # an episode without an outcome has no rank
+    first = as_signal(first) + known
     return vsc_rl(outcome, first=first, value=value, top=top, passed=False, gamma=gamma, margin=margin, over=over)

@@ -63,7 +63,6 @@ POLICIES: Registry[Policy] = Registry(
     "policy",
     home=(
         "palaestra.runs.policies",
-        "palaestra.runs.saved_policies",
         "palaestra.runs.perturbed_policies",
         "palaestra.runs.forward_backward_policies",
     ),
@@ -215,6 +214,16 @@ def split_mlp(made: Making) -> Policy:
     given: dict[str, Any] = {name: made.options.pop(name) for name in taken if name in made.options}
     policy: Policy = call(adopted, given, made.field, _with_keys(made, SplitMLPPolicy), seed=made.seed // 1000)
     return policy
+
+
+@POLICIES.register("saved")
+def saved(made: Making) -> Policy:
+    """A trained policy of another run, frozen; options.run is its folder, options.policy its name there."""
+    from palaestra.runs.saved_policies import saved_policy
+
+    # a recipe makes its policies with seed * 1000 + their number
+    found: Policy = made.call(saved_policy, made.take("run"), seed=made.seed // 1000)
+    return found
 
 
 @POLICIES.register("population")

@@ -1,4 +1,4 @@
-"""The kind of policy `saved`: one that a run has trained, in a seat of another recipe, where it does not learn."""
+"""Policies that a run has trained: in a seat of another recipe, where they do not learn, or as layers of another."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Learnable, Policy
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.files import read_object
-from palaestra.runs.policies import POLICIES, Making
 
 if TYPE_CHECKING:
     from palaestra.agents.split_mlp import SplitMLPPolicy
-
-
-@POLICIES.register("saved")
-def saved(made: Making) -> Policy:
-    """A trained policy of another run, frozen; options.run is its folder, options.policy its name there."""
-    # a recipe makes its policies with seed * 1000 + their number
-    found: Policy = made.call(saved_policy, made.take("run"), seed=made.seed // 1000)
-    return found
 
 
 def saved_policy(

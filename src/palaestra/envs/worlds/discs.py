@@ -28,7 +28,7 @@ WALL = (0.45, 0.3, 1.0)
 def moved(places: np.ndarray, headings: np.ndarray, stride: float) -> np.ndarray:
     """Places [n, 2] after a step in the given headings; who would cross the wall stays, at an edge one stops.
 
-    >>> moved(np.array([[0.5, 0.4], [0.1, 0.4]]), np.array([2, 2]), 0.1).round(2).tolist()
+    >>> moved(np.array([[0.5, 0.4], [0.1, 0.4]]), np.array([6, 6]), 0.1).round(2).tolist()
     [[0.5, 0.4], [0.1, 0.5]]
     """
     angle = 2 * np.pi * headings / HEADINGS

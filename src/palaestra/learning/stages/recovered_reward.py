@@ -21,7 +21,7 @@ class recovered_reward(Stage):
     Source: Haynam et al. 2025, arXiv 2503.04679; the constraints of its regression are not known, and there are none.
     """
 
-    step = "score"
+    step = "relabel"
 
     needs = ("state", "action_ids", "turn", "group", "episode", "agent")
     adds = {"recovered": "reward read back from the learner's critics"}
