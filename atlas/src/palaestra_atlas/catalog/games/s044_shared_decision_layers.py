@@ -139,7 +139,7 @@ def codes_hide_the_same_decisions() -> None:
 
 @exact
 def one_set_of_decision_layers() -> None:
-    """What a task teaches the layers after the front is there for the others, too."""
+    """Learning on one task moves the decision layers that the other tasks share."""
     players = policy(*LEARNED)
     assert players.groups() == {0: list(LEARNED)}
     turns = played(players)
@@ -184,7 +184,7 @@ def the_trunk_is_carried_over() -> None:
 
 @exact
 def a_run_gives_its_trunk() -> None:
-    """What `trunk` of a recipe does."""
+    """The option `trunk` of a recipe takes over the shared layers of a run."""
     with tempfile.TemporaryDirectory() as folder:
         source = policy(*LEARNED, seed=1)
         Team({"a": source}).save(Path(folder) / "tasks")

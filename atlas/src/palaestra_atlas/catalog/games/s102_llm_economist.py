@@ -117,7 +117,7 @@ def workers_respond() -> None:
 
 @exact
 def revenue_is_returned() -> None:
-    """What workers have adds up to what they earn, and is more equal; without taxes it is the same."""
+    """Net incomes add up to gross incomes and are more equal; without taxes both are the same."""
     env, result = lived(start=(0.5,) * 4)
     labour, has = env.year(env.state.skills, env.state.labour, env.state.rates)
     earned = env.state.skills * labour

@@ -77,7 +77,7 @@ def only_what_can_be_learned_now() -> None:
 
 @exact
 def the_pool_is_the_edge() -> None:
-    """Who has learned three screens of eight is given tasks of four or five taps: none of chance, none impossible."""
+    """A learner that knows three screens of eight gets tasks of four or five taps: none of chance, none impossible."""
     env = GradedTaps(longest=8, dead=0.3, lucky=0.3)
     policy = TabularPolicy(6, capacity=8, name="solver")
     shown = []
@@ -119,7 +119,7 @@ def low_percentiles_count() -> None:
 
 @exact
 def the_dominated_become_copies() -> None:
-    """Who is dominated has a parent; in a training children have their parent's rate, changed by the factor."""
+    """Dominated members become copies; in a training they have their parent's rate, changed by the factor."""
     fitness = np.array([[0.2, 0.5], [0.1, 0.4]])
     assert exploited(fitness, np.random.default_rng(0)).tolist() == [0, 0]
     small = plain(stages=stages(3, filtered=True, draws=8, every=2, tasks=12))

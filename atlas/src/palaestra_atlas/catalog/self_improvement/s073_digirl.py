@@ -107,7 +107,7 @@ def a_tenth_of_the_table_is_kept() -> None:
 
 
 def told() -> Context:
-    """What a stage is told that plays nothing."""
+    """Context of a stage that plays nothing."""
     return Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
 
 

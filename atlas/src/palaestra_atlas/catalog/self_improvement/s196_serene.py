@@ -28,7 +28,7 @@ STEPS, STRIDE, RADIUS = 12, 0.12, 0.08
 
 
 def walk(genomes: np.ndarray) -> np.ndarray:
-    """Where walkers of `native/discs` with these genomes end, float64[n, 2]."""
+    """Last places of walkers of `native/discs` with these genomes, float64[n, 2]."""
     places = np.tile(START, (len(genomes), 1))
     for step in range(STEPS):
         seen = np.hstack([places, np.full((len(places), 1), 1 - step / STEPS)])
@@ -88,7 +88,7 @@ def emitters_climb() -> None:
 
 @exact
 def only_improving_candidates_stay() -> None:
-    """Where the reward is flat, a candidate is dropped after one and five generations, and none becomes an emitter."""
+    """On a flat reward candidates are dropped after one and five generations, and none becomes an emitter."""
     start = np.random.default_rng(3).normal(size=(12, 2))
     search = DiversitySearch(start, descriptor=Given(), chunk=12, schedule=schedule("alternate"), seed=1)
     told(search, lambda genomes: np.ones(len(genomes)), 1)
