@@ -39,3 +39,23 @@ def test_a_critic_may_be_a_policy_of_the_recipe() -> None:
     search.bind(lambda name: Model())
     assert policy.act([request])[0].action == "7</think>said"  # the second reply could not be had
     assert all(each in asked[0] for each in ("how many?", "\n0\n", "0</think>said"))
+
+
+def test_a_chat_model_is_sent_the_thinking() -> None:
+    """Models that read messages do not read the observation's text."""
+    talk = ({"role": "system", "content": "be brief"}, {"role": "user", "content": "how many?"})
+    sent: list[Any] = []
+
+    def answers(request: Any) -> str:
+        sent.append(request.observation.conversation())
+        return "0</think>said"
+
+    policy = SEARCHES.build(f"refined('{__name__}:better', rounds=2)").around(
+        ScriptedPolicy(answers, name="x"), Meter()
+    )
+    policy.act([Request(Observation("how many?", messages=talk), "x", np.random.default_rng(0))])
+    assert sent == [talk, (talk[0], {"role": "user", "content": "how many?\nbetter"})]
+
+
+def better(question: str, thought: str, said: str) -> str:
+    return "better"

@@ -20,7 +20,7 @@ from palaestra.agents.policy import Decision, Learnable, Policy, Request
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, PolicyError
 from palaestra.foundation.registry import Registry, load_object
-from palaestra.judges.critics import PolicyCritic
+from palaestra.judges.critics import PolicyCritic, with_thinking
 from palaestra.judges.judged import Asker
 from palaestra.judges.metering import Meter
 from palaestra.judges.protocol import Scorer
@@ -193,8 +193,7 @@ class Refining:
         before = self.meter.totals()
 
         def answer(question: str, thinking: str | None) -> tuple[str, str]:
-            text = question if thinking is None else f"{question}\n{thinking}"
-            seen = replace(request.observation, text=text)
+            seen = request.observation if thinking is None else with_thinking(request.observation, thinking)
             said.append(self.policy.act([Request(seen, request.agent, request.rng)])[0])
             found = text_of(said[-1].action, seen)
             return found.rpartition("</think>")[0] or found, found
