@@ -137,6 +137,25 @@ def test_a_table_is_scored_once_and_again_when_it_changes(monkeypatch: pytest.Mo
     assert len(runs) == 2
 
 
+def test_an_equal_call_is_answered_from_what_is_known_unless_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = module.run_table
+    monkeypatch.setattr(module, "run_table", lambda *a, **k: calls.append(len(a[2])) or real(*a, **k))
+    known = module.KnownAnswers()
+    far = RewardProgram("def reward(turn, memory): return 1 / (turn['distance'] - 3)", columns=("distance",))
+    first = annotate(TABLE, far, "x", known=known)
+    again = annotate(Turns(TABLE.frame), far, "x", known=known)
+    assert calls == [4, 1], "the turn that failed is asked about again, the others are known"
+    assert again["r_x"].to_list() == first["r_x"].to_list() == [-1.0, 0.5, None, pytest.approx(1 / 3)]
+    calls.clear()
+    drop = RewardProgram(DROP)
+    drop.score(Turns(TABLE.frame), known=known)
+    drop.score(Turns(TABLE.frame.filter(pl.col("episode") == 1)), known=known)
+    assert calls == [4], "an episode with a memory is known as a whole"
+    drop.score(Turns(TABLE.frame))
+    assert calls == [4, 4], "without `known` the program is asked"
+
+
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the reward program cannot be read"):
         program(str(tmp_path / "none.py"))

@@ -14,6 +14,7 @@ import hashlib
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, col, register
 from palaestra.algebra.turns import Turns
 from palaestra.envs.sandbox import CallOutcome, Limits, read, run_table
 from palaestra.errors import ExpressionError, RewardError, StorageError, nearest
+from palaestra.judges.known_answers import Calls, KnownAnswers
 from palaestra.rewards.memory import sign_scale
 
 EPISODE: Keys = ("episode", "agent")
 _PROGRAMS: dict[str, RewardProgram] = {}
 """Programs that a signal's text stands for, by digest; so a signal means what its file said when it was built."""
+_KNOWN = KnownAnswers()
+"""Answers of those programs."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,13 @@ class RewardProgram:
         """Whether it takes a memory: a second argument without a default."""
         return _arguments(self.source, self.function) == 2
 
-    def run(self, turns: Turns, *, over: Keys = EPISODE) -> list[CallOutcome]:
+    def run(self, turns: Turns, *, over: Keys = EPISODE, known: KnownAnswers | None = None) -> list[CallOutcome]:
         """Outcome of each row; memories last for a key of `over`, whose rows are played in order.
+
+        Args:
+            turns: The table.
+            over: Key of a memory.
+            known: Answers of earlier tables, which are not asked for again and to which new ones are added.
 
         Raises:
             MissingColumnError: the table lacks a column that the program sees.
@@ -87,21 +96,20 @@ class RewardProgram:
         keys = joined(over)
         name = ("program", self.digest, *map(str, keys), *self.sees)
         if name not in turns._cache:
-            turns._cache[name] = self._run(turns, keys)
+            turns._cache[name] = self._run(turns, keys, known)
         found: list[CallOutcome] = turns._cache[name]
         return found
 
-    def _run(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[CallOutcome]:
+    def _run(self, turns: Turns, keys: tuple[str | Signal, ...], known: KnownAnswers | None) -> list[CallOutcome]:
         for column in self.sees:
             turns._require(column, "reward program: ")
+        rows = [_plain(row) for row in turns.frame.select(self.sees).to_dicts()]
+        order, starts = self._memories(turns, keys)
+        calls = [[rows[row] for row in memory] for memory in np.split(order, starts[1:])] if rows else []
+        name = f"{self.digest} {self.limits}"
+        answers = self._call(calls) if known is None else known.complete(name, calls, self._call)
         outcomes = [CallOutcome()] * len(turns)
-        memories = self._memories(turns, keys)
-        rows = turns.frame.select(self.sees).to_dicts()
-        order = np.concatenate(memories).tolist()
-        calls = [[_plain(rows[row])] for row in order]
-        owner = np.repeat(np.arange(len(memories)), [len(memory) for memory in memories]).tolist()
-        found = run_table(self.source, self.function, calls, keys=owner if self.remembers else None, limits=self.limits)
-        for row, outcome in zip(order, found, strict=True):
+        for row, outcome in zip(order.tolist(), chain.from_iterable(answers), strict=True):
             outcomes[row] = outcome
         blocked = [outcome.error for outcome in outcomes if outcome.blocked]
         if blocked:
@@ -109,19 +117,26 @@ class RewardProgram:
             warnings.warn(f"reward program {text}; {blocked[0]}", stacklevel=4)
         return outcomes
 
-    def _memories(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[np.ndarray]:
-        """The rows that share a memory, in order."""
-        if not self.remembers:
-            return [np.arange(len(turns))]
+    def _call(self, calls: Calls) -> list[list[CallOutcome]]:
+        """Outcomes of the turns of each memory."""
+        flat = [[row] for call in calls for row in call]
+        owner = np.repeat(np.arange(len(calls)), [len(call) for call in calls]).tolist()
+        found = run_table(self.source, self.function, flat, keys=owner if self.remembers else None, limits=self.limits)
+        outcomes = iter(found)
+        return [list(islice(outcomes, len(call))) for call in calls]
+
+    def _memories(self, turns: Turns, keys: tuple[str | Signal, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Rows in the order of play, and where the rows of each memory start; every row where none is used."""
+        if not _uses_memory(self.source, self.function):
+            return np.arange(len(turns)), np.arange(len(turns))
         segments = Evaluation(turns).segments(keys)
-        order = np.arange(len(turns)) if segments.order is None else segments.order
-        return np.split(order, segments.starts[1:])
+        return np.arange(len(turns)) if segments.order is None else segments.order, segments.starts
 
     def score(
-        self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE
+        self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE, known: KnownAnswers | None = None
     ) -> tuple[np.ndarray, list[str | None]]:
         """float64[rows], missing where there is no score, and why; item: of a program that returns lists."""
-        outcomes = self.run(turns, over=over)
+        outcomes = self.run(turns, over=over, known=known)
         values, problems = np.full(len(outcomes), np.nan), [outcome.error for outcome in outcomes]
         for row, outcome in enumerate(outcomes):
             value = outcome.value
@@ -150,14 +165,29 @@ def declared_columns(source: str) -> tuple[str, ...]:
     return ()
 
 
-def _arguments(source: str, function: str) -> int:
-    """How many arguments a function must be given; 1 if it cannot be found."""
+def _function(source: str, name: str) -> ast.FunctionDef | None:
+    """The last function of this name at the top of a program; None if there is none."""
     try:
         body = read(source).body
     except SyntaxError:
-        return 1
-    found = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
-    return len(found[-1].posonlyargs) + len(found[-1].args) - len(found[-1].defaults) if found else 1
+        return None
+    found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def _arguments(source: str, function: str) -> int:
+    """Number of arguments that a function must be given; 1 if it cannot be found."""
+    node = _function(source, function)
+    return 1 if node is None else len([*node.args.posonlyargs, *node.args.args]) - len(node.args.defaults)
+
+
+def _uses_memory(source: str, function: str) -> bool:
+    """Whether a function takes a memory and names it; the turns of one that does not are independent."""
+    node = _function(source, function)
+    if node is None or _arguments(source, function) != 2:
+        return False
+    memory = [*node.args.posonlyargs, *node.args.args][1].arg
+    return any(isinstance(each, ast.Name) and each.id == memory for each in ast.walk(node))
 
 
 def _plain(value: Any) -> Any:
@@ -171,7 +201,9 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def annotate(turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE) -> Turns:
+def annotate(
+    turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE, known: KnownAnswers | None = None
+) -> Turns:
     """The table with the column `r_<name>` (`name_0`, `name_1` … of a program that returns lists), and why it failed.
 
     The text column `r_<name>_error` (`name_error`) is null where nothing did. A list that is shorter than the longest
@@ -181,7 +213,7 @@ def annotate(turns: Turns, program: RewardProgram, name: str, *, over: Keys = EP
     >>> annotate(Turns({"cost": [1.0, 0.5]}), program, "factor", over=())["factor_0"].to_list()
     [1.0, 0.5]
     """
-    outcomes = program.run(turns, over=over)
+    outcomes = program.run(turns, over=over, known=known)
     lists = [outcome.value for outcome in outcomes if isinstance(outcome.value, list)]
     problems = pl.Series([outcome.error for outcome in outcomes], dtype=pl.String)
     if not lists:
@@ -238,7 +270,9 @@ def program_values(*columns: SignalLike, digest: str, item: int | None = None, o
 @kernel("program_values")
 def _program_values(evaluation: Evaluation, node: Signal) -> np.ndarray:
     program = _PROGRAMS[node.options["digest"]]
-    values, problems = program.score(evaluation.turns, item=node.options["item"], over=node.options["over"])
+    values, problems = program.score(
+        evaluation.turns, item=node.options["item"], over=node.options["over"], known=_KNOWN
+    )
     if len(values) and all(problems):
         raise RewardError(f"the reward program fails on every row, on the first with: {problems[0]}")
     return values

@@ -15,6 +15,7 @@ from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges import asking
+from palaestra.judges.known_answers import KnownAnswers
 from palaestra.judges.metering import Limits
 from palaestra.judges.programs import RewardProgram, annotate, declared_columns
 from palaestra.judges.prompts import Brief, NameMap, describe, revise_prompt, similar
@@ -82,6 +83,7 @@ class program(Stage):
         self.needs = set(self.program.columns or declared_columns(self.program.source)) | {"episode", "agent"}
         self.adds = {f"r_{name}": f"what `{name}` pays for the turn" for name in self.functions}
         self.attempted: list[str] = []
+        self._known = KnownAnswers()
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with what each function pays, and a text column with the reason where one failed."""
@@ -91,7 +93,7 @@ class program(Stage):
         if not self.program.source:
             return turns.with_column(**{name: np.full(len(turns), np.nan) for name in self.adds})
         for name in self.functions:
-            turns = annotate(turns, replace(self.program, function=name), name)
+            turns = annotate(turns, replace(self.program, function=name), name, known=self._known)
         return turns
 
     def _write(self, turns: Turns, context: Context) -> None:
