@@ -78,6 +78,26 @@ def test_the_page_has_a_row_for_every_share_and_keeps_its_notes() -> None:
         coverage_page.rewritten(page, {"coverage_nothing": 0.9}, 100)
 
 
+def test_a_study_that_misses_a_bound_is_drawn_longer_and_one_that_is_wrong_stays_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: dict[str, int] = {"strayed": 0, "wrong": 0}
+
+    def strayed(rng: np.random.Generator) -> dict[str, bool]:
+        drawn["strayed"] += 1
+        return {"coverage_strayed": drawn["strayed"] > 10 and drawn["strayed"] % 20 != 0}
+
+    def wrong(rng: np.random.Generator) -> dict[str, bool]:
+        drawn["wrong"] += 1
+        return {"coverage_wrong": drawn["wrong"] % 5 != 0}
+
+    monkeypatch.setattr(coverage, "studies", lambda: [strayed, wrong])
+    found = coverage.simulate(10, redrawn=4)
+    assert drawn == {"strayed": 50, "wrong": 50}
+    assert found == {"coverage_strayed": 0.95, "coverage_wrong": 0.8}
+    assert coverage.misses(found) == ["coverage_wrong"]
+
+
 def test_a_study_draws_the_same_whichever_others_there_are() -> None:
     one = coverage.studies()[0]
     alone = coverage.shares(one, coverage.stream(one, 0), 2)

@@ -50,11 +50,21 @@ def studies() -> list[Study]:
     return STUDIES
 
 
-def simulate(draws: int, seed: int = 0) -> dict[str, float]:
-    """Share of data sets in which each interval held or each test spoke, by name."""
+def simulate(draws: int, seed: int = 0, *, redrawn: int = 1) -> dict[str, float]:
+    """Share of data sets in which each interval held or each test spoke, by name.
+
+    Args:
+        draws: Data sets of each study.
+        seed: Of the random numbers.
+        redrawn: A study with a share that misses its bound is drawn this many times as long, with other random numbers,
+            and the longer draw alone decides: of a hundred shares of 2000 data sets (standard error .005) one or two
+            stray over a bound by chance.
+    """
     found: dict[str, float] = {}
     for one in studies():
-        found |= shares(one, stream(one, seed), draws)
+        rng = stream(one, seed)
+        share = shares(one, rng, draws)
+        found |= shares(one, rng, redrawn * draws) if redrawn > 1 and misses(share) else share
     return found
 
 
