@@ -101,8 +101,8 @@ def declared_different() -> Measure:
     criterion="The spread of run scores is within 15 % of the prediction and above 1.2 points, the range over 10 runs "
     "above 3; identical systems differ by 2 points in over 25 % of single-run comparisons and in under 2 % with 9; "
     "runs needed are 36, 9 and 15; all intervals cover 93-97 % (those that are conservative at least 93 %), the type I "
-    "error of all tests is at most 6.5 %, and their power at an alternative above one half; a study that misses a bound "
-    "is drawn four times as long, which decides.",
+    "error of all tests is at most 6.5 %, and their power at an alternative above one half; a study that "
+    "misses a bound is drawn four times as long, which decides.",
     seeds=(0,),
     slow=True,
 )
