@@ -106,8 +106,8 @@ class RewardProgram:
         rows = [_plain(row) for row in turns.frame.select(self.sees).to_dicts()]
         order, starts = self._memories(turns, keys)
         calls = [[rows[row] for row in memory] for memory in np.split(order, starts[1:])] if rows else []
-        name = f"{self.digest} {self.limits}"
-        answers = self._call(calls) if known is None else known.complete(name, calls, self._call)
+        known = KnownAnswers() if known is None else known
+        answers = known.complete(f"{self.digest} {self.limits}", calls, self._call)
         outcomes = [CallOutcome()] * len(turns)
         for row, outcome in zip(order.tolist(), chain.from_iterable(answers), strict=True):
             outcomes[row] = outcome
