@@ -26,7 +26,7 @@ class imagine(Stage):
 
     After GAWM [112] (arXiv 2501.10116, details are a reconstruction). The model (`JointWorldModel`) is fitted on the
     newest `memory` episodes. Then `episodes` of them are drawn, and a turn of each. Play goes on from there in the
-    model for `horizon` turns, or until the model expects the end. Also there, policies act on what their own agent sees.
+    model for `horizon` turns, or until the model expects the end. Policies see there what their own agent sees.
     Imagined rows are like others: critics, credit and learners that stand behind this stage use both. What an imagined
     row is paid is the model's estimate of the smoothed reward.
 
