@@ -41,9 +41,9 @@ class Trail(NativeEnv):
     """Seats `plan`, `search`, `reflect` and `answer` follow pages, drawn for each question, from a name `hops` times.
 
     Everybody reads the question, "from ann 2" for two hops from ann, and what was said so far. `plan` speaks once.
-    `search` says a name and reads the name on its page. `reflect` then says what it makes of it: if a word of it is 0, or after
-    `calls` pages, `answer` speaks and it is over; else `search` looks up another name. Success, and reward 1 for all,
-    if every part of the answer (`palaestra.rewards.every_part`) is the name at the end.
+    `search` says a name and reads the name on its page. `reflect` then says what it makes of it: if a word of it is 0,
+    or after `calls` pages, `answer` speaks and it is over; else `search` looks up another name. Success, and reward 1
+    for all, if every part of the answer (`palaestra.rewards.every_part`) is the name at the end.
 
     facts: result, what a tool said to this turn; hops, of the question; reflected, whether the turn compared, so that
     it ends with right or wrong; said and gold, the answer and the right one, in the last turn.
