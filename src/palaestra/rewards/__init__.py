@@ -88,6 +88,7 @@ from palaestra.rewards.match.gui import (
     ui_venus_navigation,
 )
 from palaestra.rewards.match.pairing import call_similarity, match_reward, matched, no_calls
+from palaestra.rewards.match.parts import every_part
 from palaestra.rewards.match.words import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
 from palaestra.rewards.memory import cap, clip_above, clip_and_delta, delta, first_satisfied, once, sign_scale
 from palaestra.rewards.novelty import (
@@ -188,6 +189,7 @@ __all__ = [
     "episodic_global_bonus",
     "era_reward",
     "escalate",
+    "every_part",
     "explicable",
     "first_satisfied",
     "fold",

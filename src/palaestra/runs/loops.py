@@ -74,7 +74,8 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "control_filter curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
-                "fixed_data injection judge omission_turns program proposed_tasks recovered_reward reference_logprobs "
+                "fixed_data injection judge linearise omission_turns program proposed_tasks recovered_reward "
+                "reference_logprobs "
                 "references scene score shock"),
     },
     "workflow": {
@@ -87,7 +88,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("task", "between", "scalar", "proposer"),
         # in these nothing of what is said comes back to whoever said it
         **_none("audited chain contest context_window coordinator graph handover mean_field nested omission "
-                "one_conversation "
+                "one_conversation one_model "
                 "personas pipeline program self_consistency single star subgoals switching tree"),
     },
 }  # fmt: skip

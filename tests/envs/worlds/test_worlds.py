@@ -109,6 +109,7 @@ SETTINGS = [
     ("nodes", {"nodes": 2}, True),
     ("opponents", {"rounds": 4}, True),
     ("traffic", {"horizon": 4, "drivers": 2}, True),
+    ("trail", {}, True),
     ("off_switch", {}, True),
     ("off_switch", {"seat": True}, True),
     ("papers", {}, True),

@@ -102,6 +102,7 @@ from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.threshold_game import ThresholdGame
 from palaestra.envs.worlds.tool_steps import ToolSteps
 from palaestra.envs.worlds.traffic import Traffic
+from palaestra.envs.worlds.trail import Trail
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
@@ -216,6 +217,7 @@ __all__ = [
     "ThresholdGame",
     "ToolSteps",
     "Traffic",
+    "Trail",
     "TwoPhase",
     "Verdict",
     "Voxels",

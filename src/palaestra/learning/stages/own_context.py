@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.agents.conversation import read
 from palaestra.agents.policy import Learnable
 from palaestra.algebra.turns import Turns
-from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.learning.stages.probe import _scores
 from palaestra.learning.stages.stage import Context
@@ -22,12 +22,15 @@ POLICY = "policy"
 """`source` of a row that its policy sampled, seeing what it will see."""
 
 
-def rescored(frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None) -> pl.DataFrame:
+def rescored(
+    frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
+) -> pl.DataFrame:
     """The rows where `which` holds as their policies read and score them now.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered
-    actions; default: `action_ids` as they are.
+    actions; default: `action_ids` as they are. messages: rows may show messages, which hold no help;
+    their prompts are whole conversations.
 
     Raises:
         InputError: such a policy has no number for an action, or the rows show messages, of which help cannot be taken.
@@ -36,17 +39,23 @@ def rescored(frame: pl.DataFrame, context: Context, which: str, *, number: str |
     parts = [frame.filter(~pl.col(which))]
     for (name,), rows in frame.filter(which).group_by(pl.col("policy").cast(pl.String), maintain_order=True):
         policy: Any = context.team.policies[str(name)]
-        if "messages" in rows.columns and rows["messages"].null_count() < len(rows):
+        talks = "messages" in rows.columns and rows["messages"].null_count() < len(rows)
+        if talks and not messages:
             raise InputError(f"policy {name!r} was shown messages; what is made of rows again must be text")
         seen = rows["observation"].fill_null("").to_list()
-        states = {text: Observation(text).key() for text in set(seen)}
-        changed: dict[str, list[Any]] = {"state": [states[text] for text in seen]}
+        told = rows["messages"].to_list() if talks else [None] * len(seen)
+        both = list(zip(seen, told, strict=True))
+        shown = {each: read(each[1], text=each[0]) for each in set(both)}
+        states = {each: found.key() for each, found in shown.items()}
+        changed: dict[str, list[Any]] = {"state": [states[each] for each in both]}
         if isinstance(policy, Learnable):
             if hasattr(policy, "encode"):
-                both = [policy.encode(text, said) for text, said in zip(seen, rows["action"].to_list(), strict=True)]
+                prompts = [shown[each] if each[1] is not None else each[0] for each in both]
+                said = rows["action"].to_list()
+                pairs = [policy.encode(prompt, text) for prompt, text in zip(prompts, said, strict=True)]
                 changed |= {
-                    "prompt_ids": [ids.tolist() for ids, _ in both],
-                    "action_ids": [i.tolist() for _, i in both],
+                    "prompt_ids": [ids.tolist() for ids, _ in pairs],
+                    "action_ids": [i.tolist() for _, i in pairs],
                 }
             elif number is not None:
                 changed["action_ids"] = [None if each is None else [each] for each in rows[number]]
