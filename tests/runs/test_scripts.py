@@ -37,6 +37,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "cups": (make("native/cups", pages=1), {"accuracy": 0.7}),
     "commons": (make("native/commons", talk="none"), {}),
     "shelf": (make("native/shelf", solo=True), {}),
+    "stays_home": (make("native/epidemic", number=12, horizon=3), {"noise": 0.1}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
 

@@ -59,6 +59,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.sampling",
         "palaestra.judges.analyses",
         "palaestra.learning.diversity.analyses",
+        "palaestra.learning.simulation_fit",
         "palaestra.teams.goal_play",
         "palaestra.teams.method_matrix",
         "palaestra.teams.pipeline_stream",

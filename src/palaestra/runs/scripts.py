@@ -12,7 +12,7 @@ import inspect
 import operator
 import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -274,6 +274,32 @@ def commons(wish: int = 14) -> Play:
     from palaestra.envs.worlds.commons import keeper
 
     return functools.partial(keeper, wish=wish)
+
+
+@script("stays_home")
+def stays_home(strength: float = 4.0, reads: Literal["all", "near"] = "all", noise: float = 0.0) -> Play:
+    """The probability of staying at home in `native/epidemic`: strength · share · (½ + age) · caution, at most 1.
+
+    Args:
+        strength: How much the share that is infectious frightens.
+        reads: That share: of all people, or of one's own contacts.
+        noise: Standard deviation of an error of the answer.
+    """
+
+    def play(request: Request) -> Action:
+        age, _, caution, near, everywhere = _array(request).tolist()
+        told = strength * (near if reads == "near" else everywhere) * (0.5 + age) * caution
+        answer = float(np.clip(told + (request.rng.normal(0.0, noise) if noise else 0.0), 0.0, 1.0))
+        legal = request.observation.legal
+        return f"{answer!r}" if not legal else min(legal, key=lambda each: abs(float(each) - answer))
+
+    return play
+
+
+def _array(request: Request) -> np.ndarray:
+    if request.observation.array is None:
+        raise InputError("stays_home needs an observation with an array, as in native/epidemic")
+    return request.observation.array
 
 
 @script("punisher")

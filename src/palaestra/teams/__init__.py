@@ -9,6 +9,7 @@ from __future__ import annotations
 from palaestra.envs import ENVS
 from palaestra.teams import votes, workflows
 from palaestra.teams.advantage_feedback import AdvantageFeedbackEnv, advantage_feedback
+from palaestra.teams.archetypes import ArchetypeEnv, archetypes
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.branches import Branches, branches
 from palaestra.teams.conductor import ConductedEnv, conducted
@@ -48,6 +49,7 @@ __all__ = [
     "STOPS",
     "WORKFLOWS",
     "AdvantageFeedbackEnv",
+    "ArchetypeEnv",
     "AuditedDeliberation",
     "Branches",
     "ConductedEnv",
@@ -78,6 +80,7 @@ __all__ = [
     "TreeSearchEnv",
     "TurnTree",
     "advantage_feedback",
+    "archetypes",
     "audited",
     "branches",
     "conducted",
@@ -117,6 +120,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     omission, one_model, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
     tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
+    archetypes,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -69,6 +69,8 @@ SETTINGS = [
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
+    ("epidemic", {"number": 12, "horizon": 3}, True),
+    ("epidemic", {"number": 10, "horizon": 3, "levels": 3}, True),
     ("kuramoto", {"number": 4, "horizon": 3}, True),
     ("tax_economy", {"years": 3, "workers": 6}, True),
     ("tax_economy", {"years": 3, "candidates": 2, "term": 2, "start": "saez"}, True),

@@ -26,6 +26,7 @@ from palaestra.envs.worlds.discs import Discs
 from palaestra.envs.worlds.discussion import Discussion
 from palaestra.envs.worlds.donor_game import DonorGame
 from palaestra.envs.worlds.dossier import Dossier
+from palaestra.envs.worlds.epidemic import Epidemic
 from palaestra.envs.worlds.errand_grid import ErrandGrid
 from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
@@ -137,6 +138,7 @@ __all__ = [
     "Discussion",
     "DonorGame",
     "Dossier",
+    "Epidemic",
     "ErrandGrid",
     "Errands",
     "EvidenceDebate",
