@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,21 +34,20 @@ from palaestra_atlas.verification.measures import Left
 SIGHTS = {"first": 8, "second": 10, "third": 12}
 """Features that the two players see of each task."""
 LEARNED, NEW = ("first", "second"), ("third",)
-LEVEL = 0.8
-"""Share of episodes in which both players are right in the last round."""
+ACTIONS = 8
 
 
 def task(name: str) -> dict[str, Any]:
-    """A task: the same decisions for all, but two numbers are shown in a code of its own."""
+    """A task: the same decisions for all, but three numbers are shown in a code of its own."""
     code = list(SIGHTS).index(name) + 1
-    numbers = {"players": 2, "roles": 1, "features": 2, "units": 6, "world": 1}
+    numbers = {"players": 2, "roles": 1, "features": 3, "units": 12, "actions": ACTIONS, "world": 1}
     return {**numbers, "joint": True, "sight": SIGHTS[name], "code": code}
 
 
-def plain(names: Sequence[str], rate: float, iterations: int, **options: Any) -> dict[str, Any]:
+def plain(names: Sequence[str], rate: float, iterations: int, entropy: float, **options: Any) -> dict[str, Any]:
     """Some of the tasks at once, with own front layers."""
     widths = {name: SIGHTS[name] for name in names}
-    shared = {"keys": list(names), "own": ["front"], "widths": widths, "hidden": [16, 32, 32]}
+    shared = {"keys": list(names), "own": ["front"], "widths": widths, "hidden": [256, 32]}
     return {
         "name": "-".join(names),
         "env": {
@@ -60,7 +60,7 @@ def plain(names: Sequence[str], rate: float, iterations: int, **options: Any) ->
         "policies": {"players": {"kind": "split_mlp", "options": shared | options}},
         "team": {"*": "players"},
         "credit": "by_task('reward')",
-        "learn": {"lr": rate},
+        "learn": {"lr": rate, "terms": ["surrogate()", f"entropy({entropy})"]},
         "train": {
             "iterations": iterations, "groups": 64, "group_size": 1,
             "evaluate_every": iterations, "checkpoint_every": iterations,
@@ -69,18 +69,14 @@ def plain(names: Sequence[str], rate: float, iterations: int, **options: Any) ->
     }  # fmt: skip
 
 
-def pretrained(seed: int, **options: Any) -> TrainingResult:
+def pretrained(seed: int) -> TrainingResult:
     """Both first tasks learned at once."""
-    return learn(plain(LEARNED, 0.02, 40, **options), seed=seed)
+    return learn(plain(LEARNED, 0.005, 200, 0.15), seed=seed)
 
 
 def transfer(folder: Path) -> dict[str, Any]:
-    """The third task, by a team that takes over what `folder` has."""
-    return plain(NEW, RATE, ITERATIONS, trunk=str(folder), freeze=True)
-
-
-RATE, ITERATIONS = 0.01, 30
-SCRATCH = {"policies": {"players": {"options": {"trunk": None}}}}
+    """The third task, by a team that takes over the trunk in `folder`."""
+    return plain(NEW, 0.01, 80, 0.2, trunk=str(folder), freeze=True)
 
 
 def recipe(seed: int, folder: Path) -> None:
@@ -89,14 +85,17 @@ def recipe(seed: int, folder: Path) -> None:
     (folder / "third.yaml").write_text(json.dumps(transfer(Path("tasks"))))
 
 
-def iterations_to(field: str, level: float) -> Callable[[Left], list[float]]:
-    """Iterations before a metric of training has the level, per seed."""
+def log_iterations_to(field: str, level: float) -> Callable[[Left], list[float]]:
+    """Natural logarithm of the iterations before a metric of training has the level, per seed.
+
+    A difference of two is the logarithm of their ratio.
+    """
 
     def measured(left: Left) -> list[float]:
         found = []
         for seed in left.seeds():
             lines = (seed / "metrics.jsonl").read_text().splitlines()
-            found.append(float(reached([json.loads(line)[field] for line in lines], level)))
+            found.append(math.log(max(reached([json.loads(line)[field] for line in lines], level), 1)))
         return found
 
     return measured
@@ -106,7 +105,7 @@ def policy(*names: str, **options: Any) -> SplitMLPPolicy:
     """A network for some of the tasks, with a front layer for each."""
     widths = {name: SIGHTS[name] for name in names}
     given: dict[str, Any] = {"keys": names, "own": ["front"], "widths": widths, "hidden": (4, 8), "name": "players"}
-    return SplitMLPPolicy(8, 4, **given | options)
+    return SplitMLPPolicy(8, ACTIONS, **given | options)
 
 
 def played(players: SplitMLPPolicy, names: Sequence[str] = LEARNED, groups: int = 8) -> Turns:
@@ -128,7 +127,7 @@ def codes_hide_the_same_decisions() -> None:
     one, other = HiddenRoles(**task("first")), HiddenRoles(**task("second"))
     one.reset(3), other.reset(3)
     for _ in range(one.rounds):
-        for action in map(str, range(4)):
+        for action in map(str, range(ACTIONS)):
             tried = [copy.deepcopy(each).step({"player_0": action, "player_1": action}) for each in (one, other)]
             assert tried[0].rewards == tried[1].rewards
         seen = [np.asarray(each.look()["player_0"].array) for each in (one, other)]
