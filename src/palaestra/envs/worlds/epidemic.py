@@ -78,9 +78,9 @@ class _EpidemicState:
 class Epidemic(NativeEnv):
     """`number` people say every day with which probability they stay at home, while a disease is going round.
 
-    A person has an age, a job, and a caution that is its own (uniform, at most `spread` from 1). It sees which share of its
-    `contacts` and of all people is infectious. A day costs everybody who stays at home `cost`, and an infection 1. A
-    success is an epidemic in which never more than a share `beds` of all is infectious; it ends after `horizon` days.
+    A person has an age, a job, and a caution that is its own (uniform, at most `spread` from 1). It sees which share of
+    its `contacts` and of all people is infectious. A day costs everybody who stays at home `cost`, and an infection 1.
+    A success is an epidemic in which never more than a share `beds` of all is infectious; it ends after `horizon` days.
 
     An answer is a number from 0 to 1; what is none is no action (`valid` is false, and one goes out). With `levels`,
     answers are choices, evenly spread. The whole population can be played as columns, by `archetypes`: `start`,
