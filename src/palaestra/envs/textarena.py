@@ -123,6 +123,8 @@ class TextArenaEnv:
     def _say(self, action: Action) -> tuple[str, bool]:
         """The text of an action and whether it is already known to be illegal."""
         if isinstance(action, str):
+            if self._view is not None and self._view.only_short and action not in next(iter(self._turn.values())).legal:
+                return "", True  # the game takes any text for a move; here only what was offered is one
             return action, False
         if self._choices is not None and 0 <= action < len(self._choices):
             return self._choices[action], False
