@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("textarena")
 
-from palaestra.envs.textarena import textarena
+from palaestra.envs.textarena import best_trade, textarena
 from palaestra.errors import EnvError, InputError, MissingExtraError
 from palaestra.testing.env import check_env
 
@@ -30,6 +30,19 @@ def transcript(name: str, moves: list[str], **options: Any) -> tuple[str, list[t
 )
 def test_games_with_choices_keep_the_protocol(game, varied, observation):
     check_env(textarena(game, observation=observation), varied=varied)
+
+
+def test_a_short_negotiation_offers_fair_trades_and_keeps_the_protocol():
+    check_env(textarena("SimpleNegotiation-v0", observation="short", max_turns=4), varied=True)
+    env = textarena("SimpleNegotiation-v0", observation="short", max_turns=4)()
+    first = env.reset(3)["player_0"]
+    assert first.text == "Wheat 5, Wood 11, Sheep 14, Brick 28, Ore 35 | no offer | 4 left"
+    assert "[Accept]" not in first.legal
+    second = env.step({"player_0": "[Offer: 1 Ore -> 4 Wood]"}).observations["player_1"]
+    assert second.text.endswith("| get 1 Ore give 4 Wood | 3 left")
+    assert second.text.startswith("Wheat 5, Wood 11, Sheep 16, Brick 28, Ore 39")  # an ore for 39, four of wood for 44
+    assert best_trade(second.text, second.legal).startswith("[Offer")
+    assert "made the following offer" in second.conversation()[-1]["content"]
 
 
 def roll_or_hold(seen, rng):

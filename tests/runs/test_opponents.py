@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from palaestra.learning import checkpoints
 from palaestra.learning.league.trainer import PhasedLeagueTrainer
 from palaestra.play.executors import Local
 from palaestra.runs import build
+from palaestra.runs.inline import learn
 from palaestra.runs.jobs import train
 from palaestra.runs.measures import lower_is_better, measure
 from palaestra.runs.recipe import load, validate
@@ -91,7 +93,7 @@ def test_what_is_wrong_in_a_recipe_is_named(opponents: Any, complaint: str) -> N
         (
             {"seats": ["player_1"]},
             {"team": {"player_0": "one", "player_1": "dice"}},
-            r"opponents.seats: no past self can sit in player_1, where no policy learns",
+            None,  # past selves of the one policy that learns sit where the script is in the proof
         ),
         ({"scripts": ["lost"]}, {"policies": KUHN["policies"] | {"lost": {"kind": "random"}}}, None),
         (
@@ -288,3 +290,11 @@ def test_the_shipped_recipe_and_its_control_can_be_played() -> None:
     assert recipe.opponents is not None
     control = recipe.evaluation.controls["self-play"].train
     assert control == {"opponents": None}
+
+
+def test_past_selves_sit_in_training_where_a_script_is_in_the_proof() -> None:
+    recipe = validate(kuhn({"rule": "latest", "seats": ["player_1"]}, team={"player_0": "one", "player_1": "dice"}))
+    teams = []
+    learn(recipe, on_turns=lambda iteration, turns: teams.append({*turns["policy"].cast(pl.String)}))
+    assert teams
+    assert all("dice" not in found and len(found) == 2 for found in teams)

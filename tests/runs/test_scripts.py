@@ -17,7 +17,7 @@ from palaestra.foundation.registry import load_object
 from palaestra.play.rollout import rollout
 from palaestra.runs.scripts import SCRIPTS, Play, call, naming, script
 from palaestra.runs.scripts import make as make_script
-from palaestra.teams import pipeline
+from palaestra.teams import pipeline, role_tools
 
 HANABI = make("openspiel/tiny_hanabi")
 KUHN = make("openspiel/kuhn_poker")
@@ -38,6 +38,9 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "commons": (make("native/commons", talk="none"), {}),
     "shelf": (make("native/shelf", solo=True), {}),
     "stays_home": (make("native/epidemic", number=12, horizon=3), {"noise": 0.1}),
+    "lookups": (role_tools(make("roles/multi_hop"), {"*": ["multi_hop_index()"]}), {"skill": 0.7}),
+    "functions": (pipeline(make("roles/functions", prompt="short"), roles=("writer", "reviewer")), {"accuracy": 0.9}),
+    "trader": (make("textarena/SimpleNegotiation-v0", observation="short", max_turns=2), {"skill": 0.7}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
 

@@ -4,13 +4,17 @@ TextArena seeds and draws from Python's global generator, keeps state from one r
 lets a player retry a bad move. Here every call that may draw runs on a seed of its own with the global state put back,
 every episode starts from a fresh copy of the game, and a move that the game's own rules reject is `valid=False`.
 For four games (Nim, TicTacToe, ConnectFour, KuhnPoker) the legal moves are offered as choices and a short text exists;
-in all others the action is free text. Left out: TextArena's wrappers, renderers and online play.
+in all others the action is free text. SimpleNegotiation is in between: `observation="short"`
+offers as choices the trades of one kind against another that are fair by the game's base values, and chat models still
+read all of the game's text; otherwise its players talk freely. Left out: TextArena's wrappers, renderers, online play.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from palaestra.envs.conversations import Conversation, choosing
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, MissingExtraError, missing_extra, nearest
@@ -53,7 +58,8 @@ class TextArenaEnv:
         self._original = _make(name, options)
         self.game = self._original
         blind = not getattr(self.game, "is_open", True)  # ConnectFour can hide its board: a view would show it
-        self._view = None if blind else _VIEWS.get(type(self.game).__name__)
+        view = None if blind else _VIEWS.get(type(self.game).__name__)
+        self._view = None if view is not None and view.only_short and observation != "short" else view
         if observation == "short" and self._view is None:
             games = ", ".join(sorted(game.removesuffix("Env") for game in _VIEWS))
             raise InputError(
@@ -117,6 +123,8 @@ class TextArenaEnv:
     def _say(self, action: Action) -> tuple[str, bool]:
         """The text of an action and whether it is already known to be illegal."""
         if isinstance(action, str):
+            if self._view is not None and self._view.only_short and action not in next(iter(self._turn.values())).legal:
+                return "", True  # the game takes any text for a move; here only what was offered is one
             return action, False
         if self._choices is not None and 0 <= action < len(self._choices):
             return self._choices[action], False
@@ -145,13 +153,19 @@ class TextArenaEnv:
         elif self._observation == "short":
             assert self._view is not None
             text = self._view.text(self.game, player)
+            if self._view.only_short:
+                self._heard[player] += _lines(messages)
         else:
             text = "\n".join(self._heard[player])
         mask = None
         if self._view is not None and self._choices is not None:
             legal = set(self._view.legal(self.game, player))
             mask = np.array([name in legal for name in self._choices])
-        self._turn = {self.agents[player]: Observation(text=text, choices=self._choices, mask=mask)}
+        seen = Observation(text=text, choices=self._choices, mask=mask)
+        if self._view is not None and self._view.only_short:
+            told, legal = "\n".join(self._heard[player]), seen.legal
+            seen = dataclasses.replace(seen, messages=Conversation(lambda reader: choosing(told, legal, reader)))
+        self._turn = {self.agents[player]: seen}
         return dict(self._turn)
 
 
@@ -223,12 +237,16 @@ def textarena(
 
 @dataclass(frozen=True)
 class View:
-    """How one game looks to a small model: functions of the TextArena object (and the player)."""
+    """How one game looks to a small model: functions of the TextArena object (and the player).
+
+    only_short: the choices are some of what may be said, so they are offered beside the short text alone.
+    """
 
     text: Callable[[Any, int], str]
     actions: Callable[[Any], tuple[str, ...]]
     legal: Callable[[Any, int], list[str]]
     start: Callable[[Any], str]
+    only_short: bool = False
 
 
 def _nim_moves(piles: Sequence[int]) -> tuple[str, ...]:
@@ -257,6 +275,59 @@ def _kuhn_text(game: Any, player: int) -> str:
     return f"{'JQK'[state['player_cards'][player]]} {moves} {state['current_round']}/{game.max_rounds} {chips}"
 
 
+def _fair_offers(game: Any) -> list[tuple[str, int, str, int]]:
+    """(given, how many, asked for, how many) of every pair of kinds, equal by the base values of the game."""
+    values = game.base_values
+    pairs = [(a, b, math.gcd(values[a], values[b])) for a in values for b in values if a != b]
+    return [(a, values[b] // by, b, values[a] // by) for a, b, by in pairs]
+
+
+def _offer(given: str, many: int, asked: str, much: int) -> str:
+    return f"[Offer: {many} {given} -> {much} {asked}]"
+
+
+def _negotiation_text(game: Any, player: int) -> str:
+    """`Wheat 5, Wood 11 … | get 2 Wood give 1 Sheep | 3 left`: own values, the other's offer if any, turns left."""
+    state = game.state.game_state
+    values = ", ".join(f"{name} {value}" for name, value in state["player_values"][player].items())
+    offer = state["current_offer"]
+    found = "no offer"
+    if offer is not None and offer["to_player"] == player:
+        found = " ".join(
+            f"{word} {' '.join(f'{many} {name}' for name, many in offer[side].items())}"
+            for word, side in (("get", "offered_resources"), ("give", "requested_resources"))
+        )
+    return f"{values} | {found} | {game.max_turns - game.state.turn} left"
+
+
+def _negotiation_legal(game: Any, player: int) -> list[str]:
+    state = game.state.game_state
+    own, offer = state["player_resources"][player], state["current_offer"]
+    met = offer is not None and offer["to_player"] == player
+    able = met and all(own[name] >= many for name, many in offer["requested_resources"].items())
+    offers = [_offer(*each) for each in _fair_offers(game) if own[each[0]] >= each[1]]
+    return [*(["[Accept]"] if able else []), "[Deny]", *offers]
+
+
+def best_trade(text: str, legal: Sequence[str]) -> str:
+    """Legal action that gains most by the values in a short text; a trade that is offered comes first.
+
+    >>> best_trade("Wood 9, Ore 35 | get 4 Wood give 1 Ore | 3 left", ["[Accept]", "[Deny]"])
+    '[Accept]'
+    """
+    known, offered, _ = text.split(" | ")
+    values = {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", known)}
+
+    def worth(items: str) -> int:
+        return sum(int(many) * values[name] for many, name in re.findall(r"(\d+) (\w+)", items))
+
+    get, _, give = offered.partition(" give ")
+    if "[Accept]" in legal and worth(get) > worth(give):
+        return "[Accept]"
+    gains = {action: worth(action.partition("->")[2]) - worth(action.partition("->")[0]) for action in legal}
+    return max((action for action in legal if action != "[Accept]"), key=gains.__getitem__)
+
+
 _VIEWS = {
     "NimEnv": View(
         text=lambda game, player: _nim_piles(game),
@@ -281,5 +352,19 @@ _VIEWS = {
         actions=lambda game: ("[check]", "[bet]", "[call]", "[fold]"),
         legal=lambda game, player: [f"[{move}]" for move in game.state.game_state["current_legal_action_tree"]],
         start=lambda game: "".join("JQK"[game.state.game_state["player_cards"][player]] for player in range(2)),
+    ),
+    "SimpleNegotiationEnv": View(
+        text=_negotiation_text,
+        actions=lambda game: ("[Accept]", "[Deny]", *(_offer(*each) for each in _fair_offers(game))),
+        legal=_negotiation_legal,
+        start=lambda game: "/".join(
+            "-".join(
+                str(number)
+                for part in ("player_resources", "player_values")
+                for number in game.state.game_state[part][player].values()
+            )
+            for player in range(2)
+        ),
+        only_short=True,
     ),
 }

@@ -69,7 +69,9 @@ class Tool:
         return clean(result), problem and clean(problem)[:LONGEST_RESULT]
 
 
-TOOLS: Registry[Tool] = Registry("tool", home=("palaestra.envs.local_tools",), example="python()")
+TOOLS: Registry[Tool] = Registry(
+    "tool", home=("palaestra.envs.local_tools", "palaestra.envs.roles"), example="python()"
+)
 """What `env.tools` of a recipe may give to a role: functions that make a `Tool`."""
 
 

@@ -51,7 +51,8 @@ class OpponentsPart(Section):
     scripts: Texts = Field((), description="policies without a seat that are opponents from the beginning, by name")
     seats: tuple[tuple[str, ...], ...] | None = Field(
         None,
-        description="seats of the opponents; of several lists each group takes the next; null: all but one, in turn",
+        description="seats of the opponents; of several lists each group takes the next; null: all but one, in turn. "
+        "In seats of a script, whom the proof is against, past selves of the one policy that learns sit in training",
     )
 
     @model_validator(mode="before")
@@ -145,10 +146,10 @@ def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: En
             )
     rule = _rule(part.rule)
     met = {team[seat].name for seats in lists for seat in seats}
-    if part.every is not None and not rule.SCRIPTS and met.isdisjoint(learned):
+    if part.every is not None and not rule.SCRIPTS and met.isdisjoint(learned) and len(learned) != 1:
         raise RecipeError(
             f"opponents.seats: no past self can sit in {', '.join(sorted({s for each in lists for s in each}))}, where "
-            "no policy learns; name scripts and every: null, or seats of a policy that learns"
+            "no policy learns, and several do elsewhere; name scripts and every: null, or seats of a policy that learns"
         )
     if rule.PAYOFFS and hasattr(rule, "evaluate"):
         _check_solvers(rule, part.rule, team, factory)

@@ -237,6 +237,24 @@ def nim(skill: float = 0.0) -> Play:
     return play
 
 
+@script("trader")
+def trader(skill: float = 1.0) -> Play:
+    """Trades in TextArena's SimpleNegotiation (short text) by its own values alone, otherwise at random.
+
+    With probability `skill` it accepts an offer from which it gains, else makes the legal offer from which it would
+    gain most; it knows nothing of what the trade is worth to the other player.
+    """
+    from palaestra.envs.textarena import best_trade
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        if request.rng.random() < skill:
+            return best_trade(request.observation.text, legal)
+        return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
 @script("toolbox")
 def toolbox(skill: float = 0.5) -> Play:
     """Uses the tools of `roles/toolbox` as it should with this probability, each time; else it guesses a number."""
@@ -248,6 +266,29 @@ def toolbox(skill: float = 0.5) -> Play:
         return str(int(request.rng.integers(10, 100)))
 
     return play
+
+
+@script("lookups")
+def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
+    """Looks up what `roles/multi_hop` asks for, right with this probability in each turn; else it guesses an answer.
+
+    hop: role -> the hop after which it answers, 1 (the port) or 2; default: 1 for `finder`, else 2.
+    """
+    from palaestra.envs.roles.multi_hop import lookups as play
+
+    return play(skill, hop)
+
+
+@script("functions")
+def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
+    """Writes the functions of `roles/functions` (short prompt), right with this probability (one number, or per role).
+
+    A mistake is the expression of another specification. The first role of a pipeline writes; later roles review.
+    """
+    from palaestra.envs.roles.functions import mistaken, solve
+    from palaestra.teams import scripted_role
+
+    return scripted_role(solve, accuracy=accuracy, mistake=mistaken)
 
 
 @script("cups")

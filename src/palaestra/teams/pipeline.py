@@ -180,6 +180,7 @@ def scripted_role(
     accuracy: float | Mapping[str, float] = 1.0,
     accept: str = ACCEPT,
     separator: str = SEPARATOR,
+    mistake: Callable[[str, np.random.Generator], str] | None = None,
 ) -> Callable[[Request], str]:
     """Scripted play of any role, for a warm start: right with probability `accuracy`, drawn from the request's stream.
 
@@ -191,10 +192,12 @@ def scripted_role(
         accuracy: share of right decisions, for all roles or {role: share}.
         accept: as in `pipeline`.
         separator: as in `pipeline`.
+        mistake: right answer -> a wrong one; default: one character is changed.
 
     Raises:
         PolicyError: when called, if `solve` does not know the question.
     """
+    wrong = mistake or spoil
 
     def act(request: Request) -> str:
         question, previous = read(request.observation.text, separator)
@@ -207,9 +210,9 @@ def scripted_role(
         share = accuracy if isinstance(accuracy, int | float) else accuracy.get(request.agent, 1.0)
         right = bool(request.rng.random() < share)
         if previous is None:
-            return truth if right else spoil(truth, request.rng)
+            return truth if right else wrong(truth, request.rng)
         if previous.strip().casefold() == truth.casefold():
-            return accept if right else spoil(truth, request.rng)
+            return accept if right else wrong(truth, request.rng)
         return truth if right else accept
 
     return act

@@ -233,7 +233,12 @@ class League:
             self.payoffs.add(row, column, *sides(played, seats))
 
     def _seated(self, row: str | None, member: str, seats: Seats, latest: Mapping[str, Policy]) -> Team:
-        """A member in `seats`; in the others a past self, or the learner (None)."""
+        """A member in `seats`; in the others a past self, or the learner (None).
+
+        Seats of fixed policies, the opponents of the proof, are filled by past selves of the one policy that learns.
+        """
+        fixed = all(self.team[agent].name not in self.learned for agent in seats)
+        guest = self.learned[0] if fixed and len(self.learned) == 1 else ""
         sources: dict[str, tuple[str, str]] = {}
         policies: dict[str, Policy] = {}
         for agent, policy in self.team.items():
@@ -242,9 +247,11 @@ class League:
             policies[agent] = policy
             if name in self.scripts:
                 sources[agent], policies[agent] = (name, "script"), self.scripts[name]
-            elif name is not None and policy.name in self.learned:
+                continue
+            own = guest if guest and agent in seats else policy.name
+            if name is not None and own in self.learned:
                 copies = latest if name == LATEST else self.past[name]
-                sources[agent], policies[agent] = (policy.name, name), copies[policy.name]
+                sources[agent], policies[agent] = (own, name), copies[own]
         team = Team(policies)
         if self.team.maker is not None and (self.make_scripts is not None or not self.scripts):
             team.maker = functools.partial(seated, self.team.maker, self.make_scripts, sources)

@@ -1,0 +1,184 @@
+"""`Functions`: short Python functions specified in words, scored by hidden tests in the sandbox.
+
+A specification takes some numbers of a list, changes each, and reduces them: "Take the even numbers of xs, square each,
+and return the sum." The answer is one expression in `xs`, or a program with a function `f(xs)`. Hidden tests follow
+from the task's key, and specifications are held out by it (`palaestra.envs.task_keys`). Left out: programs of several
+files, and tests that the agent may read.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from palaestra.envs.registry import ENVS
+from palaestra.envs.sandbox import Limits, run_table
+from palaestra.envs.task_keys import is_held_out, task_id, task_key
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import InputError, nearest
+
+LIMITS = Limits(cpu=2, wall=2.0, memory=256 * 2**20, values=64)
+TESTS = 6
+ONE_PROCESS = "def _test(xs, memory): return f(xs)"
+"""All tests of a program share a process of the sandbox, which takes half the time."""
+SPLITS = ("train", "test", "all")
+DIGITS = range(1, 10)
+TAKES: Mapping[str, str] = {
+    "all numbers": "", "even numbers": "x % 2 == 0", "odd numbers": "x % 2 == 1", "positive numbers": "x > 0",
+    "negative numbers": "x < 0", **{f"numbers above {k}": f"x > {k}" for k in DIGITS},
+}  # fmt: skip
+"""Which numbers are taken: words to a condition."""
+CHANGES: Mapping[str, str] = {
+    "keep each": "x", "square each": "x * x", "double each": "2 * x", "negate each": "-x",
+    **{f"add {k} to each": f"x + {k}" for k in DIGITS},
+}  # fmt: skip
+"""What becomes of each of them: words to an expression."""
+RETURNS: Mapping[str, str] = {
+    "the list": "[{}]", "the sum": "sum({})", "the largest": "max(({}), default=0)",
+    "the smallest": "min(({}), default=0)", "how many are distinct": "len({{{}}})",
+}  # fmt: skip
+"""What is returned: words to a form."""
+FULL = (
+    "Take the {} of xs, a list of whole numbers, {}, and return {} (0 if there are none and a number is asked for).\n"
+    "The answer is one Python expression in xs; or a fenced program with a function f(xs), which begins on a line of "
+    "its own after `Answer:`. It is run on hidden tests."
+)
+SHORT = "{} ; {} ; {}"
+
+
+class Specification(NamedTuple):
+    """A function in words: a key of `TAKES`, of `CHANGES` and of `RETURNS`."""
+
+    takes: str
+    changes: str
+    returns: str
+
+    @property
+    def expression(self) -> str:
+        """The function as an expression in `xs`."""
+        condition = TAKES[self.takes]
+        inner = f"{CHANGES[self.changes]} for x in xs{f' if {condition}' if condition else ''}"
+        return RETURNS[self.returns].format(inner)
+
+
+@functools.cache
+def specifications() -> tuple[Specification, ...]:
+    """All of them."""
+    return tuple(Specification(a, b, c) for a in TAKES for b in CHANGES for c in RETURNS)
+
+
+@functools.lru_cache(4096)
+def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Lists and what the function returns for them; the same in every process. The first list is empty."""
+    rng = np.random.default_rng(task_key(SHORT.format(*specification)))
+    lists = [tuple(int(n) for n in rng.integers(-12, 13, size)) for size in (0, *rng.integers(3, 9, TESTS - 1))]
+    function = eval(f"lambda xs: {specification.expression}")  # built from the tables above alone
+    return tuple((each, function(each)) for each in lists)
+
+
+def passed(answer: str, specification: Specification) -> float:
+    """Share of the hidden tests that an answer passes, in [0, 1].
+
+    Raises:
+        SyntaxError: the answer is no Python.
+
+    >>> passed("sum(x * x for x in xs)", Specification("all numbers", "square each", "the sum"))
+    1.0
+    """
+    tree = ast.parse(answer.strip())
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr) and not isinstance(tree.body[0].value, ast.Lambda):
+        source = f"def f(xs): return {ast.unparse(tree)}"
+    else:
+        source = re.sub(r"^lambda\b", "f = lambda", ast.unparse(tree))
+    return _passed(source, specification)
+
+
+@functools.lru_cache(32768)
+def _passed(source: str, specification: Specification) -> float:
+    if source == f"def f(xs): return {ast.unparse(ast.parse(specification.expression))}":
+        return 1.0  # the expression from which the tests were made
+    tests = hidden_tests(specification)
+    program = f"{source}\n{ONE_PROCESS}"
+    outcomes = run_table(program, "_test", [[list(given)] for given, _ in tests], keys=[0] * TESTS, limits=LIMITS)
+    right = [
+        outcome.error is None and outcome.value == wanted
+        for outcome, (_, wanted) in zip(outcomes, tests, strict=True)
+    ]  # fmt: skip
+    return sum(right) / len(right)
+
+
+@ENVS.register("roles/functions")
+class Functions(TaskEnv):
+    """`solver` writes a function from its specification; reward: share of hidden tests passed; success: all of them.
+
+    A task env: `env.roles: [writer, reviewer]` makes a pipeline of it, `env.workflow` another team. 910
+    specifications, 6 tests of each. An answer that is no Python is not valid.
+
+    Args:
+        split: "train", "test" or "all".
+        prompt: "full", or "short" for small models, the three phrases alone.
+        held_out: share of the specifications that only "test" asks for.
+
+    Raises:
+        InputError: there is no such split or prompt, or the share is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        split: Literal["train", "test", "all"] = "train",
+        prompt: Literal["full", "short"] = "full",
+        held_out: float = 0.2,
+    ) -> None:
+        for found, known in ((split, SPLITS), (prompt, ("full", "short"))):
+            if found not in known:
+                raise InputError(f"Functions: no {found!r} here{nearest(str(found), known)}")
+        self.prompt = prompt
+        self.known = [
+            each
+            for each in specifications()
+            if split == "all" or bool(is_held_out(task_key(SHORT.format(*each)), held_out)) == (split == "test")
+        ]
+        if not self.known:
+            raise InputError(f"Functions: held_out={held_out} leaves no specification for {split!r}")
+
+    def draw(self, seed: int) -> Task:
+        """A specification of the split."""
+        found = self.known[int(np.random.default_rng(seed).integers(len(self.known)))]
+        text = (SHORT if self.prompt == "short" else FULL).format(*found)
+        name = task_id("functions", task_key(SHORT.format(*found)))
+        return Task(name, text, functools.partial(passed, specification=found), found.expression)
+
+
+def solve(question: str) -> str | None:
+    """The right expression for a question with the short prompt; None for another text.
+
+    >>> solve("even numbers ; square each ; the sum")
+    'sum(x * x for x in xs if x % 2 == 0)'
+    """
+    found = Specification(*question.split(" ; ")) if question.count(" ; ") == 2 else None
+    if found is None or found.takes not in TAKES or found.changes not in CHANGES or found.returns not in RETURNS:
+        return None
+    return found.expression
+
+
+def mistaken(expression: str, rng: np.random.Generator) -> str:
+    """The expression of a specification that differs from this one in one of its three parts."""
+    found = by_expression()[expression]
+    part = int(rng.integers(3))
+    tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)
+    others = [name for name in tables[part] if name != found[part]]
+    parts = list(found)
+    parts[part] = others[int(rng.integers(len(others)))]
+    return Specification(*parts).expression
+
+
+@functools.cache
+def by_expression() -> Mapping[str, Specification]:
+    """Specification of each expression."""
+    return {each.expression: each for each in specifications()}

@@ -1,0 +1,144 @@
+"""`MultiHop`: questions that need two look-ups in a search index, over a generated corpus of ships and ports.
+
+The corpus has a document for each ship (its home port) and for each port (what it sells, the colour of its lamp). A
+question names a ship and asks about its port, so the second query can only be written once the first was answered.
+Ports are invented words; the corpus is the same in every process. Questions are held out by the hash of the ship's name
+(`palaestra.envs.task_keys`), so no answer can be learned by heart. Left out: questions of three and more hops.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from palaestra.envs.local_tools import Library
+from palaestra.envs.registry import ENVS
+from palaestra.envs.task_keys import is_held_out, task_id, task_key
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.envs.tools import TOOLS, Tool, plain
+from palaestra.errors import InputError, nearest
+
+COLOURS = ("amber", "black", "blue", "brown", "golden", "green", "grey", "pink", "red", "silver", "violet", "white")
+BIRDS = ("crane", "eagle", "falcon", "gull", "heron", "kestrel", "lark", "owl", "petrel", "raven", "swan", "tern")
+WARES = ("barley", "cheese", "copper", "cotton", "honey", "iron", "linen", "pepper", "rope", "salt", "timber", "wool")
+SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")
+PORTS = 24
+SPLITS = ("train", "test", "all")
+ASKED: Mapping[str, str] = {"sells": "What does the home port of the {} sell?",
+                            "lamp": "What colour is the lamp in the home port of the {}?"}  # fmt: skip
+
+
+class Port(NamedTuple):
+    """A port and what is known of it."""
+
+    name: str
+    sells: str
+    lamp: str
+
+
+@functools.cache
+def ships() -> Mapping[str, Port]:
+    """Home port of each ship; the same in every process."""
+    rng = np.random.default_rng(219)
+    pairs = [first + second for first in SYLLABLES for second in SYLLABLES if first != second]
+    names = [str(name) for name in rng.choice(pairs, PORTS, replace=False)]
+    ports = [Port(name, str(rng.choice(WARES)), str(rng.choice(COLOURS))) for name in names]
+    return {f"{colour} {bird}": ports[int(rng.integers(PORTS))] for colour in COLOURS for bird in BIRDS}
+
+
+@functools.cache
+def _library() -> Library:
+    documents = {ship: f"The {ship} sails from {port.name}." for ship, port in ships().items()}
+    told = {port.name: f"{port.name} sells {port.sells}. Its lamp is {port.lamp}." for port in ships().values()}
+    return Library(documents | told)
+
+
+@TOOLS.register()
+def multi_hop_index(most: int = 1) -> Tool:
+    """A search over the corpus of `roles/multi_hop`, ranked by BM25; it returns the best `most` documents.
+
+    >>> multi_hop_index().run({"query": "red heron"})
+    ('red heron: The red heron sails from ...', None)
+    """
+    if most < 1:
+        raise InputError(f"multi_hop_index: most={most} must be at least 1")
+    return _library().tool(most)
+
+
+@ENVS.register("roles/multi_hop")
+class MultiHop(TaskEnv):
+    """`solver` answers a question of two hops; reward 1 for an exact match without case and full stop.
+
+    A task env: `env.workflow` makes a team of it, and `env.tools` gives its roles `multi_hop_index()`. 144 ships, two
+    questions about each. Questions of your own over files of your own are the env `dataset` with the tool
+    `search(folder)`.
+
+    Args:
+        split: "train", "test" or "all".
+        held_out: share of the ships that only "test" asks about.
+
+    Raises:
+        InputError: there is no such split, or the share is out of range.
+    """
+
+    def __init__(self, *, split: Literal["train", "test", "all"] = "train", held_out: float = 0.25) -> None:
+        if split not in SPLITS:
+            raise InputError(f"MultiHop: split={split!r}{nearest(str(split), SPLITS)}")
+        self.ships = [
+            ship
+            for ship in ships()
+            if split == "all" or bool(is_held_out(task_key(ship), held_out)) == (split == "test")
+        ]
+        if not self.ships:
+            raise InputError(f"MultiHop: held_out={held_out} leaves no ship for {split!r}")
+
+    def draw(self, seed: int) -> Task:
+        """A question about a ship of the split."""
+        rng = np.random.default_rng(seed)
+        ship, asked = self.ships[int(rng.integers(len(self.ships)))], str(rng.choice(list(ASKED)))
+        question, answer = ASKED[asked].format(ship), str(getattr(ships()[ship], asked))
+        return Task(
+            task_id("multi_hop", task_key(question)), question, lambda said: float(plain(said) == answer), answer
+        )
+
+
+def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callable[[Any], str]:
+    """Scripted play: the right query or answer with probability `skill` in each turn, else a guess.
+
+    Args:
+        skill: Probability of the right action, in [0, 1].
+        hop: Role to the hop after which it answers: 1 names the port, 2 answers the question. Default: 1 for
+            `finder`, 2 for all others. A role that answers after hop 2 reads the port in what it heard, if anybody
+            named one.
+
+    Raises:
+        InputError: the skill is no probability.
+    """
+    if not 0 <= skill <= 1:
+        raise InputError(f"lookups: skill={skill} must be in [0, 1]")
+    last = {"finder": 1} if hop is None else dict(hop)
+    ports = sorted({port.name for port in ships().values()})
+
+    def play(request: Any) -> str:
+        text = request.observation.text
+        ship = next(ship for ship in ships() if f" {ship} " in text or f" {ship}?" in text)
+        wares = "sell" in text.split("?", maxsplit=1)[0]
+        stop = last.get(request.agent, 2)
+        if request.rng.random() >= skill:
+            return str(request.rng.choice(ports if stop == 1 else WARES if wares else COLOURS))
+        found = re.findall(r"sails from (\w+)|\? \| (\w+)", text)
+        port = next((one or other for one, other in found), None)
+        if port is None:
+            return f"[search(query='{ship}')]"
+        if stop == 1:
+            return port
+        told = re.search(r"sells (\w+)\. Its lamp is (\w+)\.", text)
+        if told is None:
+            return f"[search(query='{port}')]"
+        return told[1] if wares else told[2]
+
+    return play
