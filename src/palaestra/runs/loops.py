@@ -86,7 +86,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("team", "within", "text", "supervisor"),
         **_rows("task", "between", "scalar", "proposer"),
         # in these nothing of what is said comes back to whoever said it
-        **_none("audited chain contest context_window coordinator graph handover mean_field nested omission "
+        **_none("audited chain contest context_window coordinator graph handover mean_field nested omission options "
                 "one_conversation "
                 "personas pipeline program self_consistency single star subgoals switching tree"),
     },

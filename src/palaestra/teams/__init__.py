@@ -23,6 +23,7 @@ from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.nested import Nested, nested
 from palaestra.teams.omission import Omission, omission
 from palaestra.teams.one_conversation import OneConversation, one_conversation
+from palaestra.teams.options import OptionsEnv, options
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
@@ -61,6 +62,7 @@ __all__ = [
     "Nested",
     "Omission",
     "OneConversation",
+    "OptionsEnv",
     "OrchestratedEnv",
     "Personas",
     "PipelineEnv",
@@ -88,6 +90,7 @@ __all__ = [
     "nested",
     "omission",
     "one_conversation",
+    "options",
     "orchestrated",
     "personas",
     "pipeline",
@@ -113,7 +116,7 @@ for made in (
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     omission, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
-    tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
+    tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field, options,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
