@@ -99,7 +99,7 @@ def paid_when_taken(grid: PlacesGrid) -> Any:
 
 @exact
 def own_subgoal_alone_is_paid() -> None:
-    """1 - .9 k/K in step k if the own subgoal is reached; another place, and the env's reward, pay the walker nothing."""
+    """1 - .9 k/K in step k if the own subgoal is reached; another place, the env's reward, pay nothing."""
     env = placed([[0, 0]], [[0, 1], [0, 2]], chain=False, longest=10)
     env.step({"upper-walker_0": "place 1"})
     paid = [env.step({"walker_0": "right"}).rewards["walker_0"] for _ in range(2)]
