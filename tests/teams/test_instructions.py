@@ -47,9 +47,8 @@ ARGUMENTS: dict[str, dict] = {
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
 GAMES = {
-    "advantage_feedback", "archetypes", "branches", "coordinator", "mean_field", "omission", "one_model", "program",
-    "stage_beam",
-    "subgoals", "switching", "turn_tree",
+    "advantage_feedback", "archetypes", "branches", "coordinator", "mean_field", "omission", "one_model", "options",
+    "program", "stage_beam", "subgoals", "switching", "turn_tree",
 }  # fmt: skip
 """A program of somebody tells its agents itself, the others are over games; what they say is tested beside them."""
 WRONG_FIRST = {"refine", "conducted", "audited"}

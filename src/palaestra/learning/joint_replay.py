@@ -10,7 +10,7 @@ import polars as pl
 
 from palaestra.errors import LearnerError
 
-FIELDS = ("seen", "legal", "action", "reward", "next_seen", "next_legal", "over")
+FIELDS = ("seen", "legal", "action", "reward", "next_seen", "next_legal", "over", "duration")
 
 
 class JointReplay:
@@ -18,7 +18,7 @@ class JointReplay:
 
     seen, next_seen: float32[steps, agents, features], shorter observations filled up with 0. legal, next_legal:
     bool[steps, agents, actions]. action: int64[steps, agents]. reward: float32[steps, agents]. over: bool[steps], no
-    step follows by the rules of the game.
+    step follows by the rules of the game. duration: float32[steps], time until the next joint step, of `clock`, else 1.
 
     Args:
         capacity: steps that are kept, the newest. features, actions: of each agent, by name, in the order of agents.
@@ -29,13 +29,14 @@ class JointReplay:
         self.agents = tuple(self.features)
         self.size = self.at = 0
         n, wide, many = len(self.agents), max(self.features.values()), max(self.actions.values())
-        shapes = {"seen": (n, wide), "legal": (n, many), "action": (n,), "reward": (n,), "over": ()}
+        shapes = {"seen": (n, wide), "legal": (n, many), "action": (n,), "reward": (n,), "over": (), "duration": ()}
         kinds: dict[str, Any] = {
             "seen": np.float32,
             "legal": bool,
             "action": np.int64,
             "reward": np.float32,
             "over": bool,
+            "duration": np.float32,
         }
         self.columns = {
             name: np.zeros((capacity, *shapes[name.removeprefix("next_")]), kinds[name.removeprefix("next_")])
@@ -45,11 +46,11 @@ class JointReplay:
     def __len__(self) -> int:
         return self.size
 
-    def add(self, rows: pl.DataFrame, reward: str, *, continuing: bool = False) -> int:
+    def add(self, rows: pl.DataFrame, reward: str, *, continuing: bool = False, clock: str | None = None) -> int:
         """Put in the turns of whole episodes, one row per agent and turn; how many joint steps they make.
 
         The last step of an episode that was cut off, or is `continuing`, is left out: nothing is known of what would
-        have followed.
+        have followed. clock: column with the time of a turn, see `duration`.
 
         Raises:
             LearnerError: agents do not all act in every turn.
@@ -72,6 +73,7 @@ class JointReplay:
         seen, legal = self._seen(rows, n), self._legal(rows, n)
         kept = np.flatnonzero(follows | ~cut)
         after = np.minimum(kept + 1, len(first) - 1)
+        time = np.arange(len(first)) if clock is None else first[clock].to_numpy()
         new = {
             "seen": seen[kept],
             "legal": legal[kept],
@@ -80,6 +82,7 @@ class JointReplay:
             "next_seen": seen[after],
             "next_legal": legal[after],
             "over": ~follows[kept],
+            "duration": np.where(follows[kept], time[after] - time[kept], 1),
         }
         places = (self.at + np.arange(len(kept))) % self.capacity
         for name, values in new.items():

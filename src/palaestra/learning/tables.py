@@ -44,7 +44,8 @@ class TableLearner(abc.ABC):
             raise InputError(
                 f"learn.kind {kind}: no policy of the team is one of its tables: policies.NAME.kind: {table.KIND}"
             )
-        self.rest = PolicyGradient(team, **gradient) if team.trainable else None
+        moved = {policy.name for policy in team.trainable} - set(gradient.get("freeze", ()))
+        self.rest = PolicyGradient(team, **gradient) if moved else None
         self._updates = 0
         self._waiting: list[tuple[str, pl.DataFrame]] = []
 

@@ -46,6 +46,8 @@ class ValueDecomposition(TableLearner):
         standardise: rewards count less their mean and in units of their deviation, both over replay. A mixture of
             large worths barely learns, so QMIX often needs it; where episodes differ in length the mean is a reward
             or a price for going on.
+        clock: column with the time of a turn; what follows after k of it is worth γ^k, as after options that last k
+            steps of the env (semi-Markov, Sutton et al. 1999). None: turns are one apart.
         continuing: the game goes on beyond the end of its episodes, so their last steps are left out.
         max_grad_norm: gradients are scaled down to this norm. seed: of the mixer's start and of the batches.
         gradient: fields of `policy_gradient` for the other policies.
@@ -68,6 +70,7 @@ class ValueDecomposition(TableLearner):
         tau: float = 0.01,
         standardise: bool = False,
         continuing: bool = False,
+        clock: str | None = None,
         max_grad_norm: float = 10.0,
         seed: int = 0,
         **gradient: Any,
@@ -83,7 +86,7 @@ class ValueDecomposition(TableLearner):
         self.networks = {name: each for name, each in self.tables.items() if isinstance(each, QNetworkPolicy)}
         self.mixer, self.gamma, self.tau, self.max_grad_norm = mixer, gamma, tau, max_grad_norm
         self.rate, self.steps, self.batch, self.capacity, self.seed = rate, steps, batch, capacity, seed
-        self.standardise, self.continuing, self.moments = standardise, continuing, (0.0, 1.0)
+        self.standardise, self.continuing, self.clock, self.moments = standardise, continuing, clock, (0.0, 1.0)
         self.playing: dict[str, str] = {}
         self._played: list[pl.DataFrame] = []
 
@@ -113,7 +116,8 @@ class ValueDecomposition(TableLearner):
 
     def reads(self) -> set[str]:
         """What agents saw and did, and rewards."""
-        return {self.reward, "features", "action_ids", "turn", "group", "episode", "agent"}
+        own = {self.reward, "features", "action_ids", "turn", "group", "episode", "agent"}
+        return own if self.clock is None else own | {self.clock}
 
     def rows(self, turns: Turns, name: str) -> pl.DataFrame:
         """Also turns without a reward, which counts as 0: the joint step needs all agents."""
@@ -130,7 +134,7 @@ class ValueDecomposition(TableLearner):
             if not self.playing:
                 seats = rows.select(pl.col("agent", "policy").cast(pl.String)).unique().sort("agent")
                 self._begin(dict(seats.iter_rows()))
-            self.replay.add(rows, self.reward, continuing=self.continuing)
+            self.replay.add(rows, self.reward, continuing=self.continuing, clock=self.clock)
         if self.playing and len(self.replay):
             self._train(np.random.default_rng([self.seed, self._updates - 1]))
         for network in self.networks.values():
@@ -160,7 +164,7 @@ class ValueDecomposition(TableLearner):
             legal = drawn["next_legal"]
             best = self._values(self.parts, drawn["next_seen"]).masked_fill(~legal, -torch.inf).argmax(-1, keepdim=True)
             ahead = self._values(self.targets, drawn["next_seen"]).gather(-1, best)[..., 0]
-        goes_on: Tensor = self.gamma * (~drawn["over"]).float()
+        goes_on: Tensor = self.gamma ** drawn["duration"] * (~drawn["over"]).float()
         mean, deviation = self.moments
         rewards = (self._rewards(drawn["reward"]) - mean) / deviation
         if self.mixer == "none":

@@ -88,7 +88,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("task", "between", "scalar", "proposer"),
         # in these nothing of what is said comes back to whoever said it
         **_none("archetypes audited chain contest context_window coordinator graph handover mean_field nested omission "
-                "one_conversation one_model "
+                "one_conversation one_model options "
                 "personas pipeline program self_consistency single star subgoals switching tree"),
     },
 }  # fmt: skip

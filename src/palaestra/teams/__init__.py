@@ -25,6 +25,7 @@ from palaestra.teams.nested import Nested, nested
 from palaestra.teams.omission import Omission, omission
 from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.one_model import OneModel, one_model
+from palaestra.teams.options import OptionsEnv, options
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
@@ -65,6 +66,7 @@ __all__ = [
     "Omission",
     "OneConversation",
     "OneModel",
+    "OptionsEnv",
     "OrchestratedEnv",
     "Personas",
     "PipelineEnv",
@@ -94,6 +96,7 @@ __all__ = [
     "omission",
     "one_conversation",
     "one_model",
+    "options",
     "orchestrated",
     "personas",
     "pipeline",
@@ -120,7 +123,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     omission, one_model, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
     tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
-    archetypes,
+    archetypes, options,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -76,6 +76,7 @@ SETTINGS = [
     ("tax_economy", {"years": 3, "candidates": 2, "term": 2, "start": "saez"}, True),
     ("kuramoto", {"number": 3, "modes": 2}, True),
     ("landmarks", {}, True),
+    ("places_grid", {"walkers": 2}, True),
     ("landmarks", {"shows": "own", "walkers": 1}, True),
     ("levels", {}, True),
     ("lock", {"locks": 5}, True),

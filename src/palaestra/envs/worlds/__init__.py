@@ -70,6 +70,7 @@ from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.phrases import Phrases
+from palaestra.envs.worlds.places_grid import PlacesGrid
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.procedure import Procedure
 from palaestra.envs.worlds.profiled_routing import ProfiledRouting
@@ -184,6 +185,7 @@ __all__ = [
     "Persuasion",
     "Phrases",
     "PickCall",
+    "PlacesGrid",
     "PlanDetails",
     "Pointing",
     "Proactive",
