@@ -159,8 +159,8 @@ class TextArenaEnv:
             text = "\n".join(self._heard[player])
         mask = None
         if self._view is not None and self._choices is not None:
-            legal = set(self._view.legal(self.game, player))
-            mask = np.array([name in legal for name in self._choices])
+            allowed = set(self._view.legal(self.game, player))
+            mask = np.array([name in allowed for name in self._choices])
         seen = Observation(text=text, choices=self._choices, mask=mask)
         if self._view is not None and self._view.only_short:
             told, legal = "\n".join(self._heard[player]), seen.legal

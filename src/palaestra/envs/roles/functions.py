@@ -105,10 +105,8 @@ def _passed(source: str, specification: Specification) -> float:
     tests = hidden_tests(specification)
     program = f"{source}\n{ONE_PROCESS}"
     outcomes = run_table(program, "_test", [[list(given)] for given, _ in tests], keys=[0] * TESTS, limits=LIMITS)
-    right = [
-        outcome.error is None and outcome.value == wanted
-        for outcome, (_, wanted) in zip(outcomes, tests, strict=True)
-    ]  # fmt: skip
+    pairs = zip(outcomes, tests, strict=True)
+    right = [outcome.error is None and bool(outcome.value == wanted) for outcome, (_, wanted) in pairs]
     return sum(right) / len(right)
 
 

@@ -135,7 +135,7 @@ def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callabl
         if port is None:
             return f"[search(query='{ship}')]"
         if stop == 1:
-            return port
+            return str(port)
         told = re.search(r"sells (\w+)\. Its lamp is (\w+)\.", text)
         if told is None:
             return f"[search(query='{port}')]"
