@@ -62,7 +62,7 @@ class OptionsEnv:
             raise InputError(f"options: longest={longest} must be at least 1, gamma={gamma} in (0, 1]")
         if not all(hasattr(self.inner, name) for name in ("goals", "open", "reached")):
             raise InputError(f"options: {type(self.inner).__name__} has no goals, open() and reached()")
-        inner: Env = self.inner
+        inner: Any = self.inner
         self.longest, self.gamma, self.adaptive = longest, float(gamma), adaptive
         self.seats = {agent: f"upper-{agent}" for agent in inner.agents}
         self.agents: tuple[str, ...] = (*self.seats.values(), *inner.agents)
@@ -112,7 +112,9 @@ class OptionsEnv:
             "inner_step": before,
         }
         self._chosen = np.where(self._ended(done), -1, chosen)
-        return dataclasses.replace(result, observations=self._next() if self._seen else {}, rewards=own, info=info)
+        observations = self._next() if self._seen else {}
+        replaced: StepResult = dataclasses.replace(result, observations=observations, rewards=own, info=info)
+        return replaced
 
     def _own_pay(self, done: np.ndarray) -> np.ndarray:
         """Rewards of the lower level, float64[agents]."""

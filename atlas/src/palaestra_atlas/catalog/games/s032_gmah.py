@@ -62,11 +62,11 @@ def placed(cells: list[list[int]], places: list[list[int]], *, chain: bool = Tru
     def grid() -> PlacesGrid:
         return PlacesGrid(walkers=len(cells), places=len(places), chain=chain)
 
-    env = options(grid, **further)()
+    env: Any = options(grid, **further)()
     env.reset(0)
     state = env.inner.state
     state.cells, state.places = np.array(cells), np.array(places)
-    return env  # type: ignore[return-value]
+    return env
 
 
 @exact
