@@ -147,7 +147,7 @@ def means_of_probabilities() -> None:
 
 @exact
 def asked_again_when_the_world_changed() -> None:
-    """A group is asked again when its question reads otherwise, and its rate follows; else it is asked once."""
+    """A group is asked again when its question reads otherwise, and its rate follows; no question is asked twice."""
     ill, asked, rates = played(archetypes(world(2000, begins=0.01), by=[])(), rule(strength=8.0), 0)
     assert len(asked) > 3
     assert max(rate[0] for rate in rates) > 2 * rates[0][0]
@@ -172,7 +172,7 @@ def who_stays_is_not_infected() -> None:
 
 @exact
 def calibrated_by_gradient() -> None:
-    """The chance of infection behind a curve is found within a tenth of it, from a start three times as large."""
+    """The chance of infection behind a curve is found within a tenth of it, from three times as much."""
     env: Any = world(4000, infects=0.1)()
     env.start(10)
     days = [env.advance(np.full(4000, 0.2))[1] for _ in range(30)]
@@ -213,7 +213,7 @@ def what_cannot_be_read_is_not_zero() -> None:
     87,
     claim="A few calls a day in place of one per person reproduce the epidemic where people react to what all see.",
     baseline="one call per person with the same rule; nobody reacts; a rule of what one's own contacts have",
-    criterion="at most 24 calls, mean curve within 5 % of the individuals', half the peak of no reaction; own contacts: above 50 % off",  # noqa: E501
+    criterion="at most 24 calls, mean curve within 5 % of the individuals', half the idle peak; own contacts: 50 % off",
     seeds=(0, 1, 2, 3),
     slow=True,
 )
