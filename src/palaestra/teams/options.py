@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.facts import facts_of
-from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 
 
@@ -66,7 +66,7 @@ class OptionsEnv:
         self.longest, self.gamma, self.adaptive = longest, float(gamma), adaptive
         self.seats = {agent: f"upper-{agent}" for agent in inner.agents}
         self.agents: tuple[str, ...] = (*self.seats.values(), *inner.agents)
-        self.goals: tuple[str, ...] = tuple(self.inner.goals)
+        self.goals: tuple[str, ...] = tuple(inner.goals)
         self.facts: dict[str, Any] = {
             **facts_of(inner),
             "subgoal": str,

@@ -15,7 +15,7 @@ import numpy as np
 from palaestra.envs.worlds import PlacesGrid
 from palaestra.learning.joint_replay import JointReplay
 from palaestra.learning.mixers import Monotonic
-from palaestra.teams import OptionsEnv, options
+from palaestra.teams import OptionsEnv
 from palaestra_atlas.reproductions import exact
 
 WALK = 25
@@ -62,7 +62,7 @@ def placed(cells: list[list[int]], places: list[list[int]], *, chain: bool = Tru
     def grid() -> PlacesGrid:
         return PlacesGrid(walkers=len(cells), places=len(places), chain=chain)
 
-    env: Any = options(grid, **further)()
+    env = OptionsEnv(grid, **further)
     env.reset(0)
     state = env.inner.state
     state.cells, state.places = np.array(cells), np.array(places)
