@@ -28,3 +28,8 @@ def test_all_parts_must_be_among_the_right_ones(said: str, gold: list[str], righ
     answers = {"said": [said, None], "gold": pl.Series([gold, gold], dtype=pl.List(pl.String))}
     found = every_part("said", "gold").evaluate(Turns(answers))
     np.testing.assert_array_equal(found, [float(right), np.nan])
+
+
+def test_lists_that_are_all_empty_have_nothing_right() -> None:
+    found = every_part("said", "gold").evaluate(Turns({"said": ["ann", "bob"], "gold": [[], []]}))
+    assert np.asarray(found).tolist() == [0.0, 0.0]

@@ -44,6 +44,7 @@ def names_right_parts(said: str, gold: Iterable[str]) -> bool:
 
 def _right(said: pl.Expr, gold: pl.Expr) -> pl.Expr:
     parts = said.str.split(SEPARATOR).list.eval(_normal(pl.element()))
+    gold = gold.cast(pl.List(pl.String))  # a column of empty lists has no type
     return parts.list.set_difference(gold.list.eval(_normal(pl.element()))).list.len() == 0
 
 
