@@ -15,8 +15,13 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import MissingColumnError
 
 EPISODE = ("run", "iteration", "group", "episode")
-LISTS = {"heard": "sender", "heard_turn": "sender_turn", "heard_weight": "weight", "heard_kept": "kept",
-         "heard_reason": "reason"}  # fmt: skip
+LISTS = {
+    "heard": "sender",
+    "heard_turn": "sender_turn",
+    "heard_weight": "weight",
+    "heard_kept": "kept",
+    "heard_reason": "reason",
+}
 
 
 def messages(turns: Turns) -> pl.DataFrame:
@@ -39,12 +44,17 @@ def messages(turns: Turns) -> pl.DataFrame:
     lists = {name: renamed for name, renamed in LISTS.items() if name in frame.columns}
     also = [name for name in ("round",) if name in frame.columns]
     rows = (
-        frame.select(*keys, *also, pl.col("agent").cast(pl.String).alias("receiver"),
-                     pl.col("turn").cast(pl.Int64).alias("receiver_turn"), *lists)
+        frame.select(
+            *keys,
+            *also,
+            pl.col("agent").cast(pl.String).alias("receiver"),
+            pl.col("turn").cast(pl.Int64).alias("receiver_turn"),
+            *lists,
+        )
         .filter(pl.col("heard").list.len() > 0)
         .explode(list(lists))
         .rename(lists)
-    )  # fmt: skip
+    )
     if "weight" not in rows.columns:
         rows = rows.with_columns(weight=pl.lit(1.0))
     if "kept" not in rows.columns:

@@ -107,9 +107,15 @@ def _strs(value: Any) -> tuple[Any, ...]:
 
 
 _READ: dict[Any, Callable[[Any], Any]] = {
-    float: _float, int: _int, bool: _bool, str: _str,
-    list[float]: _floats, list[int]: _ints, list[bool]: _bools, list[str]: _strs,
-}  # fmt: skip
+    float: _float,
+    int: _int,
+    bool: _bool,
+    str: _str,
+    list[float]: _floats,
+    list[int]: _ints,
+    list[bool]: _bools,
+    list[str]: _strs,
+}
 _PLAIN: dict[Any, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
 DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtype in _PLAIN.items()}}  # type: ignore[valid-type]
 """What a declared type becomes."""

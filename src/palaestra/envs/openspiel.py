@@ -82,8 +82,11 @@ class OpenSpielEnv:
         self._observer = _observer_of(self.game, kind, self._tensor)
         self._observing = threading.Lock() if self._observer else None  # it has one place for all that it writes
         self._makers = {
-            "text": self._text, "choices": self._choices_of, "mask": self._mask_of, "array": self._array_of,
-        }  # fmt: skip
+            "text": self._text,
+            "choices": self._choices_of,
+            "mask": self._mask_of,
+            "array": self._array_of,
+        }
         self._tree = self._states(start)
         self._node = self._tree.root
         self._names = [_action_names(start, player, self._actions) for player in range(self._players)]

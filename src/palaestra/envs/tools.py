@@ -160,8 +160,14 @@ class ToolEnv(NativeEnv):
 
     agents: tuple[str, ...] = ("assistant",)
     facts: Mapping[str, type] = {
-        "tool": str, "arguments": str, "calls": str, "gold": str, "call_error": str, "tool_error": str, "said": str,
-    }  # fmt: skip
+        "tool": str,
+        "arguments": str,
+        "calls": str,
+        "gold": str,
+        "call_error": str,
+        "tool_error": str,
+        "said": str,
+    }
 
     def __init__(
         self,

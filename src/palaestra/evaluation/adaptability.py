@@ -85,10 +85,16 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
         curves = [part["norm"].to_numpy() for _, part in parts["retrained"].group_by("seed", maintain_order=True)]
         means = {phase: part["norm"].mean() for phase, part in parts.items()}
         first = [parts[phase].filter(pl.col("step") == 1)["norm"].mean() for phase in ("retrained", "scratch")]
-        found.append({
-            "shift": shift, "magnitude": magnitude, "zero_shot": means["frozen"], "jumpstart": _less(*first),
-            **_recoveries(curves, level), "forgetting": _less(means["base_before"], means["base_after"]),
-        })  # fmt: skip
+        found.append(
+            {
+                "shift": shift,
+                "magnitude": magnitude,
+                "zero_shot": means["frozen"],
+                "jumpstart": _less(*first),
+                **_recoveries(curves, level),
+                "forgetting": _less(means["base_before"], means["base_after"]),
+            }
+        )
     schema = dict.fromkeys(("zero_shot", "jumpstart", "recovery", "recovered", "regret", "forgetting"), pl.Float64)
     return pl.DataFrame(found, schema_overrides=schema).sort("shift", "magnitude", maintain_order=True)
 

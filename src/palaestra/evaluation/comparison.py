@@ -94,10 +94,15 @@ class Comparison(list[SystemResult]):
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("system", "tasks × trials", "success", "score", "verdict"))
         rows = (
-            (row.system, f"{row.tasks} × {row.per_task}", _shown(row.success, 100, " %"), _shown(row.score),
-             verdict(row))
+            (
+                row.system,
+                f"{row.tasks} × {row.per_task}",
+                _shown(row.success, 100, " %"),
+                _shown(row.score),
+                verdict(row),
+            )
             for row in self
-        )  # fmt: skip
+        )
         cells = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
         body = "".join(f"<tr>{each}</tr>" for each in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -134,11 +139,18 @@ def comparison_table(
     scale = unit_scale(trials["score"]) if scale is None else _inside(scale, trials)
     found = {
         system: paired_difference(
-            trials, system, baseline, value=value, scale=scale if value == "score" else None,
-            level=1 - ALPHA, comparisons=len(others), resamples=resamples, seed=seed,
+            trials,
+            system,
+            baseline,
+            value=value,
+            scale=scale if value == "score" else None,
+            level=1 - ALPHA,
+            comparisons=len(others),
+            resamples=resamples,
+            seed=seed,
         )
         for system in others
-    }  # fmt: skip
+    }
     corrected = holm([found[system].p for system in others])
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
     own = {system: trials.filter(pl.col("system") == system) for system in [baseline, *others]}

@@ -56,9 +56,10 @@ def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
         cost = float(rows.group_by("stage").agg(pl.col("cost").mean())["cost"].sum())
     means = rows.group_by("task", "stage").agg(pl.col("score").mean(), pl.col("trained").first(), *map(_mean, extra))
     last_stage = int(rows["stage"].max())  # type: ignore[arg-type]
-    found = [_of_task(task, own.sort("stage"), last_stage, cost) for (task,), own in means.sort("task").group_by(
-        "task", maintain_order=True
-    )]  # fmt: skip
+    found = [
+        _of_task(task, own.sort("stage"), last_stage, cost)
+        for (task,), own in means.sort("task").group_by("task", maintain_order=True)
+    ]
     schema = dict.fromkeys(
         ("first", "last", "adaptivity", "retention", "generalisation", "efficiency", "drift"), pl.Float64
     )
@@ -77,10 +78,15 @@ def _of_task(task: object, own: pl.DataFrame, last_stage: int, cost: float | Non
     gain = scores[-1] - scores[0]
     broken: list[Any] = own["violations"].to_list() if "violations" in own.columns else [None]
     return {
-        "task": task, "first": scores[0], "last": scores[-1], "adaptivity": slope(scores), "retention": kept,
-        "generalisation": gain if trained is None else None, "efficiency": gain / cost if cost else None,
+        "task": task,
+        "first": scores[0],
+        "last": scores[-1],
+        "adaptivity": slope(scores),
+        "retention": kept,
+        "generalisation": gain if trained is None else None,
+        "efficiency": gain / cost if cost else None,
         "drift": None if None in broken else broken[-1] - broken[0],
-    }  # fmt: skip
+    }
 
 
 @ANALYSES.register("lifelong")

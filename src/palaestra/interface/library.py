@@ -86,9 +86,16 @@ def compare(
 
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
     comparison = runs.compare(
-        recipe, overrides, vary=vary, seeds=seeds, directory=folder, budget=budget, jobs=jobs, console=console,
+        recipe,
+        overrides,
+        vary=vary,
+        seeds=seeds,
+        directory=folder,
+        budget=budget,
+        jobs=jobs,
+        console=console,
         trust=trust,
-    )  # fmt: skip
+    )
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)

@@ -150,10 +150,16 @@ class Endpoint:
         self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or rules.OPENAI
         rules.check_address(self.base_url, "endpoint")
         for name, value, least in (
-            ("concurrency", concurrency, 1), ("retries", retries, 0), ("timeout", timeout, 1e-3), ("wait", wait, 0),
-            ("longest_wait", longest_wait, 0), ("patience", patience, 0),
-            ("max_tokens", max_tokens, 1), ("price_in", price_in or 0, 0), ("price_out", price_out or 0, 0),
-        ):  # fmt: skip
+            ("concurrency", concurrency, 1),
+            ("retries", retries, 0),
+            ("timeout", timeout, 1e-3),
+            ("wait", wait, 0),
+            ("longest_wait", longest_wait, 0),
+            ("patience", patience, 0),
+            ("max_tokens", max_tokens, 1),
+            ("price_in", price_in or 0, 0),
+            ("price_out", price_out or 0, 0),
+        ):
             if not least <= value < float("inf"):
                 raise InputError(f"endpoint: {name}={value!r} must be at least {least:g}")
         self.budget = budget or Budget()

@@ -19,9 +19,14 @@ from palaestra.judges.judged import Asker
 from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer
 
 _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson,
-    ".json": pl.read_json, ".arrow": pl.read_ipc, ".feather": pl.read_ipc,
-}  # fmt: skip
+    ".parquet": pl.read_parquet,
+    ".csv": pl.read_csv,
+    ".jsonl": pl.read_ndjson,
+    ".ndjson": pl.read_ndjson,
+    ".json": pl.read_json,
+    ".arrow": pl.read_ipc,
+    ".feather": pl.read_ipc,
+}
 
 
 def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
@@ -169,9 +174,15 @@ class Ensemble(Members):
             else:
                 value = numbers(member.score(rows, reference=reference, condition=condition), len(rows), name)
                 part = pl.DataFrame([item, value.alias("value")]).with_columns(
-                    criterion=pl.lit("score"), sample=pl.lit(0), order=pl.lit(None), answer=pl.lit(None),
-                    rationale=pl.lit(None), ok=pl.col("value").is_not_null(), tokens=pl.lit(0), cost=pl.lit(0.0),
-                )  # fmt: skip
+                    criterion=pl.lit("score"),
+                    sample=pl.lit(0),
+                    order=pl.lit(None),
+                    answer=pl.lit(None),
+                    rationale=pl.lit(None),
+                    ok=pl.col("value").is_not_null(),
+                    tokens=pl.lit(0),
+                    cost=pl.lit(0.0),
+                )
             parts.append(part.with_columns(judge=pl.lit(name)))
         kinds = VERDICTS.items()
         return pl.concat(each.select("item", *(pl.col(name).cast(kind) for name, kind in kinds)) for each in parts)

@@ -130,11 +130,15 @@ class Generations:
         means = sums[0] / np.maximum(sums[1], 1)
         return {
             name: {
-                "loss": None, "kl": None, "entropy": None, "zero_credit": None,
-                "rows": int(sums[1, at]), "fitness": float(means[at]),
+                "loss": None,
+                "kl": None,
+                "entropy": None,
+                "zero_credit": None,
+                "rows": int(sums[1, at]),
+                "fitness": float(means[at]),
             }
             for at, name in enumerate(self.members)
-        }  # fmt: skip
+        }
 
     def optim_step(self) -> None:
         """Replace the members that do not survive, and count a generation."""

@@ -71,9 +71,12 @@ def epidemic_curve(
         uniform = torch.from_numpy(rng.random((4, people)))
         out = (uniform[3] >= float(share)).to(ill.dtype)
         health = transition(
-            health, out, graph, (infects, incubates, recovers),
+            health,
+            out,
+            graph,
+            (infects, incubates, recovers),
             lambda p, event, drawn=uniform: straight_through(p, drawn[event]),  # type: ignore[misc]
-        )  # fmt: skip
+        )
         found.append(health.infectious.mean())
     return torch.stack(found)
 
@@ -125,9 +128,11 @@ def fit_epidemic(start: float = 0.3, steps: int = 60, seed: int = 0, **options: 
         frame = table(curve, "day", "ill").sort("day")
         home = frame["home"].to_numpy() if "home" in frame.columns else np.zeros(len(frame))
         found, error = fit_chance(
-            lambda chance: epidemic_curve(chance, home, seed=seed, **options), frame["ill"].to_numpy(),
-            start=start, steps=steps,
-        )  # fmt: skip
+            lambda chance: epidemic_curve(chance, home, seed=seed, **options),
+            frame["ill"].to_numpy(),
+            start=start,
+            steps=steps,
+        )
         return pl.DataFrame({"infects": [found], "error": [error]})
 
     return answer

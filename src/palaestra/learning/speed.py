@@ -57,8 +57,11 @@ def speed(
     peak = _peak(models.values())
     found: dict[str, dict[str, float | None]] = {}
     for stage, seconds, tokens in (("play", play, played), ("learn", learn, learned)):
-        work = sum(tokens[name] * (2 * whole if stage == "play" else (2 * whole + more)) for name, (whole, more) in
-                   sizes.items() if name in tokens)  # fmt: skip
+        work = sum(
+            tokens[name] * (2 * whole if stage == "play" else (2 * whole + more))
+            for name, (whole, more) in sizes.items()
+            if name in tokens
+        )
         found[stage] = {
             "seconds": seconds,
             "tokens_per_second": sum(tokens.values()) / seconds if seconds else None,

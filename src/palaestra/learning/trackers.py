@@ -91,9 +91,16 @@ class WeightsAndBiases:
         import wandb
 
         self._run = wandb.init(
-            project=project or run.group, entity=entity, mode=mode, name=run.name, group=run.group, id=run.id,
-            resume="allow", dir=str(run.directory), config=run.config,
-        )  # fmt: skip
+            project=project or run.group,
+            entity=entity,
+            mode=mode,
+            name=run.name,
+            group=run.group,
+            id=run.id,
+            resume="allow",
+            dir=str(run.directory),
+            config=run.config,
+        )
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """All of them as one step."""

@@ -121,10 +121,16 @@ class Local:
 
     def _play(self, env: EnvFactory, team: Seats, plan: Plan, progress: bool, sink: str | Path | None) -> Turns:
         engine = Engine(
-            env, team, plan, concurrency=self.concurrency, max_turns=self.max_turns,
+            env,
+            team,
+            plan,
+            concurrency=self.concurrency,
+            max_turns=self.max_turns,
             retries=self.retries if plan.retries is None else plan.retries,
-            envs=self._envs(), policies=self._policies(), presumed=self.presumed,
-        )  # fmt: skip
+            envs=self._envs(),
+            policies=self._policies(),
+            presumed=self.presumed,
+        )
         openings = _Openings() if plan.episodes > len(plan.numbers) else None
         with set_aside(), _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
             chunks = frames(episodes, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)

@@ -91,9 +91,16 @@ def attack(
         _check_target(recipe, target)
     trained = _trained(run, begun, trust)
     derived = derive(
-        recipe, run, trained, seat=seat, target=target, influence=influence, kind=kind, iterations=iterations,
+        recipe,
+        run,
+        trained,
+        seat=seat,
+        target=target,
+        influence=influence,
+        kind=kind,
+        iterations=iterations,
         seeds=seeds,
-    )  # fmt: skip
+    )
     derived = override(derived, typed(overrides))
     folder = directory or folder_of(run, seat)
     train(derived, folder / TRAINING, resume=True, jobs=jobs, console=console)

@@ -253,11 +253,15 @@ def _team(
     seated = {agent: seating.get(agent, seating.get("*")) for agent in agents}
     made = {
         name: policy(
-            name, part, factory=factory, seed=seed * 1000 + number, corpus=corpus,
+            name,
+            part,
+            factory=factory,
+            seed=seed * 1000 + number,
+            corpus=corpus,
             agents=[agent for agent in agents if seated[agent] == name],
         )
         for number, (name, part) in enumerate(policies.items())
-    }  # fmt: skip
+    }
     return Team(seats(seating, made, agents))
 
 

@@ -129,8 +129,11 @@ def loops() -> tuple[list[Found], list[str]]:
     """Every loop that is registered, and the names that should declare one and do not."""
     found, missing = [], []
     for kind, registry in (
-        ("learner", LEARNERS), ("matchmaking", MATCHMAKING), ("stage", STAGES), ("workflow", WORKFLOWS),
-    ):  # fmt: skip
+        ("learner", LEARNERS),
+        ("matchmaking", MATCHMAKING),
+        ("stage", STAGES),
+        ("workflow", WORKFLOWS),
+    ):
         for name in sorted(registry):
             try:
                 row = loop_of(kind, name)

@@ -314,9 +314,14 @@ TAKES = {
     "forward_backward": Takes("palaestra.runs.forward_backward_policies:imitating", 1),
 }
 NEEDED = {
-    "lm": "model", "served": "model", "chat": "model", "script": "script", "saved": "run", "perturbed": "run",
+    "lm": "model",
+    "served": "model",
+    "chat": "model",
+    "script": "script",
+    "saved": "run",
+    "perturbed": "run",
     "forward_backward": "turns",
-}  # fmt: skip
+}
 """The option that a kind cannot do without."""
 
 

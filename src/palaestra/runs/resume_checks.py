@@ -20,8 +20,13 @@ from palaestra.runs.phases import read as read_phases
 from palaestra.runs.recipe import Recipe, look
 
 GROWING = (
-    "train.iterations", "seeds", "evaluation.tasks", "evaluation.trials", "evaluation.controls", "evaluation.attacks",
-)  # fmt: skip
+    "train.iterations",
+    "seeds",
+    "evaluation.tasks",
+    "evaluation.trials",
+    "evaluation.controls",
+    "evaluation.attacks",
+)
 """Fields that may ask for more than the run was begun with."""
 
 

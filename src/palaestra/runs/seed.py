@@ -275,9 +275,14 @@ class Training:
         if part is not None and part.steps:
             examples = demonstrations(played, self.team)
             supervised_warm_start(
-                self.team, examples, steps=part.steps, batch=part.batch, lr=part.lr, seed=self.seed,
+                self.team,
+                examples,
+                steps=part.steps,
+                batch=part.batch,
+                lr=part.lr,
+                seed=self.seed,
                 progress=self.progress,
-            )  # fmt: skip
+            )
         checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
 
     def advisers(self) -> dict[str, Policy]:

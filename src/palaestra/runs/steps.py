@@ -165,9 +165,10 @@ def has_weights(recipe: Recipe) -> bool:
     """Whether a run of a recipe changes parameters: of a policy of the team that can learn and is not frozen."""
     fixed = {"script", "random", "chat", "human", "saved", "perturbed"}
     learns = [
-        name for name in set(recipe.team.values())
+        name
+        for name in set(recipe.team.values())
         if recipe.policies[name].kind not in fixed and name not in recipe.learn.freeze
-    ]  # fmt: skip
+    ]
     imitates = recipe.warm_start is not None and recipe.warm_start.steps > 0
     return bool(learns) and (imitates or (recipe.learn.kind != "play" and recipe.train.iterations > 0))
 

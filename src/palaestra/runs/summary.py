@@ -243,11 +243,17 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
         changes = [after[a] - after[b] for a, b in names]
         corrected = holm([_p_value(change) for change in changes])
         return [
-            _pair(a, b, over_seeds(change, len(names)), p,
-                  f", {measure}: {_exact_verdict(measure, change, p, len(names))}",
-                  len(change), _seeds(change, alpha))
+            _pair(
+                a,
+                b,
+                over_seeds(change, len(names)),
+                p,
+                f", {measure}: {_exact_verdict(measure, change, p, len(names))}",
+                len(change),
+                _seeds(change, alpha),
+            )
             for (a, b), change, p in zip(names, changes, corrected, strict=True)
-        ]  # fmt: skip
+        ]
     table = trials(after_training(directory, variants), where=judged(recipe.evaluation))
     value = value_of(measure, table)
     scale = unit_scale(table["score"]) if value == "score" else None

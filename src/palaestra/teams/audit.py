@@ -199,9 +199,14 @@ def audited(
     names = [f"agent-{at}" for at in range(1, agents + 1)]
     edges = "all" if talk and agents > 1 else "none"
     graph = Graph.of(
-        names, edges=edges, steps=names if talk else [names], rounds=rounds, aggregate=aggregate, own=rounds > 1,
+        names,
+        edges=edges,
+        steps=names if talk else [names],
+        rounds=rounds,
+        aggregate=aggregate,
+        own=rounds > 1,
         workflow="audited",
-    )  # fmt: skip
+    )
     factory = functools.partial(
         AuditedDeliberation, tasks, graph, audit=audit, attempts=attempts, pass_rate=pass_rate, least=least, **options
     )

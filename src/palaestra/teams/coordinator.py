@@ -79,9 +79,11 @@ class CoordinatedEnv:
         shared = sum(value for value in result.rewards.values() if value is not None) / len(self.seats)
         rewards = {**result.rewards, **{self.seats[agent]: shared for agent in told}}
         info = {
-            **result.info, "told": told, "heard": {agent: [self.seats[agent]] for agent in told},
+            **result.info,
+            "told": told,
+            "heard": {agent: [self.seats[agent]] for agent in told},
             "heard_turn": {agent: [self._turn - 2] for agent in told},
-        }  # fmt: skip
+        }
         self._seen = result.observations
         shown = self._central() if self._seen else {}
         return dataclasses.replace(result, observations=shown, rewards=rewards, info=info)

@@ -212,10 +212,17 @@ def goals(
             world, planner = TechTree(book, rng), ErringPlanner(rng, list(book), wrong=wrong)
             played = achieve(subgoals, world, planner, plans if remember else PlanMemory(least), limit=steps)
             depth, item = max(((order.depth(name), name) for name in world.got), default=(0, ""))
-            rows.append({
-                "episode": number, "item": item, "depth": depth, "success": goal in world.got, "steps": played.steps,
-                "turns": played.turns, "failures": played.failures,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "episode": number,
+                    "item": item,
+                    "depth": depth,
+                    "success": goal in world.got,
+                    "steps": played.steps,
+                    "turns": played.turns,
+                    "failures": played.failures,
+                }
+            )
         if memory:
             plans.save(memory)
         return pl.DataFrame(rows)

@@ -153,9 +153,12 @@ class MeanFieldEnv:
         info |= {"valid": {self.seat: rule is not None}, "population": features.tolist()}
         info["obeyed"] = float((drawn == chances.argmax(1)).mean())
         return StepResult(
-            self._shown() if self._seen else {}, {self.seat: sum(paid) / len(self.inner.agents)},
-            terminated=result.terminated, truncated=result.truncated, info=info,
-        )  # fmt: skip
+            self._shown() if self._seen else {},
+            {self.seat: sum(paid) / len(self.inner.agents)},
+            terminated=result.terminated,
+            truncated=result.truncated,
+            info=info,
+        )
 
     def _shown(self) -> dict[str, Observation]:
         states = getattr(self.inner, "states", None)

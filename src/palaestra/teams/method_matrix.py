@@ -153,8 +153,9 @@ def improved(agent: Agent, method: Method, description: Description, episodes: S
         return replace(agent, values=values | dict.fromkeys(signs[0], 1.0) | dict.fromkeys(signs[1], -1.0))
     seen = pl.DataFrame(
         [(sign, reward - (sign == each.ended and reward == 0)) for each in episodes for sign, reward in each.paid],
-        schema={"sign": pl.String, "worth": pl.Float64}, orient="row",
-    )  # fmt: skip
+        schema={"sign": pl.String, "worth": pl.Float64},
+        orient="row",
+    )
     found = {sign: worth for sign, worth in seen.group_by("sign").agg(pl.col("worth").mean()).rows() if sign != HIDDEN}
     untried = {sign: 0.1 for sign in description.signs if sign not in found and values.get(sign, 0.0) <= 0}
     return replace(agent, values={**values, **found, **untried})

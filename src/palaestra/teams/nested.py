@@ -165,11 +165,15 @@ class Nested(AroundTask):
                 found[role] = observation
                 continue
             own = self.outer._said.get(role)
-            member.task.asked = TEMPLATES.render("nested", {
-                "persona": self.outer.graph.roles[role].strip(), "question": self.outer._questions[role],
-                "heard": [{"role": each.role, "text": each.reply} for each in self.outer._acting[role]],
-                "own": own.text if own is not None and self.outer.graph.own else None,
-            }).strip()  # fmt: skip
+            member.task.asked = TEMPLATES.render(
+                "nested",
+                {
+                    "persona": self.outer.graph.roles[role].strip(),
+                    "question": self.outer._questions[role],
+                    "heard": [{"role": each.role, "text": each.reply} for each in self.outer._acting[role]],
+                    "own": own.text if own is not None and self.outer.graph.own else None,
+                },
+            ).strip()
             member.plain, member.opening, member.asked = observation.text, True, member.asked + 1
             place = [self._seed, self.outer.agents.index(role), member.asked]
             found |= member.shown(member.env.reset(int(np.random.SeedSequence(place).generate_state(1)[0])))

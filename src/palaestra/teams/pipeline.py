@@ -161,9 +161,15 @@ def pipeline(
     lets the previous answer stand.
     """
     factory = functools.partial(
-        PipelineEnv, tasks, tuple(roles), accept=accept, separator=separator, improvement=improvement,
-        instructions=instructions, longest=longest,
-    )  # fmt: skip
+        PipelineEnv,
+        tasks,
+        tuple(roles),
+        accept=accept,
+        separator=separator,
+        improvement=improvement,
+        instructions=instructions,
+        longest=longest,
+    )
     factory()
     return factory
 

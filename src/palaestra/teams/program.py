@@ -198,16 +198,29 @@ class ProgramTeam(AroundTask):
         endpoint = Interceptor(events, self._patience)
         path = os.pathsep.join(each for each in sys.path if each)
         variables = {
-            **os.environ, "OPENAI_BASE_URL": endpoint.url, "OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "none",
-            "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "PYTHONPATH": path, "PYTHONSAFEPATH": "1",
+            **os.environ,
+            "OPENAI_BASE_URL": endpoint.url,
+            "OPENAI_API_BASE": endpoint.url,
+            "OPENAI_API_KEY": "none",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            "PYTHONPATH": path,
+            "PYTHONSAFEPATH": "1",
             **self._variables,
-        }  # fmt: skip
+        }
         line = [sys.executable, "-P", str(WORKER), str(self._program)] if self._command is None else [*self._command]
         try:
             process = subprocess.Popen(
-                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
-                text=True, encoding="utf-8", errors="replace", start_new_session=True,
-            )  # fmt: skip
+                line,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=variables,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
         except OSError as error:
             endpoint.close()
             raise InputError(f"program: cannot start {' '.join(line)!r} ({error})") from error

@@ -31,8 +31,13 @@ Given = Mapping[str, str | Sequence[str | Tool]]
 """Role, or a pattern of roles such as "worker-*" -> its tools: objects, or calls of registered names."""
 
 FACTS: dict[str, Any] = {
-    "tool": str, "arguments": str, "calls": str, "call_error": str, "tool_error": str, "tool_turn": bool,
-}  # fmt: skip
+    "tool": str,
+    "arguments": str,
+    "calls": str,
+    "call_error": str,
+    "tool_error": str,
+    "tool_turn": bool,
+}
 CALLED = "Tools, called as JSON with name and arguments: "
 LAST = "No further calls: answer now."
 

@@ -207,10 +207,16 @@ def supervisor(
                 raise InputError(f"supervisor: sees has {name!r}, which is no worker{nearest(str(name), told)}")
         others = {name: [each for each in sees.get(name, ()) if each != name] for name in told}
     graph = Graph.of(
-        {seat: "", **told}, edges={seat: list(told), **{name: [seat, *others[name]] for name in told}},
-        steps=[[seat], list(told)], rounds=turns, memory="all", asks={seat: "assign"}, stop=stop,
-        aggregate=f"of({seat!r})" if closing else aggregate, workflow="supervisor",
-    )  # fmt: skip
+        {seat: "", **told},
+        edges={seat: list(told), **{name: [seat, *others[name]] for name in told}},
+        steps=[[seat], list(told)],
+        rounds=turns,
+        memory="all",
+        asks={seat: "assign"},
+        stop=stop,
+        aggregate=f"of({seat!r})" if closing else aggregate,
+        workflow="supervisor",
+    )
     values = {"members": told, "leader": seat, "closing": closing}
     factory = functools.partial(Supervised, tasks, graph, seat=seat, closing=closing, values=values, **options)
     factory()

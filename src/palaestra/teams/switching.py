@@ -49,9 +49,15 @@ class SwitchingEnv:
     """
 
     def __init__(
-        self, env: EnvFactory, cost: float = 0.1, *, budget: int | None = None, only: Mode | None = None,
-        gate: str = "gate", central: str = "central",
-    ) -> None:  # fmt: skip
+        self,
+        env: EnvFactory,
+        cost: float = 0.1,
+        *,
+        budget: int | None = None,
+        only: Mode | None = None,
+        gate: str = "gate",
+        central: str = "central",
+    ) -> None:
         self.inner: Env = env()
         if cost < 0 or (budget is not None and budget < 0) or only not in (None, *MODES):
             raise InputError(f"switching: cost={cost} and budget={budget} at least 0, only={only!r} one of {MODES}")

@@ -134,7 +134,10 @@ class StubEndpoint:
         wrote = len(str(message.get("content") or "").split())
         finish = "tool_calls" if message.get("tool_calls") else "stop"
         return {
-            "id": "stub", "object": "chat.completion", "created": 0, "model": self.model,
+            "id": "stub",
+            "object": "chat.completion",
+            "created": 0,
+            "model": self.model,
             "choices": [{"index": 0, "finish_reason": finish, "message": message}],
             "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
-        }  # fmt: skip
+        }

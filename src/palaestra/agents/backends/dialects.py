@@ -133,9 +133,16 @@ class SGLang:
     ) -> HttpCall:
         """`/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
         sampling = {
-            "max_new_tokens": tokens, "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
-            "repetition_penalty": 1.0, "sampling_seed": seed, "stop_token_ids": list(ends), "ignore_eos": not ends,
-        }  # fmt: skip
+            "max_new_tokens": tokens,
+            "temperature": temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "sampling_seed": seed,
+            "stop_token_ids": list(ends),
+            "ignore_eos": not ends,
+        }
         body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
         return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
 

@@ -141,11 +141,17 @@ class Llama:
             if again:
                 parts = [
                     checkpoint(
-                        self._layer, layer, x[at], *(_of_rows(each, at) for each in (cos, sin, bias)),
-                        state.past(i, at), last, use_reentrant=False, preserve_rng_state=False,
+                        self._layer,
+                        layer,
+                        x[at],
+                        *(_of_rows(each, at) for each in (cos, sin, bias)),
+                        state.past(i, at),
+                        last,
+                        use_reentrant=False,
+                        preserve_rng_state=False,
                     )
                     for at in slices(len(x), max(1, BLOCK // tokens))
-                ]  # fmt: skip
+                ]
                 x, k, v = (torch.cat(each) for each in zip(*parts, strict=True))
             else:
                 x, k, v = self._layer(layer, x, cos, sin, bias, state.past(i), last)

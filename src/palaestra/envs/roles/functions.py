@@ -29,19 +29,29 @@ ONE_PROCESS = "def _test(xs, memory): return f(xs)"
 SPLITS = ("train", "test", "all")
 DIGITS = range(1, 10)
 TAKES: Mapping[str, str] = {
-    "all numbers": "", "even numbers": "x % 2 == 0", "odd numbers": "x % 2 == 1", "positive numbers": "x > 0",
-    "negative numbers": "x < 0", **{f"numbers above {k}": f"x > {k}" for k in DIGITS},
-}  # fmt: skip
+    "all numbers": "",
+    "even numbers": "x % 2 == 0",
+    "odd numbers": "x % 2 == 1",
+    "positive numbers": "x > 0",
+    "negative numbers": "x < 0",
+    **{f"numbers above {k}": f"x > {k}" for k in DIGITS},
+}
 """Which numbers are taken: words to a condition."""
 CHANGES: Mapping[str, str] = {
-    "keep each": "x", "square each": "x * x", "double each": "2 * x", "negate each": "-x",
+    "keep each": "x",
+    "square each": "x * x",
+    "double each": "2 * x",
+    "negate each": "-x",
     **{f"add {k} to each": f"x + {k}" for k in DIGITS},
-}  # fmt: skip
+}
 """What becomes of each of them: words to an expression."""
 RETURNS: Mapping[str, str] = {
-    "the list": "[{}]", "the sum": "sum({})", "the largest": "max(({}), default=0)",
-    "the smallest": "min(({}), default=0)", "how many are distinct": "len({{{}}})",
-}  # fmt: skip
+    "the list": "[{}]",
+    "the sum": "sum({})",
+    "the largest": "max(({}), default=0)",
+    "the smallest": "min(({}), default=0)",
+    "how many are distinct": "len({{{}}})",
+}
 """What is returned: words to a form."""
 FULL = (
     "Take the {} of xs, a list of whole numbers, {}, and return {} (0 if there are none and a number is asked for).\n"

@@ -28,8 +28,10 @@ WARES = ("barley", "cheese", "copper", "cotton", "honey", "iron", "linen", "pepp
 SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")
 PORTS = 24
 SPLITS = ("train", "test", "all")
-ASKED: Mapping[str, str] = {"sells": "What does the home port of the {} sell?",
-                            "lamp": "What colour is the lamp in the home port of the {}?"}  # fmt: skip
+ASKED: Mapping[str, str] = {
+    "sells": "What does the home port of the {} sell?",
+    "lamp": "What colour is the lamp in the home port of the {}?",
+}
 
 
 class Port(NamedTuple):

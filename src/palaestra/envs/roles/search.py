@@ -58,9 +58,15 @@ class SearchEnv(NativeEnv):
     prompt = "roles/search"
     agents: tuple[str, ...] = ("seeker",)
     facts = {
-        "tool": str, "judge": int, "relevance": float, "found": str, "entities": list[str],
-        "evidence": list[int], "selected": list[str], "gold": list[str],
-    }  # fmt: skip
+        "tool": str,
+        "judge": int,
+        "relevance": float,
+        "found": str,
+        "entities": list[str],
+        "evidence": list[int],
+        "selected": list[str],
+        "gold": list[str],
+    }
 
     def __init__(
         self,

@@ -12,8 +12,14 @@ import types
 from typing import Any
 
 HIDDEN = {
-    "Formatter", "ForwardRef", "get_type_hints", "singledispatch", "singledispatchmethod", "update_wrapper", "wraps",
-}  # fmt: skip
+    "Formatter",
+    "ForwardRef",
+    "get_type_hints",
+    "singledispatch",
+    "singledispatchmethod",
+    "update_wrapper",
+    "wraps",
+}
 """Names of other modules that are left out: they take names, or evaluate text."""
 NUMPY = """
 abs absolute acos acosh add all allclose amax amin angle any append apply_along_axis apply_over_axes arange arccos

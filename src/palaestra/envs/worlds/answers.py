@@ -114,9 +114,16 @@ def suggestible(
 
 
 def corrector(
-    *, keeps: float = 0.9, flags: float = 0.8, corrects: float = 0.6, spoils: float = 0.3, seed: int = 0,
-    tasks: int = 8, answers: int = 8, draw: int = 0,
-) -> Callable[[pl.DataFrame], pl.DataFrame]:  # fmt: skip
+    *,
+    keeps: float = 0.9,
+    flags: float = 0.8,
+    corrects: float = 0.6,
+    spoils: float = 0.3,
+    seed: int = 0,
+    tasks: int = 8,
+    answers: int = 8,
+    draw: int = 0,
+) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """A domain judge of answers to an env of these options, for `corrected_actions`.
 
     It keeps right answers and flags wrong ones with these chances. What it flags it corrects rightly with chance

@@ -126,9 +126,12 @@ class Discs(NativeEnv):
         reward, disc = paid(state.places, self.radius)
         told: dict[str, Any] = {
             name: dict(zip(self.agents, values, strict=True))
-            for name, values in (("x", state.places[:, 0].tolist()), ("y", state.places[:, 1].tolist()),
-                                 ("disc", disc.tolist()))
-        }  # fmt: skip
+            for name, values in (
+                ("x", state.places[:, 0].tolist()),
+                ("y", state.places[:, 1].tolist()),
+                ("disc", disc.tolist()),
+            )
+        }
         if state.step < self.steps:
             return {}, told
         if self.sensors or self.flicker:

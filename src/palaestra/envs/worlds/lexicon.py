@@ -53,9 +53,14 @@ class Lexicon(NativeEnv):
     facts = {"masks": int, "masked": str, "searched": bool, "parsed": bool, "score": float}
 
     def __init__(
-        self, *, entities: int = 40, masks: int = 4, task: Literal["masks", "questions"] = "masks", steps: int = 8,
+        self,
+        *,
+        entities: int = 40,
+        masks: int = 4,
+        task: Literal["masks", "questions"] = "masks",
+        steps: int = 8,
         draw: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if entities < 8 or not 1 <= masks <= 4 or task not in ("masks", "questions") or steps < 1:
             raise InputError(
                 f"Lexicon: entities={entities} >= 8, masks={masks} in 1 to 4, task={task!r} 'masks' or 'questions', "

@@ -35,9 +35,16 @@ class Lock(NativeEnv):
     facts = {"reference": list[str], "right": bool}
 
     def __init__(
-        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0,
-        draw: int = 0, shown: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        locks: int = 1,
+        steps: int = 8,
+        numbers: int = 4,
+        ends: bool = False,
+        gamma: float = 0.0,
+        draw: int = 0,
+        shown: bool = False,
+    ) -> None:
         if locks < 1 or steps < 1 or numbers < 2 or not 0 <= gamma <= 1:
             raise InputError(
                 f"Lock: locks={locks} and steps={steps} must be at least 1, numbers={numbers} at least 2, "

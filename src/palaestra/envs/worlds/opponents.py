@@ -81,9 +81,7 @@ class Opponents(NativeEnv):
     agents: tuple[str, ...] = ("ego",)
     facts = {"hidden": str, "done": str}
 
-    def __init__(
-        self, *, types: Sequence[str] = TYPES, rounds: int = 20, habit: float = 0.7, noise: int = 4
-    ) -> None:  # fmt: skip
+    def __init__(self, *, types: Sequence[str] = TYPES, rounds: int = 20, habit: float = 0.7, noise: int = 4) -> None:
         for name in types:
             if name not in TYPES:
                 raise InputError(f"Opponents: types has {name!r}{nearest(str(name), TYPES)}")

@@ -38,7 +38,7 @@ class Rendezvous(NativeEnv):
 
     def __init__(
         self, *, walkers: int = 4, cells: int = 8, horizon: int = 8, sight: int | None = None, last: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         if walkers < 2 or cells < 3 or horizon < 1 or (sight is not None and sight < 0):
             raise InputError(
                 f"Rendezvous: walkers={walkers} must be at least 2, cells={cells} 3, horizon={horizon} 1, "

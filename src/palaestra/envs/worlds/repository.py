@@ -39,9 +39,16 @@ class Repository(NativeEnv):
     facts = {"right": bool, "process": float, "passes": bool, "outcome": float}
 
     def __init__(
-        self, *, issues: int = 64, options: int = 2, noise: float = 1.0, weak: float = 0.3, rank_noise: float = 1.0,
-        trivial: int = 0, draw: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        issues: int = 64,
+        options: int = 2,
+        noise: float = 1.0,
+        weak: float = 0.3,
+        rank_noise: float = 1.0,
+        trivial: int = 0,
+        draw: int = 0,
+    ) -> None:
         if issues < 1 or options < 2 or min(noise, rank_noise, trivial) < 0 or not 0 <= weak <= 1:
             raise InputError(
                 f"Repository: issues={issues} >= 1, options={options} >= 2, noise={noise}, rank_noise={rank_noise} and "

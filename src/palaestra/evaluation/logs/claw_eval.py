@@ -16,8 +16,15 @@ from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 TYPES = (
-    "trace_start", "message", "tool_dispatch", "audit_snapshot", "media_load", "compact", "trace_end", "grading_result",
-)  # fmt: skip
+    "trace_start",
+    "message",
+    "tool_dispatch",
+    "audit_snapshot",
+    "media_load",
+    "compact",
+    "trace_end",
+    "grading_result",
+)
 _DIMENSIONS = ("completion", "robustness", "communication", "safety")
 
 

@@ -76,9 +76,15 @@ def describe(
         span.name = _text(first(attributes, _TOOL)) or name.removeprefix("execute_tool ")
         span.call = _text(attributes.get("gen_ai.tool.call.id", attributes.get("tool_call.id")))
         span.arguments = first(
-            attributes, ("gen_ai.tool.call.arguments", "tool.parameters", "input.value", "traceloop.entity.input",
-                         "langfuse.observation.input")
-        )  # fmt: skip
+            attributes,
+            (
+                "gen_ai.tool.call.arguments",
+                "tool.parameters",
+                "input.value",
+                "traceloop.entity.input",
+                "langfuse.observation.input",
+            ),
+        )
     if span.kind in ("model", "agent"):
         _speak(span, attributes, events, wrong)
         span.usage = _usage(attributes) if span.kind == "model" or span.prompt is not None else {}

@@ -33,10 +33,16 @@ PAIRS: tuple[tuple[str, str], ...] = (
 NUMBERS = (("id_a", "id_b"), ("id_1", "id_2"), ("id1", "id2"), *((f"{x}_id", f"{y}_id") for x, y in PAIRS[:8]))
 """The same, where no others do."""
 WON = (
-    ("winner", "loser"), ("winning", "losing"), ("winner_name", "loser_name"), ("winner_id", "loser_id"),
-    *((f"{x}_{noun}", f"{y}_{noun}") for noun in _NOUNS
-      for x, y in (("winner", "loser"), ("winning", "losing"), ("chosen", "rejected"), ("preferred", "rejected"))),
-)  # fmt: skip
+    ("winner", "loser"),
+    ("winning", "losing"),
+    ("winner_name", "loser_name"),
+    ("winner_id", "loser_id"),
+    *(
+        (f"{x}_{noun}", f"{y}_{noun}")
+        for noun in _NOUNS
+        for x, y in (("winner", "loser"), ("winning", "losing"), ("chosen", "rejected"), ("preferred", "rejected"))
+    ),
+)
 """The same where the first is who won."""
 OUTCOMES = (
     "winner", "result", "outcome", "winner_name", "winner_id", "winner_model", "winning_model", "winning_player",

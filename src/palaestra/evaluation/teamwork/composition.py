@@ -124,9 +124,15 @@ def compose(
                 left = {each: weight for each, weight in left.items() if each not in passed}
             rows.append((component, cost[component], float(value), level, reason is None, reason, passed, probes))
     kinds: dict[str, pl.DataType | type[pl.DataType]] = {
-        "component": pl.String, "cost": pl.Float64, "value": pl.Float64, "threshold": pl.Float64,
-        "accepted": pl.Boolean, "reason": pl.String, "covers": pl.List(pl.String), "probes": pl.Int64,
-    }  # fmt: skip
+        "component": pl.String,
+        "cost": pl.Float64,
+        "value": pl.Float64,
+        "threshold": pl.Float64,
+        "accepted": pl.Boolean,
+        "reason": pl.String,
+        "covers": pl.List(pl.String),
+        "probes": pl.Int64,
+    }
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 

@@ -60,13 +60,20 @@ def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataF
             if truth != truths[at]
         ]
         cases = own["case"].n_unique()
-        rows.append({
-            "system": system, "cases": cases, "quality": quality.mean(), "validity": parts[:, 0].mean(),
-            "specificity": parts[:, 1].mean(), "correctness": parts[:, 2].mean(),
-            "actionable": (quality > threshold).mean(), "variance": quality.var(),
-            "elsewhere": float(np.mean(others)) if others else None,
-            "constant": cases > 1 and len({tuple(actions) for actions in said}) == 1,
-        })  # fmt: skip
+        rows.append(
+            {
+                "system": system,
+                "cases": cases,
+                "quality": quality.mean(),
+                "validity": parts[:, 0].mean(),
+                "specificity": parts[:, 1].mean(),
+                "correctness": parts[:, 2].mean(),
+                "actionable": (quality > threshold).mean(),
+                "variance": quality.var(),
+                "elsewhere": float(np.mean(others)) if others else None,
+                "constant": cases > 1 and len({tuple(actions) for actions in said}) == 1,
+            }
+        )
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

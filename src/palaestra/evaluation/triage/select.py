@@ -21,10 +21,16 @@ DETECTORS: dict[str, Detector] = {"interaction": interaction, "execution": execu
 """What `detect` runs; add a function from a table to detections to run your own."""
 
 WEIGHTS = {
-    "execution.crash": 12.0, "execution.failure": 8.0, "execution.loop": 5.0, "environment.exhaustion": 3.0,
-    "interaction.misalignment": 6.0, "interaction.stagnation": 6.0, "interaction.disengagement": 10.0,
-    "interaction.satisfaction": 0.0, "risk": 8.0,
-}  # fmt: skip
+    "execution.crash": 12.0,
+    "execution.failure": 8.0,
+    "execution.loop": 5.0,
+    "environment.exhaustion": 3.0,
+    "interaction.misalignment": 6.0,
+    "interaction.stagnation": 6.0,
+    "interaction.disengagement": 10.0,
+    "interaction.satisfaction": 0.0,
+    "risk": 8.0,
+}
 """What a detection of a kind is worth, by prefix of its type; the longest prefix counts."""
 
 

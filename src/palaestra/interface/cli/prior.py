@@ -35,13 +35,23 @@ def fit_prior(
     from palaestra.learning.score_models.files import fit_prior as work
 
     fitting: dict[str, Any] = {
-        "steps": steps, "batch": batch, "lr": lr, "draws": draws, "held_out": held_out, "patience": patience
-    }  # fmt: skip
+        "steps": steps,
+        "batch": batch,
+        "lr": lr,
+        "draws": draws,
+        "held_out": held_out,
+        "patience": patience,
+    }
     with naming([samples]):
         found = work(
-            samples, folder, kind, hidden=(hidden, hidden), seed=seed, kernel=kernel,  # type: ignore[arg-type]
+            samples,
+            folder,
+            kind,
+            hidden=(hidden, hidden),
+            seed=seed,
+            kernel=kernel,  # type: ignore[arg-type]
             **fitting,
-        )  # fmt: skip
+        )
     if as_json:
         show(plain(found))
         return

@@ -111,9 +111,16 @@ def compare(
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
     result = run_compare(
-        recipe, overrides, vary=vary, seeds=seeds, directory=directory, budget=budget, jobs=jobs, console=err,
+        recipe,
+        overrides,
+        vary=vary,
+        seeds=seeds,
+        directory=directory,
+        budget=budget,
+        jobs=jobs,
+        console=err,
         trust=trust,
-    )  # fmt: skip
+    )
     if said := result.get("budget_said"):
         say(said)
     for pair in result["pairs"]:

@@ -172,10 +172,15 @@ def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, perc
             (x, y), (x2, y2) = at[edge.sender], at[edge.receiver]
             beside = abs(x2 - x) > 1 or x == x2 or (edge.receiver, edge.sender) in pairs
             arrow = {
-                "arrowstyle": "-|>", "color": colour(0), "alpha": strength[edge.sender],
-                "linewidth": 0.8 + 4.2 * edge.amount / widest, "shrinkA": 13, "shrinkB": 13, "mutation_scale": 11,
+                "arrowstyle": "-|>",
+                "color": colour(0),
+                "alpha": strength[edge.sender],
+                "linewidth": 0.8 + 4.2 * edge.amount / widest,
+                "shrinkA": 13,
+                "shrinkB": 13,
+                "mutation_scale": 11,
                 "connectionstyle": f"arc3,rad={0.22 if beside else 0}",
-            }  # fmt: skip
+            }
             axes.annotate("", (x2, y2), (x, y), arrowprops=arrow)
         for node in nodes:
             place = at[node.name]
@@ -213,9 +218,14 @@ class Heat:
 
 
 def heat_of(
-    title: str, note: str, rows: Sequence[str], columns: Sequence[str], cells: dict[tuple[str, str], Cell],
-    *, margin: bool = False,
-) -> Heat:  # fmt: skip
+    title: str,
+    note: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: dict[tuple[str, str], Cell],
+    *,
+    margin: bool = False,
+) -> Heat:
     """A heat map; cells that are not there are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)

@@ -138,9 +138,16 @@ def _index(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("task").first(),
     )
     outcome = (
-        pl.when("failed").then(pl.lit("error")).when(~pl.col("scored")).then(pl.lit("played"))
-        .when("won").then(pl.lit("success")).when("some").then(pl.lit("split")).otherwise(pl.lit("failure"))
-    )  # fmt: skip
+        pl.when("failed")
+        .then(pl.lit("error"))
+        .when(~pl.col("scored"))
+        .then(pl.lit("played"))
+        .when("won")
+        .then(pl.lit("success"))
+        .when("some")
+        .then(pl.lit("split"))
+        .otherwise(pl.lit("failure"))
+    )
     return facts.with_columns(outcome=outcome).sort(KEY)
 
 

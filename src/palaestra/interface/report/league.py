@@ -15,9 +15,13 @@ SHOWN = 16
 """Members that a heat map shows at most; of more the oldest, the youngest and some between."""
 
 COLUMNS = {
-    "member": pl.String, "opponent": pl.String, "mean": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+    "member": pl.String,
+    "opponent": pl.String,
+    "mean": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
     "n": pl.Int64,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,15 @@ def frontier(economy: Sequence[Mapping[str, Any]]) -> Chart:
     """Rows of `evaluation.teamwork.economy` as a picture."""
     unit = str(economy[0].get("unit") or "cost")
     rows = [
-        Priced(str(row["system"]), float(row["cost"]), Interval(row["value"], row["value_low"], row["value_high"]),
-               bool(row["frontier"]), bool(row["hull"]))
+        Priced(
+            str(row["system"]),
+            float(row["cost"]),
+            Interval(row["value"], row["value_low"], row["value_high"]),
+            bool(row["frontier"]),
+            bool(row["hull"]),
+        )
         for row in economy
-    ]  # fmt: skip
+    ]
     svg = frontier_plot(rows, what="success", percent=True, axis=f"{unit} of a trial")
     return Chart("Cost and success", "● best at its price, 95\u00a0% interval", svg)
 

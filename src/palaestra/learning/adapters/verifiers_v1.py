@@ -194,9 +194,15 @@ class _Played:
         if agent in self.last:
             self.last[agent]["reward"] = self.income.pop(agent, 0.0)
         self.last[agent] = {
-            "agent": agent, "turn": self.rounds, "state": str(observation.key()), "seed": self.seed, "reward": None,
-            "valid": True, "success": None, "truncated": False,
-        }  # fmt: skip
+            "agent": agent,
+            "turn": self.rounds,
+            "state": str(observation.key()),
+            "seed": self.seed,
+            "reward": None,
+            "valid": True,
+            "success": None,
+            "truncated": False,
+        }
         self.turns.append(self.last[agent])
         before, self.saw[agent] = self.saw.get(agent), observation
         return before

@@ -31,9 +31,14 @@ if TYPE_CHECKING:
 
 Estimator = Callable[..., "tuple[Tensor, Tensor]"]
 TURNS = {
-    "agent": "agent", "episode": "episode", "turn": "turn", "state": "state", "reward": "turn_reward", "valid": "valid",
+    "agent": "agent",
+    "episode": "episode",
+    "turn": "turn",
+    "state": "state",
+    "reward": "turn_reward",
+    "valid": "valid",
     "success": "success",
-}  # fmt: skip
+}
 """Columns from the extra fields of `verl_loop.EnvLoop`."""
 _BESIDE: list[Mapping[str, Any]] = []
 """What the trainer below fetched for the estimator that verl is about to call in this process."""

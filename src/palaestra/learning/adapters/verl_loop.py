@@ -117,9 +117,15 @@ class EnvPlay:
             acted = await asyncio.gather(*(self._ask(observation, sampling_params) for _, observation, _ in seen))
             for (agent, observation, _), (output, _) in zip(seen, acted, strict=True):
                 output.extra_fields |= {
-                    "agent": agent, "turn": turn, "state": str(observation.key()), "episode": episode,
-                    "turn_reward": 0.0, "valid": True, "success": None, "reward_extra_info": {},
-                }  # fmt: skip
+                    "agent": agent,
+                    "turn": turn,
+                    "state": str(observation.key()),
+                    "episode": episode,
+                    "turn_reward": 0.0,
+                    "valid": True,
+                    "success": None,
+                    "reward_extra_info": {},
+                }
                 turns.append(output)
                 last[agent] = output
             outcome = step(env, {agent: text for (agent, _, _), (_, text) in zip(seen, acted, strict=True)})

@@ -115,9 +115,14 @@ class Emitter:
     def state_dict(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "parents": self.parents.arrays(), "sigma": self.sigma, "best": self.best, "novelty": self.novelty,
-            "means": list(self.means), "found": [each.arrays() for each in self.found], "active": self.active,
-        }  # fmt: skip
+            "parents": self.parents.arrays(),
+            "sigma": self.sigma,
+            "best": self.best,
+            "novelty": self.novelty,
+            "means": list(self.means),
+            "found": [each.arrays() for each in self.found],
+            "active": self.active,
+        }
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Emitter:

@@ -142,18 +142,24 @@ class Diversity:
         self._seat(self.search, over=self.generations is not None and self._updates >= self.generations)
         last, rewarded = self.search.log[-1], self.search.rewarded
         return {
-            "evaluations": self.search.evaluations, "explored": int(last["mode"] == "explore"),
-            "best": float(credit.max()), "rewarded": 0 if rewarded is None else len(rewarded),
-            "emitters": last["emitters"], "candidates": last["candidates"], "fits": self.search.fits,
-        }  # fmt: skip
+            "evaluations": self.search.evaluations,
+            "explored": int(last["mode"] == "explore"),
+            "best": float(credit.max()),
+            "rewarded": 0 if rewarded is None else len(rewarded),
+            "emitters": last["emitters"],
+            "candidates": last["candidates"],
+            "fits": self.search.fits,
+        }
 
     def _begin(self, width: int) -> DiversitySearch:
         """With the genomes that were played first; width: numbers that are seen at once."""
         self._width = width
         return DiversitySearch(
             self.policy.genomes[: len(self.policy.keys) - self.elites].copy(),
-            descriptor=self._descriptor(width), schedule=self.modes, **self.options,
-        )  # fmt: skip
+            descriptor=self._descriptor(width),
+            schedule=self.modes,
+            **self.options,
+        )
 
     def _descriptor(self, width: int) -> Descriptor:
         if self.space == "given":

@@ -122,10 +122,16 @@ class DiversitySearch:
         self.generation += 1
         self.evaluations += len(found)
         self.spent += len(found)
-        self.log.append({
-            "mode": mode, "criterion": criterion, "evaluations": len(found), "candidates": len(self._waiting()),
-            "emitters": len(self.emitters) - len(self._waiting()), "fitted": False,
-        })  # fmt: skip
+        self.log.append(
+            {
+                "mode": mode,
+                "criterion": criterion,
+                "evaluations": len(found),
+                "candidates": len(self._waiting()),
+                "emitters": len(self.emitters) - len(self._waiting()),
+                "fitted": False,
+            }
+        )
         if self.spent >= self.chunk:
             self._turn(mode, rng)
         self._prepare(rng)

@@ -108,9 +108,14 @@ class control_filter(Stage):
     def judged(self, own: np.ndarray, control: np.ndarray) -> Refused:
         """`judged` with the thresholds of now."""
         return judged(
-            own, control, enough=self.enough, margin=self.margin,
-            solved=self.solved, better=self.better, easy=self.easy,
-        )  # fmt: skip
+            own,
+            control,
+            enough=self.enough,
+            margin=self.margin,
+            solved=self.solved,
+            better=self.better,
+            easy=self.easy,
+        )
 
     def _controls(self, context: Context) -> Team:
         from palaestra.agents import Team, random_legal

@@ -144,9 +144,15 @@ class explors(Stage):
     needs = ("state", "action", "policy", "action_ids", "reward")
 
     def __init__(
-        self, *, scale: float = 1.0, most: float = 1.0, rate: float = 0.01, gamma: float = 0.9, every: int = 5,
+        self,
+        *,
+        scale: float = 1.0,
+        most: float = 1.0,
+        rate: float = 0.01,
+        gamma: float = 0.9,
+        every: int = 5,
         into: str = "explored",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if min(scale, most) <= 0 or rate < 0 or every < 1:
             raise InputError(f"explors: {scale=} and {most=} must be above 0, {rate=} not below, {every=} at least 1")
         self.options, self.gamma, self.every, self.into = (scale, most, rate), gamma, every, into
@@ -217,9 +223,15 @@ class bilevel(Stage):
     needs = ("state", "action")
 
     def __init__(
-        self, auxiliary: str = "bonus", *, gamma: float = 0.95, per_state: bool = False, hypergradient: str = "exact",
-        first: int = 30, into: str = "aligned",
-    ) -> None:  # fmt: skip
+        self,
+        auxiliary: str = "bonus",
+        *,
+        gamma: float = 0.95,
+        per_state: bool = False,
+        hypergradient: str = "exact",
+        first: int = 30,
+        into: str = "aligned",
+    ) -> None:
         if first < 0:
             raise InputError(f"bilevel: {first=} must not be negative")
         self.auxiliary, self.gamma, self.per_state, self.how = auxiliary, gamma, per_state, hypergradient
@@ -237,9 +249,14 @@ class bilevel(Stage):
             )
         if self.outer is None:
             self.outer = BilevelReward(
-                model.transitions, model.start, model.rewards["reward"], model.rewards[self.auxiliary], self.gamma,
-                self.how, self.per_state,  # type: ignore[arg-type]
-            )  # fmt: skip
+                model.transitions,
+                model.start,
+                model.rewards["reward"],
+                model.rewards[self.auxiliary],
+                self.gamma,
+                self.how,
+                self.per_state,  # type: ignore[arg-type]
+            )
             if self._state:
                 self.outer.load_state_dict(self._state)
             else:

@@ -80,10 +80,14 @@ class dynamic_sampling(Stage):
         found, extra = pl.concat(kept, how="diagonal_relaxed"), (played - self._groups) * self._size
         number = found["group"].n_unique()
         context.metrics |= {
-            "groups": float(self._groups), "kept": float(number), "uninformative": float(played - number),
-            "rounds": float(rounds), "extra_episodes": float(extra), "extra_share": extra / self._groups / self._size,
+            "groups": float(self._groups),
+            "kept": float(number),
+            "uninformative": float(played - number),
+            "rounds": float(rounds),
+            "extra_episodes": float(extra),
+            "extra_share": extra / self._groups / self._size,
             "score": float(pl.concat(scores)["score"].mean()),  # type: ignore[arg-type]
-        }  # fmt: skip
+        }
         return Turns(found) if number else turns
 
     def _of_episodes(self, turns: Turns) -> pl.DataFrame:

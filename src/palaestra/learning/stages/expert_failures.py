@@ -64,9 +64,15 @@ class expert_failures(Stage):
     notes = ("_more",)
 
     def __init__(
-        self, adviser: str, *, starts: int = 5, share: float = 0.5, score: str = "reward", solved: float = 0.0,
+        self,
+        adviser: str,
+        *,
+        starts: int = 5,
+        share: float = 0.5,
+        score: str = "reward",
+        solved: float = 0.0,
         most: int = 256,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if starts < 1 or not 0 < share < 1 or most < 1:
             raise InputError(f"expert_failures: starts={starts} and most={most} of at least 1, share={share} in (0, 1)")
         self.adviser, self.starts, self.share, self.solved, self.most = adviser, starts, share, solved, most

@@ -94,9 +94,16 @@ class judge(Stage):
         """The table with the verdicts."""
         shown = None if self.evidence is None else semi_join(turns, column=self.evidence)
         found = ask_judge(
-            turns, self.items, self.adviser.begin(context), level=self.level, shown=shown, votes=self.votes,
-            tool_failed=self.tool_failed, cache=self.adviser.cache, seed=context.seed,
-        )  # fmt: skip
+            turns,
+            self.items,
+            self.adviser.begin(context),
+            level=self.level,
+            shown=shown,
+            votes=self.votes,
+            tool_failed=self.tool_failed,
+            cache=self.adviser.cache,
+            seed=context.seed,
+        )
         by = [key for key in ("episode", "turn") if key in found.keys]
         mean = _means(found) if self.votes > 1 else found
         scores = utility(mean, self.weights, by=by).rename({"utility": self.column, "judged": f"{self.column}.ok"})

@@ -145,8 +145,10 @@ class linearise(Stage):
         good = pl.col("error").is_null() & pl.col("valid").fill_null(True)
         frame = frame.filter(good.all().over(EPISODE)).with_columns(
             group=(pl.col("group") + first).cast(frame.schema["group"]),
-            action=pl.col("done_action"), loss_mask=pl.lit(True), source=pl.lit("team"),
-        )  # fmt: skip
+            action=pl.col("done_action"),
+            loss_mask=pl.lit(True),
+            source=pl.lit("team"),
+        )
         return rescored(frame, context, "loss_mask", messages=True)
 
     def _plan(self, context: Context, groups: int, size: int, **more: Any) -> Plan:

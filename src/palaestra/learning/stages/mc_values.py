@@ -49,9 +49,15 @@ class mc_values(Stage):
         values = np.full(len(turns), np.nan)
         for agent, (snapshots, keys, numbers) in found.items():
             values[numbers] = mc_value(
-                context.env, snapshots, Everybody(context.team), context.rng,
-                k=self.k, agent=agent, keys=keys, max_steps=self.limit,
-            )  # fmt: skip
+                context.env,
+                snapshots,
+                Everybody(context.team),
+                context.rng,
+                k=self.k,
+                agent=agent,
+                keys=keys,
+                max_steps=self.limit,
+            )
             context.spent.add(calls=self.k * len(set(keys)))
         return turns.with_column(value=values)
 

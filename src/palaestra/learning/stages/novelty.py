@@ -92,9 +92,15 @@ class rnd(Stage):
     adds = {"novelty": "error of predicting a random network at the turn's features"}
 
     def __init__(
-        self, features: str = "features", *, into: str = "novelty", size: int = 32, hidden: int = 64, lr: float = 1e-3,
+        self,
+        features: str = "features",
+        *,
+        into: str = "novelty",
+        size: int = 32,
+        hidden: int = 64,
+        lr: float = 1e-3,
         epochs: int = 4,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if min(size, hidden, epochs) < 1 or not lr > 0:
             raise InputError(f"rnd: {size=}, {hidden=} and {epochs=} must be at least 1, {lr=} above 0")
         self.features, self.into, self.size, self.hidden = features, into, size, hidden

@@ -248,11 +248,14 @@ class population(Stage):
         """Members, whose turn it was, and what was reached."""
         kept = [
             {
-                "settings": dict(each.settings), "weights": each.weights, "learner": each.learner, "since": each.since,
+                "settings": dict(each.settings),
+                "weights": each.weights,
+                "learner": each.learner,
+                "since": each.since,
                 "inner": each.inner.state_dict() if isinstance(each.inner, Remembering) else None,
             }
             for each in self.members
-        ]  # fmt: skip
+        ]
         best = None if self.best is None else self.best.copy()
         own = {"at": self.at, "begun": self.begun, "best": best, "rates": dict(self._rates)}
         return own | {"first": self.first, "teacher": self.teacher, "members": kept}

@@ -112,9 +112,15 @@ class hops(Stage):
     }
 
     def __init__(
-        self, guide: str | Policy | None = None, *, films: str | None = None, features: str = "observation",
-        pairs: int = 2000, ridge: float = 1e-3, into: str = "hop",
-    ) -> None:  # fmt: skip
+        self,
+        guide: str | Policy | None = None,
+        *,
+        films: str | None = None,
+        features: str = "observation",
+        pairs: int = 2000,
+        ridge: float = 1e-3,
+        into: str = "hop",
+    ) -> None:
         if (guide is None) == (films is None) or pairs < 1 or not ridge > 0:
             raise InputError(f"hops: give guide or films; {pairs=} at least 1, {ridge=} above 0")
         self.guide, self.films, self.features, self.pairs, self.ridge = guide, films, features, pairs, ridge

@@ -69,10 +69,17 @@ def compare_judges(
     lenience = over_items(gap, pl.Series(family))
     differ = both.with_columns(gap=gap).filter(pl.col("gap").abs() > 1e-9)
     numbers = {
-        "agreement": found.mean, "low": found.low, "high": found.high, "equal": 1 - len(differ) / len(both),
-        "lenience": lenience.mean, "lenience_low": lenience.low, "lenience_high": lenience.high,
-        "shared": float(len(both)), "differ": float(len(differ)), "alone": float(alone),
-    }  # fmt: skip
+        "agreement": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "equal": 1 - len(differ) / len(both),
+        "lenience": lenience.mean,
+        "lenience_low": lenience.low,
+        "lenience_high": lenience.high,
+        "shared": float(len(both)),
+        "differ": float(len(differ)),
+        "alone": float(alone),
+    }
     rows = differ.sort(pl.col("gap").abs(), descending=True, maintain_order=True).head(_SHOWN)
     shown = rows.select(*present(rows, *keys), "a", "b").to_dicts()
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
