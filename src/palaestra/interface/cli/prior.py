@@ -46,7 +46,7 @@ def fit_prior(
         found = work(
             samples,
             folder,
-            kind,
+            kind,  # type: ignore[arg-type]
             hidden=(hidden, hidden),
             seed=seed,
             kernel=kernel,  # type: ignore[arg-type]

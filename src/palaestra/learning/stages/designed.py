@@ -254,8 +254,8 @@ class bilevel(Stage):
                 model.rewards["reward"],
                 model.rewards[self.auxiliary],
                 self.gamma,
-                self.how,
-                self.per_state,  # type: ignore[arg-type]
+                self.how,  # type: ignore[arg-type]
+                self.per_state,
             )
             if self._state:
                 self.outer.load_state_dict(self._state)
