@@ -77,9 +77,11 @@ def one_choice_per_option() -> None:
     walks = (("key", ["right"] * 2), ("door", ["down"] * 3), ("goal", ["right"]))
     earned, times = [], []
     for goal, moves in walks:
-        times.append(env.step({"upper-walker_0": goal}).info["inner_step"])
-        results = [env.step({"walker_0": move}) for move in moves]
-        assert all(set(each.observations) == {"walker_0"} for each in results[:-1]), "the subgoal is kept"
+        results = [env.step({"upper-walker_0": goal})]
+        times.append(results.pop().info["inner_step"])
+        for move in moves:
+            assert not results or set(results[-1].observations) == {"walker_0"}, "the subgoal is kept"
+            results.append(env.step({"walker_0": move}))
         assert {each.info["subgoal"]["walker_0"] for each in results} == {goal}
         earned.append(sum(float(each.rewards["upper-walker_0"] or 0.0) for each in results))
     np.testing.assert_allclose(earned, [0.9, 0.81, 1.0])
