@@ -54,6 +54,7 @@ EXAMPLES: dict[str, str] = {
     "entity_recall": "entity_recall(action, 'entities')",
     "episodic_global_bonus": "episodic_global_bonus(state)",
     "escalate": "escalate(reward, cost)",
+    "every_part": "every_part('answer', 'gold')",
     "exp": "exp(cost)",
     "exp_weight": "exp_weight(reward, temperature=0.5, most=4)",
     "fill_missing": "fill_missing(reward, 0)",
