@@ -26,8 +26,9 @@ LAYERS = ("front", "head")
 
 
 class SplitLayers(torch.nn.Module):
-    """tanh layers with stacked parameters: weights[i] is [sets, out, in], biases[i] is [sets, out].
+    """Tanh network for many keys with several sets of parameters in each layer; `sets` says which set a key uses.
 
+    weights[i] is [sets, out, in], biases[i] is [sets, out].
     sets: int64[layers, keys], a buffer: which parameter set of each layer a key uses.
     """
 

@@ -18,7 +18,7 @@ Ask = Callable[[Request], Awaitable[Decision]]
 
 
 class AnswerStream(Protocol):
-    """Requests under way at one policy."""
+    """Protocol of a stream of answers of one policy: `ask` sends a request and calls `done` with its decision."""
 
     def ask(self, request: Request, done: Callable[[Decision], None]) -> None:
         """Send a request; `done` is called with its decision, in any thread, exactly once unless closed before."""

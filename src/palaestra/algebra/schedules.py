@@ -41,7 +41,7 @@ def cosine(start: float, stop: float, *, steps: int, begin: int = 0) -> Signal:
 
 @register()
 def two_phase(early: SignalLike, late: SignalLike, *, share: float, steps: int) -> Signal:
-    """`early` until that share of the steps is done, `late` from then on ([206] EARL).
+    """Signal that is `early` while `iteration` is below share · steps, then `late` ([206] EARL).
 
     >>> from palaestra.algebra.turns import Turns
     >>> two_phase(0.5, 0.1, share=0.3, steps=10).evaluate(Turns({"iteration": [2, 3]}))

@@ -54,7 +54,7 @@ def task_id(source: str, key: int) -> str:
 
 
 def key_in(named: str) -> int:
-    """Key of a task by its name, or by its text where it is not the name of one.
+    """64-bit key of a task: read from a name `SOURCE:HEX`, else the hash of the text.
 
     >>> key_in("gsm8k:00000000000000ff"), key_in("What is 2 + 2?") == task_key("What is 2 + 2?")
     (255, True)

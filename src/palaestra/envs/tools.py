@@ -115,7 +115,7 @@ def told_result(text: str, name: str | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ToolTask:
-    """A question with one right answer. name: equal iff the question is; gold: calls that lead there."""
+    """A question for an agent with tools: its id (`name`), its right answer, and calls (`gold`) that find it."""
 
     name: str
     question: str

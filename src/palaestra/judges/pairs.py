@@ -243,9 +243,10 @@ def siblings(q: SignalLike = "q", *, state: Keys = "state", action: str = "actio
 
 @PAIRINGS.register()
 def verified_vs_corrupted(verified: SignalLike = "rule", corrupted: str = "corrupted", by: Keys = "group") -> Pairing:
-    """Cooper's pairs [10] (arXiv 2508.05613): an episode that a precise rule accepts against a corrupted one.
+    """Pairing rule: of each key the first episode that is accepted is preferred to the first corrupted one.
 
-    Of each key the first of both, the second known to be wrong. A key without either has none.
+    Cooper [10] (arXiv 2508.05613): a precise rule accepts, the second is known to be wrong.
+    A key without either has none.
 
     What the rule refuses is nobody's negative: it may be right in words that the rule does not read.
     """

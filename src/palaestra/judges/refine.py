@@ -71,7 +71,7 @@ def refine(
     best_by: Callable[[str, str], float] | None = None,
     merge: Callable[[str, Sequence[str]], str] | None = None,
 ) -> Refined:
-    """Answer, have the thinking criticised and rewritten, answer with the rewritten thinking, `rounds` times ([105]).
+    """Several answers to one question; between two of them `critic` rewrites the thinking ([105] PRefLexOR).
 
     Nothing promises that a round improves: with `best_by` the answer of the highest score counts (of equal ones the
     first), with `merge` one that is made of all, without either the last.

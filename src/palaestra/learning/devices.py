@@ -62,7 +62,7 @@ def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
 
 @contextlib.contextmanager
 def leading(learner: Any) -> Iterator[bool]:
-    """Whether to lead: what only one process may do, is done here. Another rank follows rank 0 to the end of it."""
+    """True on rank 0, which runs the block; another takes part in its learner calls to the end, then False."""
     devices = getattr(learner, "devices", None)
     if devices is None or devices.size == 1:
         yield True

@@ -82,8 +82,9 @@ def shifted_returns(
 
 @ANALYSES.register("adapt")
 def adapt(seed: int | None = None, steps: int = 5, episodes: int = 32, level: float = 0.9) -> Analysis:
-    """How does a team keep up when its world changes? RECIPE.yaml; SHIFTS.json: a list of shift, magnitude, changes.
+    """Measures how a trained team copes with each shift: frozen, after `steps` more iterations, and back at home.
 
+    Reads RECIPE.yaml and SHIFTS.json, a list of shift, magnitude, changes.
     The team is trained, measured frozen under each shift, learns on for `steps` iterations, and is measured at home.
     seed: default, the first of the recipe.
     """

@@ -24,7 +24,7 @@ Interval = dict[str, float]
 
 
 def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
-    """The policies of the recipe that each scorer asks, by what messages call it."""
+    """Names of the policies that each scorer asks, by the scorer's path in the recipe (`evaluation.scorers.NAME`)."""
     return {
         f"evaluation.scorers.{name}": tuple(getattr(build(part.scorer), "asks", ())) for name, part in scorers.items()
     }

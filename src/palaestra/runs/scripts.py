@@ -79,7 +79,7 @@ def parameters(
     fixed: int = 0,
     accepts: Sequence[Callable[..., Any]] = (),
 ) -> dict[str, inspect.Parameter]:
-    """Parameters of a function, and of those to which it passes its options on.
+    """Parameters that a caller may still set: the function's own and the keyword-only ones of `accepts`.
 
     Without the first `fixed` arguments and those that are given otherwise.
     """
@@ -218,7 +218,7 @@ def convention(clarity: float = 0.6, seed: int = 0) -> Play:
 
 @script("nim")
 def nim(skill: float = 0.0) -> Play:
-    """Plays Nim from the short text (`3 4 5`, whoever takes the last object wins).
+    """Scripted Nim player: the winning move with probability `skill`, else a random legal move.
 
     With probability `skill` the winning move (Bouton 1901: make the exclusive or of the piles 0) if there is one, else
     a random legal move.

@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 
 
 class Branches:
-    """`env` from whose every turn of depth d `widths[d]` answers go out; deeper turns have one answer.
+    """Env that plays a tree of `env` in one episode: `widths[d]` answers per turn at depth d, each by its own seat.
 
     The copies of seat `a` are `a-1`, `a-2`, …, in the order of the tree. Each is paid
     what its own step pays the seat that made it. Chance that is to come is drawn anew after every answer. An env whose

@@ -199,7 +199,7 @@ def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
 
 @ANALYSES.register("method_matrix")
 def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> Analysis:
-    """Which learning method for generated worlds? WORLDS, a row per description; a method for each, or one for all.
+    """Table of the best of all learning methods for each described world, or of the one that is best on average.
 
     Methods are chosen by their validation levels; `test` is the score on others, as a share of the largest return.
     """

@@ -128,7 +128,7 @@ def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, trie
 
 
 def unit_test(fix: int, needed: int) -> bool:
-    """Whether a stage does what it should."""
+    """Whether the fix that was chosen is the one that the stage needs."""
     return fix == needed
 
 

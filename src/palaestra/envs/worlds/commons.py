@@ -33,8 +33,9 @@ class _CommonsState:
 
 @ENVS.register("native/commons")
 class Commons(NativeEnv):
-    """In each round everybody takes 0 to `most` units of a pool, all at once; what is left doubles, up to 100.
+    """Common-pool env: all harvest at once, then some speak; what is left doubles; below 5 it ends.
 
+    In each round everybody takes 0 to `most` units of a pool; it doubles up to 100.
     If more is wanted than there is, it is rationed. Catches are revealed, then `speakers` of the people speak one after
     the other, and everybody reads that before the next harvest. The end is a pool below 5, or the last round. The
     reward is what one gets. An illegal action takes nothing. Success: all rounds were played. facts, of a harvest:

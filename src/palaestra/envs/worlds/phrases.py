@@ -22,8 +22,9 @@ class _PhrasesState:
 
 @ENVS.register("native/phrases")
 class Phrases(NativeEnv):
-    """A task is a phrase of up to `longest` words; each needs its own action, by the word before it. Reward 1 for all.
+    """Env with a phrase per task: each word needs the right action, given the word before; one error ends it.
 
+    A phrase has up to `longest` words; reward 1 for all of them.
     A wrong action ends the episode. Of `words` words the last `dead` have no right action: a phrase with one of them
     cannot be done. Which action is right is drawn from `draw`. Tasks that are drawn have at least `shortest` words. The
     phrase is read off the reset seed, and small seeds stand for all phrases, so that tasks can be made of tasks:

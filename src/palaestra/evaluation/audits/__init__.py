@@ -116,5 +116,5 @@ def audit(
 
 
 def cheap(turns: Turns, reward: Signal) -> list[Finding]:
-    """Audits that are cheap enough to run during training: loops and repetition that pay."""
+    """Failed findings of the audits that are cheap enough for training: `repeats` and `cycles`."""
     return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

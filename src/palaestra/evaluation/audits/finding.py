@@ -20,7 +20,7 @@ Verdict = Literal["pass", "warn", "fail", "cannot tell"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One audit of one reward.
+    """Result of one audit: its verdict, a sentence, the numbers, the rows that prove it, and a fix.
 
     verdict: `fail` is a loop that can be farmed; `warn` deserves a look; `cannot tell`: the table holds no evidence.
     rows: the proof, as rows of the table (`row` is the position in it) with the reward that they earn.

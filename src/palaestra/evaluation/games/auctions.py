@@ -87,8 +87,9 @@ def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def virtual_values(values: np.ndarray, sample: np.ndarray) -> np.ndarray:
-    """Ironed virtual values: slope of the concave envelope of revenue q · v(q), v(q) the sample's upper quantile.
+    """Ironed virtual value (Myerson) of each of `values`, for bidders distributed as in `sample`.
 
+    The slope of the concave envelope of revenue q · v(q), v(q) the sample's upper quantile.
     In the place of values they turn the placement of largest welfare into that of largest revenue (Myerson 1981).
     Below the sample they are those of its lowest value; negative ones stand for "not shown".
 

@@ -57,7 +57,7 @@ def _matrix(game: Game | Tree, name: str) -> Game:
 
 @SOLVERS.register("nash")
 def nash() -> Solver:
-    """A Nash equilibrium of a two-player zero-sum game by linear programming; of a tree in sequence form."""
+    """Solver of two-player zero-sum games by linear programming: mixtures of a matrix game, or a tree's policy."""
     return lambda game: linear.nash_policy(game) if isinstance(game, Tree) else linear.nash_mixtures(game)
 
 
@@ -80,7 +80,10 @@ def cce() -> Solver:
 
 @SOLVERS.register("cfr")
 def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Solver:
-    """Average policy of counterfactual regret minimisation; variant: plain, plus, discounted or vad, and options."""
+    """Solver of matrix or tree games: the average policy after `iterations` of counterfactual regret minimisation.
+
+    variant: plain, plus, discounted or vad, and its options.
+    """
     rule = cfr_rules.rule(variant, **options)
     if iterations < 1:
         raise InputError(f"cfr: iterations={iterations} must be at least 1")

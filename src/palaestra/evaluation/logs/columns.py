@@ -51,7 +51,7 @@ RECOGNISED = Names()
 
 
 def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
-    """The table with `task` and `success`, from the columns that are named, or else that have a usual name.
+    """The table with `task` and `success` added: from the named columns, else from those with a usual name, if any.
 
     Raises:
         InputError: There is no such column, or its values are neither success nor failure.

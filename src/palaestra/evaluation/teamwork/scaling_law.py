@@ -93,7 +93,7 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> pl.DataFrame:
-    """The architecture for each new task, by the fitted law, or the one that is best on average: task, architecture.
+    """Best architecture for each task without `success`, by a fitted law or by average: task, architecture, expected.
 
     Args:
         frame: Configurations: task, architecture, success (null: a new task), the features, and tokens of a run if a

@@ -67,7 +67,7 @@ def by_system(turns: Turns) -> Turns:
 
 
 def run_of_system(columns: Collection[str]) -> pl.Expr:
-    """The name of a run that holds its system's as well."""
+    """Polars expression of a run's name that is unique across systems: `SYSTEM, run RUN`."""
     names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in columns]
     return pl.concat_str(names, separator=", run ")
 

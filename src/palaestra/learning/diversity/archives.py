@@ -102,7 +102,7 @@ def novelty(of: Evaluated, among: Sequence[Evaluated], *, k: int = 15, inside: b
 
 
 def table(kept: Evaluated, name: str) -> pl.DataFrame:
-    """A row per genome, as pyribs keeps them: archive, reward, place_0 …, genome (list)."""
+    """Genomes of one archive as a table, a row each: archive, reward, place_0 ..., genome (list)."""
     held = archive_of(kept, 1).data()
     places = {f"place_{at}": held["measures"][:, at] for at in range(kept.place.shape[1])}
     genome = pl.Series("genome", held["solution"].tolist(), dtype=pl.List(pl.Float64))

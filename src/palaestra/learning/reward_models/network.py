@@ -73,7 +73,7 @@ def by_length(lengths: np.ndarray, size: int, waste: float = WASTE) -> Iterator[
 
 
 class NetworkReward(RewardModel):
-    """A reward model with a network `module`; None until it is known how many features there are.
+    """Base class of reward models that are a torch network: fitting, scores, saving; subclasses encode rows.
 
     learns: losses of pairs, then of labels; the first of each is the default.
     lr, batch, epochs: defaults of `fit`, batch in pairs, rows or groups. scoring: rows at a time.

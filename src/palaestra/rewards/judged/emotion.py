@@ -31,7 +31,9 @@ def rlver_reward(
     turnwise: bool = False,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """[194] RLVER (arXiv 2507.03112): emotion / 100 on the last turn. The simulator's rules checked against its code.
+    """Emotion / 100 on the last turn, emotion being the clipped running sum of `delta` ([194] RLVER).
+
+    arXiv 2507.03112; the simulator's rules checked against its code.
 
     delta: what each reply changed, a column. turnwise: as a potential, each turn gets what it changed of emotion / 100;
     the sum is less by start / 100.
