@@ -156,6 +156,18 @@ def test_an_equal_call_is_answered_from_what_is_known_unless_it_failed(monkeypat
     assert calls == [4, 4], "without `known` the program is asked"
 
 
+def test_the_oldest_answers_are_dropped_beyond_the_bound() -> None:
+    known, asked = module.KnownAnswers(largest=2), []
+
+    def call(calls: module.Calls) -> list[list[sandbox.CallOutcome]]:
+        asked.append(len(calls))
+        return [[sandbox.CallOutcome(1.0)] for _ in calls]
+
+    for gold in (1, 2, 3, 3, 1):
+        known.complete("a program", [[{"gold": gold}]], call)
+    assert len(asked) == 4, "3 is known, 1 was dropped"
+
+
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the reward program cannot be read"):
         program(str(tmp_path / "none.py"))

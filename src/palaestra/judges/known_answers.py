@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from palaestra.envs.sandbox import CallOutcome
@@ -48,6 +49,6 @@ class KnownAnswers:
         found = dict(zip(new, call(list(new.values())), strict=True)) if new else {}
         outcomes = [found[key] if key in found else self._kept[key] for key in keys]
         self._kept |= {key: made for key, made in found.items() if all(each.error is None for each in made)}
-        for key in list(self._kept)[: max(len(self._kept) - self.largest, 0)]:
+        for key in list(islice(self._kept, max(len(self._kept) - self.largest, 0))):
             del self._kept[key]
         return outcomes

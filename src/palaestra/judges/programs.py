@@ -2,9 +2,9 @@
 
 A program is a function of one turn (a dict of the columns that it declares), and of a memory if it takes a second
 argument: a dict that lasts for one agent's episode. Nothing else lasts: each turn, or each episode where there is a
-memory, is scored in a process of its own, so the order of the table plays no part. A program returns a number, None
-(not scored), or a list of factors. Who writes programs, and how they are checked, is in `writing`. Left out: programs
-that look ahead, and whole-table ones.
+memory, is scored in a process of its own, so the order of the table plays no part; an equal call
+is made once. A program returns a number, None (not scored), or a list of factors. Who writes programs, and how they are
+checked, is in `writing`. Left out: programs that look ahead, and whole-table ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the agents of a team saw, did and were paid in each turn side by side, as arrays."""
+"""Episodes of a team as arrays: observations, actions and rewards by turn and agent."""
 
 from __future__ import annotations
 

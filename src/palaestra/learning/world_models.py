@@ -83,7 +83,7 @@ class JointWorldModel(nn.Module):
         return ((x * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True).clamp(min=1)).expand_as(x)
 
     def contexts(self, seen: Tensor, did: Tensor, there: Tensor) -> Tensor:
-        """What each agent saw and did last, read together with those of all; [rows, agents, size]."""
+        """Attention over the last observations and actions of all agents, by agent; [rows, agents, size]."""
         return self.mixed(self.token(torch.cat([seen, did, self._names(seen)], -1)), there, 0)
 
     def follow(self, h: Tensor, z: Tensor, did: Tensor, there: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Crowd(Protocol):
         """Begin the episode of `seed`."""
 
     def seen(self) -> np.ndarray:
-        """What every person sees now, float64[people, features]."""
+        """Observations of all people now, float64[people, features]."""
 
     def question(self, key: Mapping[str, str], size: int, seen: np.ndarray) -> Observation:
         """The question to a group of `size` people with these attributes; `seen`: the mean of what they see."""

@@ -20,7 +20,7 @@ from palaestra.errors import EnvError
 
 SEAT = "model"
 UNREAD = "?"
-"""What the model reads after lines of which none was due."""
+"""Message to the model after lines of which none was due."""
 
 
 class OneModel:
@@ -90,7 +90,7 @@ class OneModel:
 
     @staticmethod
     def _one(seen: Mapping[str, Observation]) -> tuple[str, Observation] | None:
-        """Who is due, and what that seat sees; None at the end."""
+        """Seat that acts next, with its observation; None at the end."""
         if not seen:
             return None
         if len(seen) > 1:

@@ -36,7 +36,7 @@ TAKES: Mapping[str, str] = {
     "negative numbers": "x < 0",
     **{f"numbers above {k}": f"x > {k}" for k in DIGITS},
 }
-"""Which numbers are taken: words to a condition."""
+"""Filter of the numbers: words to a condition."""
 CHANGES: Mapping[str, str] = {
     "keep each": "x",
     "square each": "x * x",
@@ -44,7 +44,7 @@ CHANGES: Mapping[str, str] = {
     "negate each": "-x",
     **{f"add {k} to each": f"x + {k}" for k in DIGITS},
 }
-"""What becomes of each of them: words to an expression."""
+"""Change of each number: words to an expression."""
 RETURNS: Mapping[str, str] = {
     "the list": "[{}]",
     "the sum": "sum({})",
@@ -52,7 +52,7 @@ RETURNS: Mapping[str, str] = {
     "the smallest": "min(({}), default=0)",
     "how many are distinct": "len({{{}}})",
 }
-"""What is returned: words to a form."""
+"""Result of the function: words to a template of an expression."""
 FULL = (
     "Take the {} of xs, a list of whole numbers, {}, and return {} (0 if there are none and a number is asked for).\n"
     "The answer is one Python expression in xs; or a fenced program with a function f(xs), which begins on a line of "

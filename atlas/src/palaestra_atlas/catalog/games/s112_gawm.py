@@ -137,7 +137,7 @@ def the_global_code_tells_the_state() -> None:
 
 @exact
 def absent_agents_are_not_read() -> None:
-    """What stands in the place of an agent who is absent changes nothing for the other one."""
+    """Padding in the place of an absent agent changes nothing for the other one."""
     made = model()
     seen, did = torch.randn(3, 2, 4), torch.zeros(3, 2, 4)
     there = torch.tensor([[True, False]]).expand(3, 2)
