@@ -49,11 +49,15 @@ def test_what_ascii_cannot_spell_is_written_out(log: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups")
-@pytest.mark.parametrize("seconds", [1.2, 2.2, 3.2])
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
 def test_an_interruption_while_workers_start_is_one_line(tmp_path: Path, seconds: float) -> None:
     """Ctrl-C reaches the whole group. The seeds' processes are started meanwhile, and none of them is left."""
     command = [*PALAESTRA, "train", "corridor", "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as run:
+        until = time.monotonic() + 60
+        while not (tmp_path / "run").exists():  # Python starts and imports, however long the machine takes for that
+            assert time.monotonic() < until
+            time.sleep(0.05)
         time.sleep(seconds)
         os.killpg(run.pid, signal.SIGINT)
         said = run.communicate(timeout=60)[0].decode()

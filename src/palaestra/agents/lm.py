@@ -301,7 +301,7 @@ class LMPolicy:
         Raises:
             InputError: the chat template refuses an observation.
         """
-        return self._ids([self._text(observation) for observation in observations])  # type: ignore[return-value]
+        return [np.asarray(each) for each in self._ids([self._text(observation) for observation in observations])]
 
     def _text(self, observation: Observation) -> str:
         """Observation under the prompt template and the chat template."""

@@ -46,7 +46,7 @@ class MLPPolicy(DiscretePolicy):
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """Of `Observation.array`, flattened."""
-        return self._apply(np.array([np.ravel(o.array) for o in observations], np.float32))  # type: ignore[arg-type]
+        return self._apply(np.array([np.asarray(o.array).ravel() for o in observations], np.float32))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
         """Of the column `features`."""

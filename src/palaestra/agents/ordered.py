@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class OrderedPolicy(MLPPolicy):
         self.actions, self.noise = actions, noise
         first = first + around * np.random.default_rng(seed).normal(size=inputs + 1)
         with torch.no_grad():
-            rule = self.module[0]  # type: ignore[index]
+            rule: Any = next(self.module.children())
             rule.weight.copy_(torch.from_numpy(first[None, :-1]))
             rule.bias.copy_(torch.from_numpy(first[-1:]))
 

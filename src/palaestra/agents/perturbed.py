@@ -82,7 +82,7 @@ class PerturbedPolicy(DiscretePolicy):
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """The victim's at the shifted observations."""
-        seen = torch.from_numpy(np.array([np.ravel(o.array) for o in observations], np.float32))  # type: ignore[arg-type]
+        seen = torch.from_numpy(np.array([np.asarray(o.array).ravel() for o in observations], np.float32))
         return self._of("victim", self.shifted(seen))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:

@@ -159,7 +159,7 @@ class PopulationPolicy(DiscretePolicy):
         return torch.from_numpy(self._values(np.array(rows["features"].to_list(), float), seats))
 
     def _of(self, observations: Sequence[Observation], seats: np.ndarray) -> np.ndarray:
-        values = self._values(np.array([np.ravel(each.array) for each in observations], float), seats)  # type: ignore[arg-type]
+        values = self._values(np.array([np.asarray(each.array).ravel() for each in observations], float), seats)
         masks = [each.mask for each in observations]
         if any(mask is not None for mask in masks):
             every = np.ones(self.actions, bool)

@@ -296,7 +296,7 @@ def is_in(name: str, values: str | Sequence[str]) -> Signal:
     return Signal("is_in", name=name, values=given)
 
 
-def lit(value: float) -> Signal:
+def lit(value: float | np.number | np.bool_) -> Signal:
     """A constant. A missing value is what `where(condition, then)` gives where the condition does not hold."""
     return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
 
@@ -316,7 +316,7 @@ def as_signal(value: object) -> Signal:
         return Signal("expr", expr=value, digest=rowwise(value))
     if isinstance(value, int | float | np.number | np.bool_):
         try:
-            return lit(value)  # type: ignore[arg-type]
+            return lit(value)
         except OverflowError as error:
             raise ExpressionError(f"a constant is too large: {error}") from error
     raise ExpressionError(f"{value!r} is not a signal: give a column name, a number, a polars expression or a Signal")

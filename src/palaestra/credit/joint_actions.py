@@ -33,5 +33,4 @@ def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -
     target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
     goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns)
     known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]
-    states, joint, returns = map(list, zip(*known, strict=True)) if known else ([], [], [])
-    return PrefixCritic().fit(states, joint, returns)  # type: ignore[arg-type]
+    return PrefixCritic().fit([s for s, _, _ in known], [j for _, j, _ in known], [value for _, _, value in known])

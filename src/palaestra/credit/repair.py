@@ -49,7 +49,7 @@ def remember(
     """
     turns._require("task", "remember: ")
     value = np.asarray(episode_score(score).evaluate(turns), float)
-    offset = 0 if buffer is None or not len(buffer) else int(buffer.frame["episode"].max()) + 1  # type: ignore[arg-type]
+    offset = 0 if buffer is None or not len(buffer) else int(buffer.frame["episode"].to_numpy().max()) + 1
     marks = pl.DataFrame({"episode": (turns.codes("episode").ids + offset).astype(np.int32), "solved": value > solved})
     fresh = turns.frame.with_columns(marks).filter(pl.Series(~np.isnan(value)))
     for column, kept in (("replayed", ~pl.col("replayed")), ("error", pl.col("error").is_null())):

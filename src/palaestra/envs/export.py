@@ -7,6 +7,7 @@ the step. Not scored counts as a reward of 0. Left out: rendering of anything bu
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -85,7 +86,7 @@ class _Shown:
             view["observation"][:] = seen.array
         if "action_mask" in space.spaces:
             mask = self._seen[agent].mask if agent in self._seen else None
-            count = int(space["action_mask"].shape[0])  # type: ignore[index]
+            count = math.prod(space["action_mask"].shape or ())
             view["action_mask"] = np.ones(count, np.int8) if mask is None else mask.astype(np.int8)
         return view
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ _READ: dict[Any, Callable[[Any], Any]] = {
     list[str]: _strs,
 }
 _PLAIN: dict[Any, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
-DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtype in _PLAIN.items()}}  # type: ignore[valid-type]
+DTYPES: dict[Any, Any] = {**_PLAIN, **{GenericAlias(list, kind): pl.List(dtype) for kind, dtype in _PLAIN.items()}}
 """What a declared type becomes."""
 
 

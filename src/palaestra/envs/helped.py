@@ -56,10 +56,11 @@ class Helped:
         given = self._help.get(self._turn, Help())
         told: dict[str, Any] = {"help": given.text, "done_for": given.action is not None}
         if given.action is not None:
-            numbers = {agent: self._seen[agent].index(given.action) for agent in actions if self._seen[agent].choices}
+            chosen = {agent: self._seen[agent] for agent in actions if self._seen[agent].choices}
+            numbers: dict[str, Any] = {agent: seen.index(given.action) for agent, seen in chosen.items()}
             if None in numbers.values():
                 raise InputError(f"the action {given.action!r} that helps is no legal action here")
-            actions = {**dict.fromkeys(actions, given.action), **numbers}  # type: ignore[dict-item]
+            actions = {**dict.fromkeys(actions, given.action), **numbers}
             told |= {"done_action": given.action, "done_id": numbers or None}
         result = self.env.step(actions)
         self._turn += 1

@@ -40,10 +40,11 @@ class Prefixed:
         told: dict[str, Any] = {"hint": bool(self._left)}
         if self._left:
             forced = self._left.pop(0)
-            numbers = {agent: self._seen[agent].index(forced) for agent in actions if self._seen[agent].choices}
+            chosen = {agent: self._seen[agent] for agent in actions if self._seen[agent].choices}
+            numbers: dict[str, Any] = {agent: seen.index(forced) for agent, seen in chosen.items()}
             if None in numbers.values():
                 raise InputError(f"the reference {forced!r} is no legal action here")
-            actions = {**dict.fromkeys(actions, forced), **numbers}  # type: ignore[dict-item]
+            actions = {**dict.fromkeys(actions, forced), **numbers}
             told |= {"hint_action": forced, "hint_id": numbers or None}
         result = self.env.step(actions)
         self._seen = result.observations

@@ -55,7 +55,7 @@ def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
     if "cost" in rows.columns:
         cost = float(rows.group_by("stage").agg(pl.col("cost").mean())["cost"].sum())
     means = rows.group_by("task", "stage").agg(pl.col("score").mean(), pl.col("trained").first(), *map(_mean, extra))
-    last_stage = int(rows["stage"].max())  # type: ignore[arg-type]
+    last_stage = int(rows["stage"].to_numpy().max())
     found = [
         _of_task(task, own.sort("stage"), last_stage, cost)
         for (task,), own in means.sort("task").group_by("task", maintain_order=True)

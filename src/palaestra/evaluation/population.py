@@ -77,7 +77,7 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     for (item,), table in adoptions.join(index, on="agent").group_by("item", maintain_order=True):
         when = np.full(len(agents), np.iinfo(np.int64).max)
         when[table["id"].to_numpy()] = table["time"].to_numpy()
-        times = np.arange(int(when.min()) + 1, int(table["time"].max()) + 1)  # type: ignore[arg-type]
+        times = np.arange(int(when.min()) + 1, int(table["time"].to_numpy().max()) + 1)
         before = when[:, None] < times  # [agent, time]
         seen = graph @ before.astype(np.int64)
         who, at = np.nonzero(when[:, None] >= times)

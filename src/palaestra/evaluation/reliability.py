@@ -43,7 +43,7 @@ def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame
     rows = []
     for system in table["system"].unique(maintain_order=True):
         own = table.filter(pl.col("system") == system)
-        most = int(own.group_by("run", "task").len()["len"].min())  # type: ignore[arg-type]
+        most = int(own.group_by("run", "task").len()["len"].to_numpy().min())
         means = {row["part"]: row["mean"] for row in parts.filter(pl.col("system") == system).to_dicts()}
         row: dict[str, Any] = {"system": system, "success": own["success"].mean(), "k": most}
         row |= {"pass_hat_k": k_estimate(own, "pass_hat_k", most).mean, **means, **_calibrated(own)}

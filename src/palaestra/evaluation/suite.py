@@ -112,9 +112,9 @@ def _task(trials: pl.DataFrame, task: SuiteTask) -> dict[str, Any]:
         return {"score": None, "stderr": None, "cost": None, "n": 0}
     values = matrix(found, "mean")
     costs = own["cost"] if "cost" in own.columns else pl.Series([None], dtype=pl.Float64)
-    cost = None if costs.null_count() else float(costs.mean())  # type: ignore[arg-type]
+    cost = None if costs.null_count() else float(costs.to_numpy().mean())
     error = clustered_variance(values, families(found))[0] ** 0.5
-    return {"score": float(found["mean"].mean()), "stderr": error, "cost": cost, "n": int(found["n"].sum())}  # type: ignore[arg-type]
+    return {"score": found["mean"].mean(), "stderr": error, "cost": cost, "n": int(found["n"].sum())}
 
 
 def _mean(parts: list[dict[str, Any]], weights: list[float], missing: str) -> dict[str, Any]:

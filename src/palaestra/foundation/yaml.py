@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 
-class _Once:
+class _Once(yaml.constructor.SafeConstructor):
     """YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -16,7 +16,7 @@ class _Once:
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
-            name = self.construct_object(key, deep=True)  # type: ignore[attr-defined]
+            name = self.construct_object(key, deep=True)
             try:
                 first = seen.setdefault(name, key)
             except TypeError:  # no key of a mapping; the loader says so itself
@@ -26,7 +26,7 @@ class _Once:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {name!r} stands twice, {lines}; keep one", key.start_mark
                 )
-        return super().construct_mapping(node, deep=deep)  # type: ignore[misc]
+        return super().construct_mapping(node, deep=deep)
 
 
 class _Strict(_Once, yaml.SafeLoader):
@@ -75,7 +75,8 @@ def read(text: str, *, fast: bool = False) -> Any:
     >>> read("a: 1\nb: {c: 2}")
     {'a': 1, 'b': {'c': 2}}
     """
-    loader = (_Fast if fast else _Strict)(text)
+    kind: Any = _Fast if fast else _Strict
+    loader = kind(text)
     try:
         node = loader.get_single_node()
         if node is None:

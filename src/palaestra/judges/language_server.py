@@ -53,8 +53,8 @@ class LanguageServer:
             raise missing_extra(command[0], "language-server")
         self.command, self.timeout = (found, *command[1:]), timeout
         self.name = Path(command[0]).name
-        self._process: subprocess.Popen | None = None
-        self._directory: tempfile.TemporaryDirectory | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> LanguageServer:
         return self
@@ -100,7 +100,7 @@ class LanguageServer:
             for each in self._published[self._uri(path)][1]:
                 start = each["range"]["start"]
                 fact = {"path": path, "line": start["line"], "character": start["character"]}
-                message = str(each.get("message", "")).replace(self._directory.name, "")  # type: ignore[union-attr]
+                message = str(each.get("message", "")).replace(str(self._folder), "")
                 code = str(each["code"]) if "code" in each else None
                 found.append(fact | {"severity": each.get("severity", 1), "code": code, "message": message})
         return sorted(
@@ -119,9 +119,9 @@ class LanguageServer:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
+            for pipe in (self._input, self._output):
                 with suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
+                    pipe.close()
         if self._directory is not None:
             self._directory.cleanup()
         self._process = self._directory = None
@@ -143,16 +143,20 @@ class LanguageServer:
         self._texts: dict[str, str] = {}
         self._published: dict[str, tuple[int, list[Fact]]] = {}
         self._buffer, self._last, self._pulls = b"", 0, False
-        self._process = subprocess.Popen(
+        self._folder = Path(self._directory.name)
+        process = subprocess.Popen(
             self.command + (("--stdio",) if "pyright" in self.name else ()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=self._directory.name,
+            cwd=self._folder,
             start_new_session=True,
             env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         )
-        root = Path(self._directory.name).as_uri()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._input, self._output = process, process.stdin, process.stdout
+        root = self._folder.as_uri()
         answer = self._request(
             "initialize",
             {
@@ -172,18 +176,18 @@ class LanguageServer:
         self._send({"method": "initialized", "params": {}})
 
     def _uri(self, path: str) -> str:
-        return (Path(self._directory.name) / path).as_uri()  # type: ignore[union-attr]
+        return (self._folder / path).as_uri()
 
     def _synchronise(self, files: Mapping[str, str]) -> list[str]:
         """Make the workspace these files; the paths of those that were sent."""
         wanted = {inside(path): text for path, text in files.items() if path.endswith(SUFFIXES)}
         for path in set(self._texts) - set(wanted):
-            (Path(self._directory.name) / path).unlink()  # type: ignore[union-attr]
+            (self._folder / path).unlink()
             self._notify("textDocument/didClose", {"textDocument": {"uri": self._uri(path)}})
             del self._texts[path], self._versions[path]
         changed = [path for path, text in sorted(wanted.items()) if self._texts.get(path) != text]
         for path in changed:
-            place = Path(self._directory.name) / path  # type: ignore[union-attr]
+            place = self._folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(wanted[path], encoding="utf-8")
         for path in changed:
@@ -218,9 +222,8 @@ class LanguageServer:
 
     def _send(self, message: dict[str, Any]) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        pipe = self._process.stdin  # type: ignore[union-attr]
-        pipe.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)  # type: ignore[union-attr]
-        pipe.flush()  # type: ignore[union-attr]
+        self._input.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self._input.flush()
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         """The next message; what the server itself asks for is answered, what it publishes is kept."""
@@ -230,7 +233,7 @@ class LanguageServer:
             if separator and len(rest) >= length:
                 self._buffer = rest[length:]
                 break
-            output = self._process.stdout.fileno()  # type: ignore[union-attr]
+            output = self._output.fileno()
             if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
                 raise LanguageServerError(f"no answer within {self.timeout:g} s")
             read = os.read(output, 1 << 16)

@@ -7,7 +7,7 @@ that comes later is drawn anew if `restore` is given a seed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -53,8 +53,8 @@ def mc_value(
     Raises:
         EnvError: the env cannot be restarted, does not end within max_steps, or gives an agent no score.
     """
-    shared = None if not isinstance(env, Env) and callable(env) else env
-    first = env() if shared is None else shared  # type: ignore[operator]
+    make: Callable[[], Any] | None = env if not isinstance(env, Env) and callable(env) else None
+    first = env if make is None else make()
     if not isinstance(first, Restartable):
         raise EnvError(
             f"mc_value: {type(first).__name__} cannot be restarted: it has no snapshot() and restore(); add both, or "
@@ -65,8 +65,8 @@ def mc_value(
     starts = dict(zip(reversed(own), reversed(snapshots), strict=True))
     todo = [place for place in range(len(places)) for _ in range(k)]
     envs: list[Any] = [first]
-    if shared is None:
-        envs += [env() for _ in range(min(at_once, len(todo)) - 1)]  # type: ignore[operator]
+    if make is not None:
+        envs += [make() for _ in range(min(at_once, len(todo)) - 1)]
     earned = np.zeros(len(todo))
     for begin in range(0, len(todo), len(envs)):
         part = todo[begin : begin + len(envs)]

@@ -127,10 +127,10 @@ class ProcessBackend:
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
         """See `WorkerBackend.wait`."""
-        by_connection = {member.connection: number for number, member in self._members.items()}
+        by_connection: dict[Any, int] = {member.connection: number for number, member in self._members.items()}
         news: list[tuple[int, ShardResult | Lost]] = []
         for connection in wait(list(by_connection), seconds):
-            number = by_connection[connection]  # type: ignore[index]
+            number = by_connection[connection]
             member = self._members[number]
             try:
                 said = member.connection.recv()

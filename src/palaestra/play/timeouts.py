@@ -86,12 +86,10 @@ class Watchdog:
         under_way: deque[tuple[int, _Batch[Item, Result], Sequence[int]]] = deque()
 
         def hand_out(indices: Sequence[int]) -> None:
-            if places is None or self._threads == 1:
-                lanes = {0: indices} if indices else {}
-            else:
-                lanes = {}
-                for index in indices:
-                    lanes.setdefault(places[index] % self._threads, []).append(index)  # type: ignore[attr-defined]
+            lanes: dict[int, list[int]] = {}
+            for index in indices:
+                lane = 0 if places is None or self._threads == 1 else places[index] % self._threads
+                lanes.setdefault(lane, []).append(index)
             for lane, mine in lanes.items():
                 batch = _Batch(call, [items[index] for index in mine])
                 self._inbox(lane).put(batch)

@@ -55,9 +55,8 @@ def perturbed_policy(
     given: dict[str, Any] = {"victim_hidden": getattr(found, "victim_hidden", found.hidden)} | options
     if isinstance(found, PerturbedPolicy):
         given |= {"hidden": found.hidden}
-    made = PerturbedPolicy(
-        found.inputs, found.actions, epsilon=epsilon, learns=learns, name=name, seed=seed, **given  # type: ignore[arg-type]
-    )  # fmt: skip
+    given |= {"epsilon": epsilon, "learns": learns, "name": name, "seed": seed}
+    made = PerturbedPolicy(found.inputs, found.actions, **given)
     take: Any = made.module
     for part in ("victim", "intention") if learns == "victim" else ("victim",):
         if part in inner:

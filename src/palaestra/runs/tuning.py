@@ -252,7 +252,7 @@ def _look(setup: Setup, executor: Any, team: Team, tables: list[Table], due: boo
         played = evaluate(part, executor, setup.test, team, seed=TUNING, run="tuning", look=True)
         table = trials_of(played, where=judged(part))
         value = table[value_of(part.measure, table)].cast(float).mean()
-        return [math.nan if value is None else float(value)]  # type: ignore[arg-type]
+        return [value if isinstance(value, float) else math.nan]
     if not due and not part.measure.startswith(AVERAGE):
         return []
     game, table_now = table_of(setup.test, team)

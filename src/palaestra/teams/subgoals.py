@@ -19,7 +19,7 @@ import numpy as np
 
 from palaestra.envs.conversations import ChatMessage, Conversation, Reader
 from palaestra.envs.facts import facts_of
-from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 
 SHUFFLE = 37
@@ -47,7 +47,7 @@ class Subgoals:
     """
 
     def __init__(self, env: EnvFactory, *, every: int = 1, only_last: bool = False, shuffled: float = 0.0) -> None:
-        self.env: Env = env()
+        self.env: Any = env()
         if every < 1 or not 0 <= shuffled <= 1:
             raise InputError(f"subgoals: every={every} must be at least 1, shuffled={shuffled} from 0 to 1")
         if not (hasattr(self.env, "subgoals") and hasattr(self.env, "met")):
@@ -62,7 +62,7 @@ class Subgoals:
         """Begin the episode with its first subgoal."""
         seen = self.env.reset(seed)
         self.task, self.segment = self.env.task, 0
-        listed = list(self.env.subgoals())  # type: ignore[attr-defined]
+        listed = list(self.env.subgoals())
         taken = [*listed[:-1][self.every - 1 :: self.every], listed[-1]]
         self.listed = taken[-1:] if self.only_last else self._moved(taken, np.random.default_rng([seed, SHUFFLE]))
         return self._show(seen)
@@ -71,8 +71,8 @@ class Subgoals:
         """Let the env take the actions, then check the subgoal."""
         current = self.listed[self.segment]
         told: dict[str, Any] = {"subgoal": current, "segment": self.segment}
-        result = self.env.step(actions)
-        done = bool(self.env.met(current))  # type: ignore[attr-defined]
+        result: StepResult = self.env.step(actions)
+        done = bool(self.env.met(current))
         self.segment = min(self.segment + done, len(self.listed) - 1)
         info = {**result.info, **told, "subgoal_done": done}
         return dataclasses.replace(result, observations=self._show(result.observations), info=info)

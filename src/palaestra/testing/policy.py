@@ -135,9 +135,10 @@ def _check_score(
     policy: Learnable, decisions: list[Decision], observations: Sequence[Observation], when: str
 ) -> Scored:
     """Score what was decided and compare."""
-    _require(all(d.action_ids is not None for d in decisions), "a Learnable must fill action_ids")
+    ids = [d.action_ids for d in decisions if d.action_ids is not None]
+    _require(len(ids) == len(decisions), "a Learnable must fill action_ids")
     scored = policy.score(_rows(decisions, observations))
-    lengths = np.array([len(d.action_ids) for d in decisions])  # type: ignore[arg-type]
+    lengths = np.array([len(each) for each in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
     _require(np.array_equal(scored.mask.cpu().numpy(), mask), "score: mask must be True on a row's first tokens only")
     for name in ("logprobs", "entropies"):

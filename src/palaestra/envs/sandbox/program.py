@@ -55,7 +55,7 @@ def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callabl
         offered: Modules that a screened program may import, by name.
         lock: Locks the process; whether seccomp holds.
     """
-    sys.stdin = sys.__stdin__ = io.StringIO()  # type: ignore[misc, assignment]
+    vars(sys).update(stdin=(nothing := io.StringIO()), __stdin__=nothing)
     printer: Any = Printer(job["limits"]["printed"])
     sys.stdout = sys.stderr = printer
     if not lock() and "seccomp" in job["needs"]:

@@ -22,7 +22,7 @@ class _Marked(Format):
         beside: list[str] = []
         calls: list[Call] = []
         at = 0
-        end = re.search(r"</\w+>", self.call)[0]  # type: ignore[index]
+        end = re.findall(r"</\w+>", self.call)[0]
         for found in re.finditer(self.call, text, re.DOTALL):
             beside.append(text[at : found.start()])
             at, name, body = found.end(), found["name"].strip(), found["body"]

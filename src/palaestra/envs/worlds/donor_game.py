@@ -79,6 +79,7 @@ class DonorGame(NativeEnv):
             raise InputError(f"DonorGame: {punish=} is a share in (0, 1] and a factor of at least 0")
         self.rounds, self.start, self.multiplier, self.trace = rounds, start, multiplier, trace
         self.punish = None if punish is None else (float(punish[0]), float(punish[1]))
+        self.loss = 0.0 if self.punish is None else self.punish[1]
         self.agents = tuple(f"player_{number}" for number in range(players))
         self.shares = [*([-self.punish[0]] if self.punish else []), *sorted(float(share) for share in shares)]
         self.moves = tuple("punish" if share < 0 else f"give {share:g}" for share in self.shares)
@@ -131,7 +132,7 @@ class DonorGame(NativeEnv):
         for donor, recipient in state.pairs:
             move = chosen[self.agents[donor]]
             share = 0.0 if move is None else self.shares[move]
-            factor = self.multiplier if share >= 0 else -self.punish[1]  # type: ignore[index]
+            factor = self.multiplier if share >= 0 else -self.loss
             after[donor] -= abs(share) * before[donor]
             after[recipient] += factor * abs(share) * before[donor]
             state.gifts.append(Gift(state.round, donor, recipient, share))

@@ -126,13 +126,13 @@ class Play:
 
     def view(self, signs: str, radius: int | None = None) -> np.ndarray:
         """What is seen: a sign for each cell, `?` where it is farther than the radius, str[rows, columns]."""
-        seen = np.array(list(signs))[self.grid]
+        seen: np.ndarray = np.array(list(signs))[self.grid]
         if radius is not None:
             rows, columns = np.indices(self.grid.shape)
             far = np.maximum(abs(rows - self.at[0]), abs(columns - self.at[1])) > radius
             seen = np.where(far, HIDDEN, seen)
         seen[self.at] = SELF
-        return seen  # type: ignore[no-any-return]
+        return seen
 
 
 def validate(level: Level, pays: float = 0.5) -> Verdict:

@@ -68,4 +68,5 @@ class Jobs(NativeEnv):
             "printed": "\n".join(MILESTONES) if name == "boast" else "",
             "success": name == "slow",
         }
-        return {"engineer": {"fast": 0.5, "slow": 1.0}.get(name)}, info  # type: ignore[dict-item]
+        score: Any = {"fast": 0.5, "slow": 1.0}.get(name)
+        return {"engineer": score}, info

@@ -10,6 +10,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -191,12 +192,12 @@ class Game:
         return Game(payoffs, self.players, self.strategies, self.variance)
 
 
-def zero_sum(payoffs: np.ndarray, **names: tuple[str, ...]) -> Game:
+def zero_sum(payoffs: np.ndarray, **names: Any) -> Game:
     """Game of two players from the row player's payoffs; the column player gets the negative."""
     payoffs = np.asarray(payoffs, float)
     if payoffs.ndim != 2:
         raise InputError(f"zero_sum: a matrix [rows, columns] is needed, not the shape {payoffs.shape}")
-    return Game((payoffs, -payoffs), **names)  # type: ignore[arg-type]
+    return Game((payoffs, -payoffs), **names)
 
 
 def marginals(joint: np.ndarray) -> tuple[np.ndarray, ...]:

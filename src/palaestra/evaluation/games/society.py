@@ -133,8 +133,9 @@ def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round")
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})
     joined = turns.join(before, on=[*keys, by], how="inner", nulls_equal=True)
-    after = [joined.filter(pl.col("_before") == won)[column].cast(pl.Float64).mean() for won in (1.0, 0.0)]
-    return None if None in after else float(after[0]) - float(after[1])  # type: ignore[arg-type]
+    after = joined.group_by("_before").agg(pl.col(column).cast(pl.Float64).mean()).drop_nulls()
+    rate = dict(after.select("_before", column).iter_rows())
+    return rate[1.0] - rate[0.0] if {0.0, 1.0} <= rate.keys() else None
 
 
 def exploration_intensity(levels: Sequence[float]) -> float:

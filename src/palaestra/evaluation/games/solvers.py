@@ -184,8 +184,8 @@ def psro(train: str = "nash", evaluate: str = "nash", iterations: int = 20, risk
     def solve(game: Game | Tree) -> Any:
         oracle = risk_averse_oracle(_matrix(game, "psro(risk=…)"), risk) if risk else None
         tolerance = -1.0 if risk else 1e-9
-        options = {"oracle": oracle, "iterations": iterations, "tolerance": tolerance}
-        played = grow(game, train=solvers[0], evaluate=solvers[1], **options)[-1].blend()  # type: ignore[arg-type]
+        options: dict[str, Any] = {"oracle": oracle, "iterations": iterations, "tolerance": tolerance}
+        played = grow(game, train=solvers[0], evaluate=solvers[1], **options)[-1].blend()
         return game.policy(merged(played)) if isinstance(game, Tree) else tuple(played)
 
     return solve

@@ -272,7 +272,7 @@ def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path], part: Par
     for frame in frames:
         if "group" in frame.columns and len(frames) > 1:
             frame = frame.with_columns(pl.col("group") + offset)
-            offset = 1 + int(frame["group"].max() or 0)  # type: ignore[arg-type]
+            offset = 1 + int(frame["group"].fill_null(0).to_numpy().max(initial=0))
         (tables if part is None or _whole_groups(frame) else loose).append(Turns(frame))
     try:
         if part and loose:

@@ -157,7 +157,7 @@ def _only_who_asks(spans: list[Span]) -> None:
         here = (span.trace, span.parent) if span.kind == "model" else None
         while here is not None and here not in asks:
             asks.add(here)
-            here = above.get(here)  # type: ignore[arg-type]
+            here = above.get((here[0], here[1] or ""))
     for span in spans:
         if span.kind == "agent" and span.trace in traced and (span.trace, span.id) not in asks:
             span.kind = "other"

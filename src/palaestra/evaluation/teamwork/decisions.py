@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -77,10 +78,10 @@ def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataF
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def _listed(actions: object) -> list[str]:
+def _listed(actions: Any) -> list[str]:
     if isinstance(actions, str):
         return [line.strip() for line in actions.splitlines() if line.strip()]
-    return [str(each) for each in actions] if actions is not None else []  # type: ignore[attr-defined]
+    return [str(each) for each in actions] if actions is not None else []
 
 
 def _words(text: str) -> set[str]:

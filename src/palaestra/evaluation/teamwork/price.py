@@ -25,16 +25,16 @@ def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", sco
     (0.5, 4.0, None)
     """
     need_columns("score_at_cost", frame.columns, (cost, score))
-    best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).fill_nan(None).max()
-    return None if best is None else float(best)  # type: ignore[arg-type]
+    best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).fill_nan(None).drop_nulls()
+    return float(best.to_numpy().max()) if len(best) else None
 
 
 def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
     """The least cost of those with at least this score; None if nothing reaches it."""
     need_columns("cost_at_score", frame.columns, (cost, score))
     reached = pl.col(score).cast(pl.Float64).fill_nan(None) >= target  # NaN is above everything
-    least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).min()
-    return None if least is None else float(least)  # type: ignore[arg-type]
+    least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).drop_nulls()
+    return float(least.to_numpy().min()) if len(least) else None
 
 
 def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:

@@ -60,8 +60,8 @@ def by_system(turns: Turns) -> Turns:
     keys = list(turns.key_columns(("episode",)))
     if "system" not in turns.columns or "system" in keys:
         return turns
-    shared = turns.frame.group_by(keys).agg(pl.col("system").n_unique())["system"].max() or 0
-    if shared < 2:  # type: ignore[operator]
+    shared = turns.frame.group_by(keys).agg(pl.col("system").n_unique())["system"]
+    if not (shared > 1).any():
         return turns
     return Turns(turns.frame.with_columns(run=run_of_system(turns.columns)))
 

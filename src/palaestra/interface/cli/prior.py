@@ -35,6 +35,8 @@ def fit_prior(
     from palaestra.learning.score_models.files import fit_prior as work
 
     fitting: dict[str, Any] = {
+        "kind": kind,
+        "kernel": kernel,
         "steps": steps,
         "batch": batch,
         "lr": lr,
@@ -43,15 +45,7 @@ def fit_prior(
         "patience": patience,
     }
     with naming([samples]):
-        found = work(
-            samples,
-            folder,
-            kind,  # type: ignore[arg-type]
-            hidden=(hidden, hidden),
-            seed=seed,
-            kernel=kernel,  # type: ignore[arg-type]
-            **fitting,
-        )
+        found = work(samples, folder, hidden=(hidden, hidden), seed=seed, **fitting)
     if as_json:
         show(plain(found))
         return

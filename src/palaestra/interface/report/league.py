@@ -53,7 +53,7 @@ def league(run: Run) -> LeagueSection | None:
     names = table["opponent"].unique(maintain_order=True).to_list()
     names = [name for name in names if not name.isdigit()] + sorted((n for n in names if n.isdigit()), key=int)
     shown = names if len(names) <= SHOWN else [names[round(i * (len(names) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
-    largest = max(float(table["mean"].abs().max() or 0.0), 1e-12)  # type: ignore[arg-type]
+    largest = max(float(table["mean"].fill_null(0.0).abs().to_numpy().max(initial=0.0)), 1e-12)
     cells = {
         (row["member"], row["opponent"]): Cell(
             number(row["mean"]),

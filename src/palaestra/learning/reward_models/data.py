@@ -114,7 +114,7 @@ def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
         values = values.arr.to_list()
     if values.dtype.is_numeric() or values.dtype == pl.Boolean:
         return values.cast(pl.Float64).to_numpy().astype(np.float64)[:, None]
-    if values.dtype.base_type() is not pl.List or not values.dtype.inner.is_numeric():  # type: ignore[attr-defined]
+    if not (isinstance(values.dtype, pl.List) and values.dtype.inner.is_numeric()):
         raise InputError(f"{who}: column {name!r} holds {values.dtype}, expected a list of numbers")
     lengths = values.list.len().drop_nulls().unique().to_list()
     if len(lengths) > 1:

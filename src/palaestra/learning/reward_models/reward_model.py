@@ -115,13 +115,11 @@ def load(path: str | Path) -> Scorer:
         InputError: it is neither, or of a kind that is not known here.
     """
     found = read_object(Path(path) / SETTINGS)
-    if found is None:
-        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
-            raise InputError(
-                f"{path}: holds no reward model; name what `palaestra fit-reward --out` or transformers wrote"
-            )
-        return REWARD_MODELS.find("sequence").load(path)  # type: ignore[attr-defined, no-any-return]
-    kind = str(found.get("kind"))
+    if found is None and Path(path).is_dir() and not (Path(path) / "config.json").exists():
+        raise InputError(f"{path}: holds no reward model; name what `palaestra fit-reward --out` or transformers wrote")
+    kind = "sequence" if found is None else str(found.get("kind"))
     if kind not in REWARD_MODELS:
         raise InputError(f"{path}: holds {kind!r}, no reward model{nearest(kind, REWARD_MODELS)}")
-    return REWARD_MODELS[kind].load(path)  # type: ignore[attr-defined, no-any-return]
+    made: Any = REWARD_MODELS.find(kind)
+    model: RewardModel = made.load(path)
+    return model

@@ -62,7 +62,7 @@ class advised_actions(Stage):
         legal = [number is not None or r.observation.choices is None for number, r in zip(ids, requests, strict=True)]
         known = {*SCHEMA, *facts_of(context.env()), "advised"}
         blank = [pl.lit(None, dtype).alias(name) for name, dtype in rows.schema.items() if name not in known]
-        last = int(frame["group"].max()) + 1  # type: ignore[arg-type]
+        last = int(frame["group"].to_numpy().max()) + 1
         made = rows.with_columns(*blank, pl.lit(True).alias("advised"), (pl.col("group") + last).alias("group"))
         made = made.with_columns(_action=pl.Series(names, dtype=pl.String), _id=pl.Series(ids, dtype=pl.Int64))
         made = made.filter(pl.Series(legal))

@@ -48,7 +48,7 @@ class asynchronous(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The episodes that end next; none after the budget."""
-        offset = int(self.busy["group"].max()) + 1 if len(self.busy) else 0  # type: ignore[arg-type]
+        offset = int(self.busy["group"].to_numpy().max()) + 1 if len(self.busy) else 0
         fresh = turns.frame.with_columns(
             group=(pl.col("group") + offset).cast(pl.Int32),
             delivered=self.clock + pl.col(self.seconds).sum().over("group", "episode"),

@@ -69,7 +69,7 @@ class corrected_actions(Stage):
         number = pl.col("corrected_id") if "corrected_id" in found.columns else pl.lit(None, pl.Int64)
         found = found.with_columns(_new=replaced, _action="final_action", _number=number)
         for name, column in (("replaced", "_new"), ("overruled", "overruled"), ("settled", "settled")):
-            context.metrics[name] = float(found[column].fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+            context.metrics[name] = int(found[column].sum()) / max(len(found), 1)
         if hasattr(self.panel.domain, "fit"):
             self.panel.domain.fit(found.filter(pl.col("overruled").fill_null(False)))
         made = rewritten(found, context, "_new", "_action", "_number")

@@ -121,7 +121,7 @@ class critic(Stage):
 def _listed(turns: Turns, name: str) -> np.ndarray:
     """A column of lists of one length, float64[rows, length]; zeros where it is missing."""
     column = turns.frame[name]
-    length = int(column.list.len().max() or 0)  # type: ignore[arg-type]
+    length = int(column.list.len().fill_null(0).to_numpy().max(initial=0))
     found, there = np.zeros((len(turns), length)), column.is_not_null().to_numpy()
     found[there] = column.drop_nulls().explode().to_numpy().reshape(-1, length)
     return found

@@ -78,10 +78,9 @@ class experience(Stage):
         """The plain episodes, and below them those with experience; all of them are remembered for the next call."""
         ordered = turns.frame.sort("group", "episode", "turn")
         wanted = []
-        for (group,), part in ordered.group_by("group", maintain_order=True):
-            shown = self._shown(part["observation"][0] or "")
-            for _ in range(self._more.get(int(group), 0)):  # type: ignore[call-overload]
-                wanted.append((int(group), HelpedEpisode(int(part["seed"][0]), shown)))  # type: ignore[call-overload]
+        for part in ordered.partition_by("group", maintain_order=True):
+            group, shown = int(part["group"][0]), self._shown(part["observation"][0] or "")
+            wanted += [(group, HelpedEpisode(int(part["seed"][0]), shown)) for _ in range(self._more.get(group, 0))]
         made = play_helped(context, turns, wanted, source="experience", visible=not self.strip) if wanted else None
         whole = with_helped(turns, made)
         self._remember(whole)

@@ -158,13 +158,13 @@ class guidance(Stage):
         (found,) = evaluate(turns, mean(self.score, over="episode"))
         frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
         wanted, failed = [], 0
-        for (group,), part in frame.sort("group", "episode", "turn").group_by("group", maintain_order=True):
-            number, seed = self._more.get(int(group), 0), int(part["seed"][0])  # type: ignore[call-overload]
+        for part in frame.sort("group", "episode", "turn").partition_by("group", maintain_order=True):
+            group, seed = int(part["group"][0]), int(part["seed"][0])
             lost = bool((part["_score"] <= self.solved).all())
             failed += lost
-            for _ in range(number):
+            for _ in range(self._more.get(group, 0)):
                 given = self._hints(part, context.rng) if lost else {}
-                wanted.append((int(group), HelpedEpisode(seed, given)))  # type: ignore[call-overload]
+                wanted.append((group, HelpedEpisode(seed, given)))
         made = play_helped(context, turns, wanted, source="guided", visible=not self.strip) if wanted else None
         whole = with_helped(turns, made)
         ends = whole.frame.filter("helped").unique(["group", "episode"], keep="last")
@@ -221,13 +221,14 @@ class injection(Stage):
         frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
         known = sorted(set(frame["action"].drop_nulls().to_list()))
         wanted = []
-        for (group,), part in frame.sort("group", "episode", "turn").group_by("group", maintain_order=True):
-            length, seed = int(part["turn"].max()) + 1, int(part["seed"][0])  # type: ignore[arg-type]
+        for part in frame.sort("group", "episode", "turn").partition_by("group", maintain_order=True):
+            group, seed = int(part["group"][0]), int(part["seed"][0])
+            length = int(part["turn"].to_numpy().max()) + 1
             lost = bool((part["_score"] <= self.solved).any())
             actions = list(part[self.choices][0]) if self.choices else known
-            for _ in range(self._more.get(int(group), 0)):  # type: ignore[call-overload]
+            for _ in range(self._more.get(group, 0)):
                 put = {int(context.rng.integers(length)): Help(action=str(context.rng.choice(actions)))} if lost else {}
-                wanted.append((int(group), HelpedEpisode(seed, put)))  # type: ignore[call-overload]
+                wanted.append((group, HelpedEpisode(seed, put)))
         made = play_helped(context, turns, wanted, source="injected") if wanted else None
         whole = with_helped(turns, made)
         context.metrics["injected"] = float((whole["source"] == "injected").sum())

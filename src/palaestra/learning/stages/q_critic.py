@@ -259,7 +259,7 @@ def _joined(turns: Turns, asked: pl.DataFrame) -> Turns:
     """Played rows, which do not train, followed by the fresh rows as a group of its own."""
     frame = turns.frame
     scope = [pl.lit(frame[name][0], frame.schema[name]).alias(name) for name in SCOPE if name in frame.columns]
-    number = int(frame["group"].max() or 0) + 1  # type: ignore[arg-type]
+    number = int(frame["group"].to_numpy().max()) + 1
     asked = asked.with_columns(
         *scope,
         pl.lit(number, pl.Int32).alias("group"),

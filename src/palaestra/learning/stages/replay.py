@@ -45,10 +45,10 @@ class replay(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with a column `replayed`, and rows where it is True."""
-        how = {"score": self.score, "solved": self.solved}
+        how: dict[str, Any] = {"score": self.score, "solved": self.solved}
         past = Turns(turns.frame.clear()) if self.buffer is None else self.buffer
-        mixed = inject(turns, past, context.rng, k=self.k, **how)  # type: ignore[arg-type]
-        kept = remember(self.buffer, turns, last=self.last, **how)  # type: ignore[arg-type]
+        mixed = inject(turns, past, context.rng, k=self.k, **how)
+        kept = remember(self.buffer, turns, last=self.last, **how)
         met = kept.frame.group_by("task", maintain_order=True).agg(pl.col("episode").max()).sort("episode")
         self.buffer = kept.filter(pl.col("task").is_in(met["task"].tail(self.tasks).implode()))
         return mixed

@@ -47,7 +47,7 @@ class share(Stage):
         owner = dict(frame.select("_who", pl.col("policy").cast(pl.String)).unique().iter_rows())
         totals = frame.group_by("_who", "group").agg(pl.col("reward").sum()).sort("_who", "group")
         parts, counts = [], {"local": 0, "external": 0, "refused": 0}
-        last = int(frame["group"].max()) + 1  # type: ignore[arg-type]
+        last = int(frame["group"].to_numpy().max()) + 1
         for agent, policy in sorted(owner.items()):
             own = totals.filter(pl.col("_who") == agent).head(self.local)
             others = totals.filter(pl.col("_who") != agent)

@@ -31,9 +31,9 @@ class Model:
 
     def rows(self, states: Sequence[int | None], actions: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of the states and of the actions of a table's rows, int64 each; -1 for one that is not of here."""
-        place = {key: number for number, key in enumerate(self.keys)}
-        move = {name: number for number, name in enumerate(self.actions)}
-        return np.array([place.get(s, -1) for s in states], int), np.array([move.get(a, -1) for a in actions], int)  # type: ignore[arg-type]
+        place: dict[str | int | None, int] = {key: number for number, key in enumerate(self.keys)}
+        move: dict[str | None, int] = {name: number for number, name in enumerate(self.actions)}
+        return np.array([place.get(s, -1) for s in states], int), np.array([move.get(a, -1) for a in actions], int)
 
 
 def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, gamma: float) -> np.ndarray:

@@ -42,7 +42,7 @@ def ration(
     if want.sum() <= pool:
         return want
     if how == "proportional":
-        return want * pool / want.sum()  # type: ignore[no-any-return]
+        return np.asarray(want * pool / want.sum())
     units = np.repeat(np.arange(len(want)), want.astype(int))
     taken = (rng or np.random.default_rng(0)).permutation(units)[: int(pool)]
     return np.bincount(taken, minlength=len(want)).astype(float)

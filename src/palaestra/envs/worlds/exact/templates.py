@@ -6,6 +6,7 @@ AndroidWorld (google-research/android_world). `palaestra.envs.worlds.templates` 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,8 +31,7 @@ def macro_mean(trials: pl.DataFrame, template: str = "template", value: str = "s
     """
     _need(trials, template, value)
     means = trials.group_by(template).agg(pl.col(value).cast(pl.Float64).mean()).drop_nulls(value)
-    found = means[value].mean()
-    return float("nan") if found is None else float(found)  # type: ignore[arg-type]
+    return _number(means[value].mean())
 
 
 def seed_variance(trials: pl.DataFrame, task: str = "task", value: str = "success") -> tuple[float, float]:
@@ -48,10 +48,13 @@ def seed_variance(trials: pl.DataFrame, task: str = "task", value: str = "succes
     _need(trials, task, value)
     x = pl.col(value).cast(pl.Float64)
     tasks = trials.drop_nulls(value).group_by(task).agg(mean=x.mean(), var=x.var(), n=pl.len()).filter(pl.col("n") > 1)
-    within = float(tasks["var"].mean()) if len(tasks) else float("nan")  # type: ignore[arg-type]
-    noise = float((tasks["var"] / tasks["n"]).mean()) if len(tasks) > 1 else float("nan")  # type: ignore[arg-type]
-    between = float(tasks["mean"].var()) - noise if len(tasks) > 1 else float("nan")  # type: ignore[arg-type]
+    within = _number(tasks["var"].mean())
+    between = _number(tasks["mean"].var()) - _number((tasks["var"] / tasks["n"]).mean())
     return (between if between > 0 or np.isnan(between) else 0.0), within
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
 
 
 def _need(trials: pl.DataFrame, *columns: str) -> None:

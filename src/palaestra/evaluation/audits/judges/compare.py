@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import polars as pl
 
@@ -64,8 +65,9 @@ def compare_judges(
             krippendorff_alpha([both["a"], both["b"]], measure="interval", units=family, seed=seed),
         )
     else:
-        measure, weights = "kappa", "quadratic" if values > 2 else None
-        found = cohen_kappa(both["a"].to_list(), both["b"].to_list(), weights=weights, units=family, seed=seed)  # type: ignore[arg-type]
+        measure = "kappa"
+        weights: Literal["quadratic"] | None = "quadratic" if values > 2 else None
+        found = cohen_kappa(both["a"].to_list(), both["b"].to_list(), weights=weights, units=family, seed=seed)
     lenience = over_items(gap, pl.Series(family))
     differ = both.with_columns(gap=gap).filter(pl.col("gap").abs() > 1e-9)
     numbers = {
