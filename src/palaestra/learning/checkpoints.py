@@ -8,6 +8,7 @@ themselves, into a folder of it: `Folder`. Left out: writing in the background.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from palaestra.errors import StorageError
+from palaestra.errors import StorageError, missing_extra
 
 _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _PREFIX = "iteration-"
@@ -213,8 +214,28 @@ def _sync(directory: Path) -> None:
         os.close(handle)
 
 
+_QUANTISED = {"OptimState8bit": "subclass_8bit", "OptimState4bit": "subclass_4bit", "OptimStateFp8": "subclass_fp8"}
+"""Moments of torchao's optimisers, and the modules of torchao.optim that have them."""
+
+
+def _quantised(kind: str, parts: dict[str, torch.Tensor], rest: list[Any]) -> Any:
+    if kind not in _QUANTISED:
+        raise StorageError(f"a checkpoint holds {kind!r}, which is no state of an optimiser")
+    try:
+        module = importlib.import_module(f"torchao.optim.{_QUANTISED[kind]}")
+    except ImportError:
+        raise missing_extra("torchao", "low-bit") from None
+    return getattr(module, kind).__tensor_unflatten__(parts, rest)
+
+
 def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, Folder]) -> Any:
     """JSON with every tensor replaced by its number. Lists stay; whatever JSON lacks becomes `{"!kind": ...}`."""
+    if isinstance(value, torch.Tensor) and type(value).__name__ in _QUANTISED:
+        names, rest = value.__tensor_flatten__()
+        parts = {name: _pack(getattr(value, name), tensors, folders) for name in names}
+        return {"!quantised": [type(value).__name__, parts, [_pack(each, tensors, folders) for each in rest]]}
+    if isinstance(value, torch.dtype):
+        return {"!dtype": str(value).removeprefix("torch.")}
     if isinstance(value, torch.Tensor | np.ndarray):
         kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         name = str(len(tensors))
@@ -249,6 +270,10 @@ def _unpack(value: Any, tensors: dict[str, torch.Tensor], path: Path) -> Any:
     match value:
         case {"!tensor": name}:
             return tensors[name]
+        case {"!quantised": [kind, parts, rest]}:
+            return _quantised(kind, *(_unpack(each, tensors, path) for each in (parts, rest)))
+        case {"!dtype": name}:
+            return getattr(torch, name)
         case {"!array": name}:
             return tensors[name].numpy()
         case {"!folder": name}:

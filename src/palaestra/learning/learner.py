@@ -31,6 +31,7 @@ from palaestra.learning.conversations import NEEDS, OPTIONAL, ConversationBatch,
 from palaestra.learning.devices import Devices, Kind, LearnerTensors, on_every_rank, spread
 from palaestra.learning.learning_rates import Schedule, decay, rates
 from palaestra.learning.losses import aggregate, kl_between
+from palaestra.learning.optimizers import optimizer_class, set_rate
 from palaestra.learning.protocol import LEARNERS, Metrics
 from palaestra.learning.sequential import Key, Sequential, Strategy, together
 from palaestra.learning.steps import Taken, metrics_of
@@ -57,7 +58,7 @@ class PolicyGradient:
         freeze: names of policies that do not learn; they keep what they are, and their rows take no part.
         rows: what one row of the objective is. "turn": an agent's turn, whose prompt repeats all that came before.
             "conversation": all that an agent said in an episode, packed and read once; see `learning.conversations`.
-        betas, weight_decay: of AdamW.
+        betas, weight_decay, optimizer: of AdamW, and which: see `optimizers.optimizer_class`.
         epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows), turns or conversations.
         max_grad_norm: the gradient of a policy is scaled down to this norm, parameters of terms included; None: never.
         schedule, updates: "linear" or "cosine" decay of the learning rate to 0 over so many updates. Some terms need
@@ -98,6 +99,7 @@ class PolicyGradient:
         max_grad_norm: float | None = 1.0,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
+        optimizer: str = "adamw",
         warmup: int = 0,
         schedule: Schedule = "constant",
         updates: int | None = None,
@@ -146,7 +148,7 @@ class PolicyGradient:
         self.rows, self.epochs, self.minibatch, self.max_grad_norm = rows, epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
         self.betas, self.weight_decay, self.warmup = (betas[0], betas[1]), weight_decay, warmup
-        self.updates = 0
+        self.optimizer, self.updates = optimizer, 0
         self.memory: dict[str, dict[str, dict[str, Any]]] = {
             name: {key: {} for key in self.terms} for name in self.policies
         }
@@ -163,6 +165,11 @@ class PolicyGradient:
             if hasattr(policy, "check_memory") and devices != "fsdp":
                 policy.check_memory(reference=wanted)
         references = {name: policy.frozen_copy() for name, policy in self.policies.items() if wanted}
+        if devices == "fsdp" and optimizer != "adamw":
+            raise InputError(
+                f"PolicyGradient: optimizer={optimizer!r} does not share out moments; with fsdp take adamw"
+            )
+        optimizer_class(optimizer)  # what is not there is said now
         self.devices: Devices = spread(devices, timeout)
         self.learned = self.devices.place(self.policies)
         self.references = self.devices.place(references, frozen=True)
@@ -179,10 +186,9 @@ class PolicyGradient:
     @cached_property
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
         """Of each policy; made when one is asked for, since the first in a process takes PyTorch two seconds."""
+        made = optimizer_class(self.optimizer)
         return {
-            name: torch.optim.AdamW(
-                self._groups(name), self.lr[name], betas=self.betas, weight_decay=self.weight_decay, fused=True
-            )
+            name: made(self._groups(name), self.lr[name], betas=self.betas, weight_decay=self.weight_decay)
             for name in self.policies
         }
 
@@ -423,7 +429,7 @@ class PolicyGradient:
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         self.devices.clip(self._parameters(name), limit, self._ready.pop(name))
         for group in self.optimisers[name].param_groups:
-            group["lr"] = self.lr[name] * decay(self.schedule, self.updates, self.span, self.warmup)
+            set_rate(group, self.lr[name] * decay(self.schedule, self.updates, self.span, self.warmup))
         self.optimisers[name].step()
         self.optimisers[name].zero_grad()
 

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from palaestra.agents.tabular import padded
 
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+"""What Adam keeps of the shape of a parameter."""
+
 Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 """Every parameter with its value and what its optimiser knows about it."""
 
@@ -34,7 +37,7 @@ def extend_moments(optimiser: torch.optim.Optimizer) -> None:
     """Zeros for the rows by which a parameter has grown since the last step: what Adam knows of a new row."""
     for parameter, state in optimiser.state.items():
         for name, moment in state.items():
-            if isinstance(moment, Tensor) and moment.dim() and moment.shape != parameter.shape:
+            if name in MOMENTS and moment.shape != parameter.shape:
                 state[name] = padded(moment, len(parameter))
 
 

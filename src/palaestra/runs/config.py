@@ -159,6 +159,10 @@ class LearnPart(Section):
     )
     betas: tuple[float, float] = Field((0.9, 0.999), description="decay of AdamW's two moments")
     weight_decay: float = Field(0.0, ge=0, description="decay of the weights by AdamW, times lr")
+    optimizer: str = Field(
+        "adamw",
+        description="adamw; adamw_8bit, adamw_4bit, adamw_fp8: its moments quantised by torchao; or module:name",
+    )
     warmup: int = Field(0, ge=0, description="iterations at the start in which the learning rate rises linearly")
     sequential: Literal["turn", "agent"] | None = Field(
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"

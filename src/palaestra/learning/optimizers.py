@@ -1,0 +1,49 @@
+"""Optimisers of a policy gradient: AdamW, AdamW with quantised moments, or a class of one's own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.foundation.registry import load_object
+
+QUANTISED = {"adamw_8bit": "AdamW8bit", "adamw_4bit": "AdamW4bit", "adamw_fp8": "AdamWFp8"}
+"""AdamW with moments in blocks of 8 or 4 bits (arXiv 2110.02861, 2309.01507), and the class of torchao that it is."""
+
+
+def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """Returns the optimiser class of a name, which is called with (parameters, lr, betas=, weight_decay=).
+
+    Args:
+        name: `adamw`; a key of `QUANTISED`, for which torchao is needed; or `module:name`, for instance
+            `bitsandbytes.optim:PagedAdamW8bit`, whose moments wait in the main memory.
+
+    Raises:
+        InputError: There is no such optimiser.
+        MissingExtraError: torchao is not installed.
+    """
+    if name == "adamw":
+        return functools.partial(torch.optim.AdamW, fused=True)
+    if name in QUANTISED:
+        try:
+            import torchao.optim
+        except ImportError:
+            raise missing_extra("torchao", "low-bit") from None
+        found: Callable[..., torch.optim.Optimizer] = getattr(torchao.optim, QUANTISED[name])
+        return found
+    if ":" not in name:
+        raise InputError(f"optimizer {name!r} is unknown{nearest(name, ('adamw', *QUANTISED))}, or module:name")
+    made: Callable[..., torch.optim.Optimizer] = load_object(name, "optimizer")
+    return made
+
+
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Sets the learning rate of a parameter group; in place where it is a tensor, which a compiled step reads."""
+    if isinstance(group["lr"], torch.Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
