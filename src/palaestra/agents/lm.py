@@ -118,7 +118,9 @@ class LMPolicy:
 
     @classmethod
     def tiny(cls, corpus: Iterable[str] | None = None, *, seed: int = 0, **options: Any) -> LMPolicy:
-        """New policy of a transformer of at most a million parameters and a tokenizer for `corpus` (default: ASCII).
+        """New policy: a transformer of at most a million parameters, a tokenizer for `corpus` (default: ASCII).
+
+        The default corpus is printable ASCII.
 
         options: `hidden`, `layers`, `heads`, `vocabulary`, `chat` of `tiny.build`, and those of LMPolicy.
         """

@@ -39,7 +39,7 @@ BUCKET = 2**23
 
 
 def spread(kind: Kind, timeout: float) -> Devices:
-    """`Devices` of a new learner, over all ranks of `kind` ("one": this process alone).
+    """`Devices` of a new learner: over all ranks; this process alone for `kind` "one" or without other ranks.
 
     Raises:
         RankError: another rank did not come within the timeout, in seconds.
