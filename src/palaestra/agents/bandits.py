@@ -32,7 +32,7 @@ GRID = 256
 
 
 def new_arm_probability(theta: float, known: int) -> float:
-    """θ / (θ + known): how likely the next slot of a team goes to somebody new ([129]).
+    """Probability θ / (θ + known) that the next slot of a team goes to an arm never taken before ([129]).
 
     >>> [new_arm_probability(1.0, known) for known in (0, 1, 3)]
     [1.0, 0.5, 0.25]
@@ -128,7 +128,7 @@ class BanditPolicy(DiscretePolicy):
             return np.asarray(chances, float), np.where(chances > 0, np.log(chances), 0.0)
 
     def chances(self, legal: np.ndarray | None = None) -> np.ndarray:
-        """With which probability each arm is next, float64[arms]; of an index without context."""
+        """Probability of each arm to be taken next, float64[arms]; for an index without context."""
         legal = np.ones(self.actions, bool) if legal is None else legal
         count = self._get("count")
         if self.index == "exp3":
@@ -189,7 +189,7 @@ class BanditPolicy(DiscretePolicy):
         return self.contexts(np.stack([np.asarray(array, float).ravel() for array in arrays]))
 
     def contexts(self, flat: np.ndarray) -> np.ndarray:
-        """float64[n, arms, features] of the arrays that were seen, each scaled to length 1 if it is longer.
+        """Contexts float64[n, arms, features] from observed arrays, each scaled to length 1 if it is longer.
 
         Raises:
             PolicyError: they have another length.
@@ -218,7 +218,7 @@ class BanditPolicy(DiscretePolicy):
         contexts: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> None:
-        """Write what came of plays into the table, int64[n] and float64[n]; contexts as the observations' arrays.
+        """Update the statistics of arms by plays: arms int64[n], rewards float64[n]; contexts as observed arrays.
 
         weights: as how many plays each counts, with the mean of their rewards; default 1 (not for linucb).
 
@@ -285,14 +285,14 @@ class BanditPolicy(DiscretePolicy):
         return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """The same for rows of a table."""
+        """Logarithms of the probabilities for rows of a table, [rows, arms]."""
         if self.index != "linucb":
             return torch.from_numpy(np.log(np.maximum(np.tile(self.chances(), (len(rows), 1)), 1e-12)))
         flat = np.array(rows["features"].to_list(), float)
         return torch.from_numpy(np.log(np.maximum(_argmax(self.scores(self.contexts(flat))), 1e-12)))
 
     def state_dict(self) -> dict[str, Any]:
-        """The table, copied: what is written later does not change it."""
+        """A copy of the statistics, which later updates do not change."""
         return {name: value.clone() for name, value in super().state_dict().items()}
 
 

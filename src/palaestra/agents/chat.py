@@ -46,17 +46,17 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 
 
 class AnswerKeeper(Protocol):
-    """Keeps the answers of a `ChatPolicy`, so that none is paid for twice; see `palaestra.judges.kept_calls`."""
+    """Protocol of a cache of a `ChatPolicy`'s answers: none is paid for twice; see `palaestra.judges.kept_calls`."""
 
     def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
-        """The answer to a request; draw tells samples of the same request apart."""
+        """Stored answer to a request, or None; `draw` tells samples of the same request apart."""
 
     def add(self, body: Mapping[str, Any], draw: int, decision: Decision) -> None:
-        """Keep an answer, before anybody uses it."""
+        """Store an answer before it is used."""
 
 
 class ChatPolicy:
-    """A chat model behind `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
+    """Policy of a chat model at `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
 
     base_url: a list of addresses stands for replicas of one model: each request goes to the one with the fewest under
     way, one that fails to answer is asked again elsewhere at once, and one that is absent gets none until it is back.
@@ -158,7 +158,7 @@ class ChatPolicy:
         return {**self.__dict__, "keeper": None}
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Ask for all answers at once; blocks until the last one is there or given up."""
+        """Ask for all answers at once; blocks until each has arrived or failed."""
         if not requests:
             return []
         draws = [self._draw(request) for request in requests]
@@ -168,7 +168,7 @@ class ChatPolicy:
         return decisions
 
     def stream(self) -> AnswerStream | None:
-        """Answers one by one, through one client; None where a subclass has an `act` of its own."""
+        """New stream of answers, one client for all; None where a subclass has an `act` of its own."""
         return AsyncStream(self._streamed) if type(self).act is ChatPolicy.act else None
 
     @contextlib.asynccontextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ContextualPolicy(DiscretePolicy):
-    """tanh layers of sizes `hidden` on the newest observation of a window and on the context of the window.
+    """Policy by tanh layers of sizes `hidden` on the newest observation of a window and an encoding of the window.
 
     Rows with a column `context` are scored with what stands there, so that log-probabilities stay those of play when
     the encoder has changed since; other rows are encoded.
@@ -82,11 +82,11 @@ class ContextualPolicy(DiscretePolicy):
 
     @property
     def encoder(self) -> nn.Module:
-        """What makes contexts; it does not learn from credit."""
+        """The module that encodes windows into contexts; it does not learn from credit."""
         return self.module.get_submodule("encoder")
 
     def misfit(self, observation: Observation) -> str | None:
-        """Also the wrong number of features."""
+        """Reason why an observation does not fit, also if it has the wrong number of features; None if it fits."""
         size = None if observation.array is None else np.size(observation.array)
         if size != self.inputs:
             found = "no array" if size is None else f"{size} features"
@@ -109,13 +109,13 @@ class ContextualPolicy(DiscretePolicy):
             return np.asarray(self.encoder(torch.from_numpy(windows).to(device)).cpu().numpy())
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Of `Observation.array`, and its context."""
+        """Logits of `Observation.array` and its encoded context, [observations, actions]."""
         arrays = np.array([np.ravel(o.array) for o in observations], np.float32)  # type: ignore[arg-type]
         windows = arrays.reshape(len(arrays), self.steps, -1)
         return self._apply(windows, self.encode(windows))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Of the columns `features` and, where it is there, `context`."""
+        """Logits of the columns `features` and, if there, `context`, [rows, actions]."""
         windows = self.windows_of_rows(rows)
         if "context" in rows.columns and not rows["context"].null_count():
             context = rows["context"].explode().to_numpy().astype(np.float32).reshape(len(rows), self.context)

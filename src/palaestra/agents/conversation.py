@@ -50,7 +50,7 @@ class Style(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
 
     def check(self, tokenizer: Any) -> None:
-        """See that the tokenizer's chat template takes these.
+        """Raise InputError if the tokenizer's chat template does not take this style.
 
         Raises:
             InputError: there is no chat template, it has no such variable, or it refuses a system message.
@@ -78,7 +78,7 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """What `reader` was shown, if the table would not have it otherwise: from the env, or as the text alone."""
+    """Messages that `reader` was shown, if the table would otherwise lack them; else None."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
 
 
 def render(tokenizer: Any, observation: Observation, style: Style | None = None) -> str:
-    """The text of the observation's messages and tools under the tokenizer's chat template, which ends by asking.
+    """Prompt text of an observation's messages and tools under the tokenizer's chat template.
 
     Raises:
         InputError: the template refuses the messages, or leaves out all that a role says.
@@ -229,7 +229,7 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """The prompt that comes after `past`. whole: what the template makes of the observation, tokenised at once.
+    """Prompt that follows the agent's `past` turn. whole: the token ids of the observation rendered at once.
 
     Raises:
         InputError: the template refuses a conversation.
@@ -249,7 +249,7 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Whether this conversation begins with that one, goes on with an answer, and leaves the tools as they were."""
+    """Whether the conversation `now` is `before` plus an assistant's answer and more, with the same tools."""
     earlier, messages = before.messages or (), now.messages or ()
     return (
         len(messages) > len(earlier)
@@ -285,7 +285,7 @@ def _ids(tokenizer: Any, text: str) -> np.ndarray:
 
 
 def read(messages: str | None, tools: str | None = None, *, text: str = "") -> Observation:
-    """The observation that a row of the table was made from, as far as chat models see it.
+    """Observation restored from a table row's JSON `messages` and `tools`, or from its text.
 
     >>> read('[{"role": "user", "content": "Hi"}]').messages
     ({'role': 'user', 'content': 'Hi'},)
@@ -295,7 +295,7 @@ def read(messages: str | None, tools: str | None = None, *, text: str = "") -> O
 
 
 def sequences(frame: pl.DataFrame) -> pl.DataFrame:
-    """Turns that continue each other as one sequence each: (group, episode, agent, part, turns, ids, mask).
+    """Table of turns merged into sequences: (group, episode, agent, part, turns, ids, mask).
 
     A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
     another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what

@@ -28,7 +28,7 @@ ILLEGAL = -1e9
 
 
 class DiscretePolicy(abc.ABC):
-    """A softmax over `actions` ids, illegal ones left out.
+    """Base class of softmax policies over `actions` ids, with illegal ones masked.
 
     Subclasses say where logits come from, and their `SETTINGS`:
     attributes that `__init__` takes under the same names.
@@ -44,14 +44,14 @@ class DiscretePolicy(abc.ABC):
 
     @abc.abstractmethod
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """[observations, actions], before the mask."""
+        """Logits of observations, [observations, actions], before the mask; abstract."""
 
     @abc.abstractmethod
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """The same for rows of `Turns`, with gradient."""
+        """Logits of rows of `Turns`, [rows, actions], with gradient; abstract."""
 
     def misfit(self, observation: Observation) -> str | None:
-        """Why this observation cannot be acted on, if so."""
+        """Reason why this observation cannot be acted on; None if it can."""
         if observation.choices is None or len(observation.choices) != self.actions:
             found = "free text" if observation.choices is None else f"{len(observation.choices)} choices"
             return f"InputError: the observation has {found}, policy {self.name!r} has {self.actions} actions"
@@ -79,7 +79,7 @@ class DiscretePolicy(abc.ABC):
         return decisions
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
-        """float64[n, actions], and the illegal mass, which is 0 here; raises InputError if one does not fit."""
+        """Probabilities float64[n, actions], and the illegal mass, 0 here; raises InputError for a misfit."""
         for observation in observations:
             if reason := self.misfit(observation):
                 raise InputError(reason.removeprefix("InputError: "))
@@ -110,7 +110,7 @@ class DiscretePolicy(abc.ABC):
         return weights / total, np.where(legal, logits - np.log(total), 0.0)
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """Distribution over each row's stored action, masked by the row's `legal`, with gradient."""
+        """Log-probabilities of each row's stored action, masked by the row's `legal`, with gradient."""
         if rows["action_ids"].null_count():
             raise InputError(f"{type(self).__name__}.score: rows without action_ids: filter such rows first")
         logits = self.logits_of_rows(rows)
@@ -130,7 +130,7 @@ class DiscretePolicy(abc.ABC):
         return [p for p in self.module.parameters() if p.requires_grad]
 
     def state_dict(self) -> dict[str, Any]:
-        """All tensors, live as in torch."""
+        """Tensors of the policy by name, live as in torch."""
         return dict(self.module.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -141,17 +141,17 @@ class DiscretePolicy(abc.ABC):
             raise InputError(f"{type(self).__name__} {self.name!r}: state does not fit: {error}") from error
 
     def frozen_copy(self) -> DiscretePolicy:
-        """A copy that does not learn."""
+        """A copy whose parameters are not trained."""
         frozen = copy.deepcopy(self)
         frozen.module.requires_grad_(False)
         return frozen
 
     def twin(self) -> Self:
-        """A copy that learns as this one does; see `Team.twin`."""
+        """An independent copy that can be trained like the original; see `Team.twin`."""
         return copy.deepcopy(self)
 
     def save(self, path: str | Path) -> None:
-        """Write `model.safetensors` and what it is, `palaestra.json`, into a folder."""
+        """Write the tensors to `model.safetensors` and the settings to `palaestra.json`, in a folder."""
         from safetensors.torch import save_file
 
         folder = Path(path)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class PrefixEncoder(nn.Module):
-    """One layer of self-attention over the turns of a window, their mean, and a tanh layer of `size` units.
+    """Encoder of a window of turns: one self-attention layer, the mean over turns, and a tanh layer of `size` units.
 
     Each turn's place counts from the newest one. Turns that were not played take no part.
 
@@ -27,7 +27,7 @@ class PrefixEncoder(nn.Module):
         self.head = nn.Linear(width, size)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """[rows, size], each number in (-1, 1); of a window without turns it is no number."""
+        """Contexts of windows, [rows, size], each number in (-1, 1); NaN for a window without turns."""
         present = windows[..., 0] > 0
         units = self.embed(windows[..., 1:]) + self.place
         units = self.layer(units, src_key_padding_mask=~present) * present[..., None]
@@ -35,7 +35,7 @@ class PrefixEncoder(nn.Module):
 
 
 def soft_update(values: Tensor, there: Tensor, eta: float) -> Tensor:
-    """Running latents over turns: b = (1 - eta) b + eta · value where `there`, from 0; elsewhere b stays.
+    """Exponential moving average over turns: b = (1 - eta) b + eta · value where `there`, from 0; elsewhere b stays.
 
     values: [rows, turns, …, size]. there: bool[rows, turns, …].
 
@@ -51,7 +51,7 @@ def soft_update(values: Tensor, there: Tensor, eta: float) -> Tensor:
 
 
 class NeighbourEncoder(nn.Module):
-    """Two latents of each of `others` agents in sight: how it behaves, and what it is about to do; iPLAN [48].
+    """iPLAN's encoder [48] of each of `others` agents in sight: a latent of its behaviour, one of its intention.
 
     An observation holds, after `own` numbers that are not read, the others one after the other, each as 1 and its
     features, zeros if a slot is empty. The behaviour of a neighbour is the `soft_update` with `eta` of a softmax of
@@ -95,7 +95,7 @@ class NeighbourEncoder(nn.Module):
         self.cell = nn.GRUCell(2 * width, instant)
 
     def slots(self, observations: Tensor) -> Tensor:
-        """The others in observations: from [rows, turns, features] to [rows, turns, others, each]."""
+        """Features of the other agents, cut from observations [rows, turns, features]: [rows, turns, others, each]."""
         found: Tensor = observations[..., self.own :].unflatten(-1, (self.others, self.each))
         return found
 
@@ -125,7 +125,7 @@ class NeighbourEncoder(nn.Module):
         return torch.stack(found, 1)
 
     def attention(self, units: Tensor, there: Tensor, noise: Tensor | None = None) -> Tensor:
-        """What each slot takes from the others that are there, of the shape of `units`."""
+        """Attention of each slot over the other present agents, of the shape of `units`."""
         count = self.others
         one, two = (units.unsqueeze(place).expand(*there.shape, count, units.shape[-1]) for place in (-2, -3))
         logits = self.gate(self.pairs(torch.cat([one, two], -1).flatten(0, 2))[0]).unflatten(0, there.shape)
@@ -140,7 +140,7 @@ class NeighbourEncoder(nn.Module):
         return joined
 
     def forward(self, windows: Tensor) -> Tensor:
-        """[rows, size]: of each slot, behaviour and instant latent of the newest turn, zeros if it is empty."""
+        """Latents [rows, size]: each slot's behaviour and instant latent of the newest turn, zeros if it is empty."""
         first = int((windows[..., 0] > 0).any(0).int().argmax())  # before it nothing was seen in any row
         now = windows[:, first:]
         seen = self.slots(now[..., 1:]) * now[..., :1, None]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FactoredPolicy(MLPPolicy):
-    """Writes `parts` numbers below `levels`, such as `0 2 1 1`; the probability of an action is the product of theirs.
+    """Policy whose action is `parts` numbers below `levels`, such as `0 2 1 1`, drawn independently of each other.
 
     One network of `Observation.array` has a softmax for each part. The numbers are the tokens of the action, so every
     loss for sequences trains it: `logprobs` has one entry per part. For envs whose action is a text of numbers.
@@ -53,7 +53,7 @@ class FactoredPolicy(MLPPolicy):
         self.parts, self.levels = parts, levels
 
     def misfit(self, observation: Observation) -> str | None:
-        """Choices, or the wrong number of features."""
+        """Reason why an observation does not fit: it has choices, or the wrong number of features; else None."""
         if observation.choices is not None:
             return f"InputError: the observation has choices, policy {self.name!r} writes {self.parts} numbers"
         size = None if observation.array is None else np.size(observation.array)
@@ -87,11 +87,11 @@ class FactoredPolicy(MLPPolicy):
         return decisions
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
-        """Refused: an action is no single choice. Raises InputError."""
+        """Always raises InputError: an action of several numbers is no single choice."""
         raise InputError(f"policy {self.name!r} of kind 'factored' writes several numbers and has no single choice")
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """Distribution over the numbers of each row's stored action, with gradient."""
+        """Log-probabilities of the numbers of each row's stored action, with gradient."""
         lengths = rows["action_ids"].list.len()
         if lengths.null_count() or not (lengths == self.parts).all():
             raise InputError(f"FactoredPolicy.score: every row needs {self.parts} action_ids: filter such rows first")

@@ -24,7 +24,7 @@ CLOSE = 1e-6
 
 
 class ForwardBackward:
-    """Embeddings of the states of a table of turns, learned without any reward, for policies of tasks to come.
+    """Forward-backward representation of the states of a table, learned without reward, for policies of later tasks.
 
     B, float64[states, rank], are the leading singular vectors of the successor measure of the play in the table, per
     visit of a state; over the table its columns are orthonormal. So the task vector of wanted states, the mean of
@@ -94,7 +94,7 @@ class ForwardBackward:
         return np.asarray(self.moves @ (self.backward + self.gamma * met))
 
     def project(self, frames: np.ndarray) -> np.ndarray:
-        """Number of the state with the nearest features for each imagined frame, int64[frames].
+        """Index of the state whose features are nearest to each imagined frame, int64[frames].
 
         Args:
             frames: Features, float[frames, features]; a feature counts in units of its deviation over the states.
@@ -118,11 +118,11 @@ class ForwardBackward:
         return np.asarray(self.backward[self.project(frames)].mean(0))
 
     def values(self, vector: np.ndarray) -> np.ndarray:
-        """Worth of every choice for a task vector, float64[states, actions]; -inf where it was never tried."""
+        """Q-values of every action for a task vector, float64[states, actions]; -inf where it was never tried."""
         return np.where(self.tried, (self.forward @ vector).max(0), -np.inf)
 
     def policy(self, vector: np.ndarray, *, name: str = "forward_backward") -> QTablePolicy:
-        """Policy that takes the best choice for a task vector; in a state that is not in the table, any."""
+        """Q-table policy that is greedy for a task vector; in a state that is not in the table it acts at random."""
         made = QTablePolicy(self.actions, name=name, capacity=len(self.keys), decay=1e6, least=0.0)
         worth = self.values(vector)
         low = worth[np.isfinite(worth)].min(initial=0.0) - 1.0
@@ -134,7 +134,7 @@ class ForwardBackward:
 
 
 def spread(points: np.ndarray, most: int) -> list[int]:
-    """Numbers of points far from each other: each next one is the farthest from those before it."""
+    """Indices of points far from each other: each next one is the farthest from those before it."""
     chosen, far = [0], np.full(len(points), np.inf)
     while len(chosen) < min(most, len(points)):
         far = np.minimum(far, ((points - points[chosen[-1]]) ** 2).sum(-1))

@@ -29,7 +29,7 @@ GONE = "the input ended, nobody is there to answer"
 
 
 def asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | None:
-    """Ask for an action until there is one; None if the input ends before.
+    """Ask a person until the answer is an action; None if the input ends before.
 
     A legal action is given by its name, or by its number if no other has that name; any text else. A line that ends in
     a backslash goes on in the next.
@@ -57,7 +57,7 @@ def asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | 
 
 
 class HumanPolicy:
-    """A person who is asked for each action, one after the other.
+    """Policy of a person who is asked for each action, one after the other.
 
     With Ctrl-C the run stops. At the end of the input (Ctrl-D) this turn has an error, and so has every later one
     without anybody being asked, so what was played before stays.
@@ -95,7 +95,7 @@ class HumanPolicy:
         return cls(name=name, answers=answers)
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One question per request."""
+        """Ask the person one question per request."""
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: Request) -> Decision:

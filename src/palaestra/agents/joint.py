@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 
 
 class JointPolicy:
-    """Draws joint actions from a table, by the text that all seats see.
+    """Policy that draws joint actions of all seats from a table, by the text that all of them see.
 
     All seats must act in every turn. One draw, from the stream of the first seat, decides for all of them.
 
@@ -32,7 +32,7 @@ class JointPolicy:
         self.table, self.agents, self.name = dict(table), tuple(agents), name
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One draw for each run of requests that begins with the first seat."""
+        """Draw one joint action for each run of requests that begins with the first seat."""
         decisions: list[Decision] = []
         drawn: tuple[int, ...] = ()
         for request in requests:

@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 class LMPolicy:
-    """A causal LM and its tokenizer.
+    """Policy of a causal language model and its tokenizer, which can be trained.
 
     Attributes:
         pretrained: "whole" if the weights come from elsewhere and all of them learn, "adapters" if only adapters do,
@@ -118,7 +118,9 @@ class LMPolicy:
 
     @classmethod
     def tiny(cls, corpus: Iterable[str] | None = None, *, seed: int = 0, **options: Any) -> LMPolicy:
-        """A new transformer of at most a million parameters with a tokenizer for `corpus` (default: printable ASCII).
+        """New policy: a transformer of at most a million parameters, a tokenizer for `corpus` (default: ASCII).
+
+        The default corpus is printable ASCII.
 
         options: `hidden`, `layers`, `heads`, `vocabulary`, `chat` of `tiny.build`, and those of LMPolicy.
         """
@@ -137,7 +139,7 @@ class LMPolicy:
         dtype: str | torch.dtype = torch.float32,
         **options: Any,
     ) -> LMPolicy:
-        """A pretrained model by folder or hub id.
+        """Policy of a pretrained model, by folder or hub id.
 
         Only adapters learn if `lora` (peft's LoraConfig fields) is given, or if the folder holds an adapter, which is
         then loaded on its base.
@@ -164,7 +166,7 @@ class LMPolicy:
         dtype: str | torch.dtype = torch.float32,
         **options: Any,
     ) -> loading.LoadingPlan:
-        """Whatever can be known of `from_pretrained` without its weights. Raises InputError if it cannot work."""
+        """Check the arguments of `from_pretrained` without loading weights. Raises InputError if it cannot work."""
         known = [name for name in inspect.signature(LMPolicy).parameters if name not in ("model", "tokenizer")]
         for name in options:
             if name not in known:
@@ -194,7 +196,7 @@ class LMPolicy:
     def load(
         cls, path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None
     ) -> LMPolicy:
-        """Load what `save` wrote; `dtype` as in `from_pretrained`, default: as it was."""
+        """Load a policy from the folder that `save` wrote; `dtype` as in `from_pretrained`, default: as it was."""
         folder = Path(path)
         found = read_object(folder / "palaestra.json")
         if found is None:
@@ -269,7 +271,7 @@ class LMPolicy:
         return 1 + bisect.bisect_left(range(1, len(answer)), True, key=lambda n: bool(self._over(answer[None, :n])[0]))
 
     def recorded(self, request: Request) -> Sequence[ChatMessage] | None:
-        """Messages that it was shown and that only it can tell; None if the table has them, or there are none."""
+        """Messages shown to the model, if the table would otherwise lack them; else None."""
         return conversation.to_record(request.observation, self._reader) if self.reads_messages else None
 
     def _too_long(self, prompt: conversation.Prompt, request: Request) -> str:
@@ -281,7 +283,7 @@ class LMPolicy:
         )
 
     def shown(self, requests: Sequence[Request]) -> list[conversation.Prompt]:
-        """Prompt of each request: its observation, in conversations behind the tokens of the past.
+        """Prompt of each request: its observation, in a conversation after the tokens of earlier turns.
 
         One that the chat template refuses, or that does not fit the model, has an error.
         """
@@ -296,7 +298,7 @@ class LMPolicy:
         ]
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
-        """int32 token ids of what the model is shown, equal observations sharing one array.
+        """Token ids of each observation's prompt, int32, equal observations sharing one array.
 
         Raises:
             InputError: the chat template refuses an observation.
@@ -313,7 +315,7 @@ class LMPolicy:
 
     @property
     def reads_messages(self) -> bool:
-        """Whether it is shown conversations, and not texts alone: its tokenizer has a chat template."""
+        """Whether prompts are conversations rather than plain texts: the tokenizer has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     @property
@@ -347,7 +349,7 @@ class LMPolicy:
         return [known[text] if isinstance(text, str) else text for text in texts]
 
     def encode(self, prompt: str | Observation, action: str) -> tuple[np.ndarray, np.ndarray]:
-        """(prompt_ids, action_ids) of an action that somebody else chose, for a warm start.
+        """Token ids (prompt_ids, action_ids) of a prompt and an action chosen elsewhere, for a warm start.
 
         The action ends with the token that ends a turn under the chat template; without one with the eos token.
         """
@@ -368,7 +370,7 @@ class LMPolicy:
     # Learning
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """Distribution over the stored `action_ids` after their `prompt_ids`, with gradient unless it is switched off.
+        """Log-probabilities of stored `action_ids` after their `prompt_ids`, with gradient unless it is switched off.
 
         `logits` are log-probabilities of the whole vocabulary under the sampling distribution; where they would be
         large they are made only if a term asks, and everything else chunk by chunk (`backends/head.py`).
@@ -378,7 +380,7 @@ class LMPolicy:
         return evaluate_rows(self.forward, rows, temperature=self.temperature, top_p=self.top_p)
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
-        """The exact play of a language policy: float64[n, choices] over legal choices, and the illegal mass, [n].
+        """Exact probabilities of legal choices, float64[n, choices], and the illegal mass, [n].
 
         A choice is said by its usual tokens and the end token. Other spellings that an env would accept ("BET",
         "b"+"et") count as illegal mass. Of a policy with top-p it is the play without. Raises InputError without
@@ -421,12 +423,12 @@ class LMPolicy:
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def check_memory(self, *, reference: bool) -> None:
-        """Raises InputError if what an optimiser needs beside the weights, and a reference, do not fit."""
+        """Raise InputError if an optimiser's state beside the weights, and a reference, do not fit."""
         learn = sum(parameter.numel() for parameter in self.parameters())
         loading.check_room(self.name, learn, self.forward.device, reference=reference)
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters that learn, by name (tied ones once). These are the live tensors, as in torch."""
+        """Trainable parameters by name (tied ones once). These are the live tensors, as in torch."""
         own = dict(self.model.named_parameters())
         return {name: own[name].detach() for name in self._learns}
 
@@ -440,7 +442,7 @@ class LMPolicy:
             own[name].copy_(tensor)
 
     def frozen_copy(self) -> LMPolicy:
-        """A copy that does not learn; weights that never change (below LoRA) are shared, not copied."""
+        """A copy that is not trained; weights that never change (below LoRA) are shared, not copied."""
         shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         settings = {key: getattr(self, key) for key in SETTINGS}
@@ -449,7 +451,7 @@ class LMPolicy:
         return frozen
 
     def twin(self) -> LMPolicy:
-        """A copy that learns as this one does; see `Team.twin`."""
+        """A copy that can be trained like the original; see `Team.twin`."""
         copied = self.frozen_copy()
         for name, parameter in copied.model.named_parameters():
             parameter.requires_grad_(name in self._learns)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MLPPolicy(DiscretePolicy):
-    """tanh layers of sizes `hidden` between `inputs` features and `actions` logits; its start depends on `seed`."""
+    """Softmax policy: tanh layers of sizes `hidden` from `inputs` features to `actions` logits, drawn from `seed`."""
 
     KIND = "mlp"
     SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "hidden", "name")
@@ -37,7 +37,7 @@ class MLPPolicy(DiscretePolicy):
         self.inputs, self.hidden, self.width = inputs, tuple(hidden), sizes[-1]
 
     def misfit(self, observation: Observation) -> str | None:
-        """Also the wrong number of features."""
+        """Reason why an observation does not fit, also if it has the wrong number of features; None if it fits."""
         size = None if observation.array is None else np.size(observation.array)
         if size != self.inputs:
             found = "no array" if size is None else f"{size} features"
@@ -45,11 +45,11 @@ class MLPPolicy(DiscretePolicy):
         return super().misfit(observation)
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Of `Observation.array`, flattened."""
+        """Logits of `Observation.array`, flattened, [observations, actions]."""
         return self._apply(np.array([np.asarray(o.array).ravel() for o in observations], np.float32))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Of the column `features`."""
+        """Logits of the column `features`, [rows, actions]."""
         return self._apply(self.features_of_rows(rows))
 
     def features_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
@@ -60,7 +60,7 @@ class MLPPolicy(DiscretePolicy):
         return features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.inputs)
 
     def represent(self, features: torch.Tensor) -> torch.Tensor:
-        """Units of the last hidden layer, [rows, width]: what the logits, and auxiliary heads, are read from."""
+        """Activations of the last hidden layer, [rows, width], which the logits and auxiliary heads read."""
         for layer in list(self.module.children())[:-1]:
             features = layer(features)
         return features

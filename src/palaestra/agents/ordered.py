@@ -13,7 +13,9 @@ from palaestra.errors import InputError
 
 
 class OrderedPolicy(MLPPolicy):
-    """Plays near one point of a scale: the k-th of n actions stands at k / (n - 1), the point is clip(w·x + b, 0, 1).
+    """Policy over ordered actions that plays near a learned point of the scale, clip(w·x + b, 0, 1).
+
+    The k-th of n actions stands at k / (n - 1).
 
     The logits are -½ ((place - point) / noise)². A policy has as many numbers as there are features, and one more, so
     that a strategy can be read, mutated and inherited (`learn.kind: generations`); gradients move it as well.

@@ -25,7 +25,7 @@ AIMS = ("intention", "away", "noise")
 
 
 class PerturbedPolicy(DiscretePolicy):
-    """Acts as the victim does at shifted observations; what learns is the intention, or with `learns` the victim.
+    """Adversarial attack on a policy, the victim: it acts on observations shifted by up to `epsilon`.
 
     Args:
         inputs: features of an observation. actions: ids.
@@ -74,19 +74,19 @@ class PerturbedPolicy(DiscretePolicy):
             module[part].requires_grad_(part == learns)
 
     def misfit(self, observation: Observation) -> str | None:
-        """Also the wrong number of features."""
+        """Reason why an observation does not fit, also if it has the wrong number of features; None if it fits."""
         size = None if observation.array is None else np.size(observation.array)
         if size != self.inputs:
             return f"InputError: the observation has {size or 'no'} features, policy {self.name!r} reads {self.inputs}"
         return super().misfit(observation)
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """The victim's at the shifted observations."""
+        """Logits of the victim at the shifted observations, [observations, actions]."""
         seen = torch.from_numpy(np.array([np.asarray(o.array).ravel() for o in observations], np.float32))
         return self._of("victim", self.shifted(seen))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """The intention's at the true features, or the victim's at shifted ones, by `learns`."""
+        """Logits of the intention at the true features, or of the victim at shifted ones, by `learns`."""
         features = rows["features"]
         if features.null_count() or not (features.list.len() == self.inputs).all():
             raise InputError(f"PerturbedPolicy.score: every row needs {self.inputs} features")
@@ -94,7 +94,7 @@ class PerturbedPolicy(DiscretePolicy):
         return self._of("intention", seen) if self.learns == "intention" else self._of("victim", self.shifted(seen))
 
     def shifted(self, seen: torch.Tensor) -> torch.Tensor:
-        """Observations within `epsilon` of these in every feature, float32[rows, inputs]."""
+        """Attacked observations, within `epsilon` of the given ones in every feature, float32[rows, inputs]."""
         if not self.epsilon:
             return seen
         if self.aim == "noise":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreviousTurn:
-    """An agent's latest turn in this episode: what it was shown, and the tokens of that and of its answer."""
+    """An agent's latest turn in this episode: its observation, and the tokens of its prompt and of its answer."""
 
     observation: Observation
     prompt_ids: np.ndarray
@@ -25,7 +25,7 @@ class PreviousTurn:
 
 
 class Request:
-    """One agent of one episode asks for its next action.
+    """Request for the next action of one agent of one episode.
 
     rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
     depend on who else is in the batch. It may be given as what makes it for this agent, for many policies never draw.
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The stream."""
+        """The episode's random stream."""
         if callable(self._rng):
             self._rng = self._rng(self.agent)
         return self._rng
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(slots=True)
 class Decision:
-    """The answer, with what learning needs: token ids and log-probabilities of exactly what was sampled.
+    """Answer to a `Request`: the action, with the token ids and log-probabilities of exactly what was sampled.
 
     prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
     float32[A].
@@ -82,12 +82,12 @@ class Decision:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Anything that can act. `name` fills the `policy` column."""
+    """Protocol of a policy: anything that can act. `name` fills the `policy` column."""
 
     name: str
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One decision per request, in order."""
+        """Decisions for the requests, one each, in order."""
 
 
 def said(error: BaseException) -> str:
@@ -104,7 +104,7 @@ def said(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Log-probabilities of a whole vocabulary that are made when they are asked for, because all would be large.
+    """Lazy log-probabilities of a whole vocabulary, computed in slices, because all at once would be large.
 
     make: from a slice of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens: how many there
     are. step: how many to make at once.
@@ -117,7 +117,7 @@ class Distribution:
 
 @dataclass
 class Scored:
-    """Differentiable re-evaluation of stored actions: [rows, longest action], padded on the right.
+    """Differentiable log-probabilities and entropies of stored actions: [rows, longest action], padded on the right.
 
     logprobs, entropies: float; mask: bool, True on real tokens.
     distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
@@ -132,7 +132,7 @@ class Scored:
 
     @property
     def logits(self) -> torch.Tensor:
-        """[rows, tokens, vocabulary], however large; 0 on padding. Exact KL goes without: `losses.kl_between`."""
+        """Log-probabilities of the whole vocabulary, [rows, tokens, vocabulary], however large; 0 on padding."""
         if not isinstance(self.distribution, Distribution):
             return self.distribution
         real = self.distribution.make(slice(None))
@@ -142,7 +142,7 @@ class Scored:
 
 @runtime_checkable
 class Learnable(Policy, Protocol):
-    """A policy with torch parameters. Non-LM policies are sequences of one token (the action id).
+    """Protocol of a policy with torch parameters. Non-LM policies are sequences of one token (the action id).
 
     One whose `score` reads `context_ids` and `context_places` between the actions of a row, which is what learning from
     whole conversations gives it, says so by an attribute `reads_context = True`.

@@ -22,7 +22,7 @@ Rule = Literal["epsilon", "boltzmann"]
 
 
 class QNetworkPolicy(MLPPolicy):
-    """Acts by what its network, with ReLU layers of sizes `hidden`, says that each action is worth, and explores.
+    """Deep Q-network policy with ReLU layers of sizes `hidden`: acts by its action values, with exploration.
 
     rule: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with probabilities
     proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore` updates (of
@@ -75,12 +75,12 @@ class QNetworkPolicy(MLPPolicy):
 
     @property
     def exploration(self) -> float:
-        """ε, the probability of an action that is drawn from all; or the temperature."""
+        """Current exploration: ε, the probability of a random action, or the temperature τ."""
         done = min(1.0, int(self.module.get_buffer("updates")) / self.explore)
         return self.start + (self.least - self.start) * done
 
     def count(self) -> None:
-        """One more update: explore less."""
+        """Count one more update, by which exploration shrinks."""
         self.module.get_buffer("updates").add_(1)
 
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
@@ -103,6 +103,6 @@ class QNetworkPolicy(MLPPolicy):
         return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
 
     def values(self, features: torch.Tensor) -> torch.Tensor:
-        """Worth of every action, [..., actions], with gradient where the parameters ask for one."""
+        """Value of every action, [..., actions], with gradient where the parameters require one."""
         found: torch.Tensor = self.module(features)
         return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QTablePolicy(TabularPolicy):
-    """With probability ε any legal action, else one of the best, equal ones equally likely.
+    """Q-table policy, ε-greedy: with probability ε any legal action, else one of the best, ties at random.
 
     ε = max(least, e^(-decay · n)) after n updates. start: worth of what was never tried; a high one makes it try all.
     actions, capacity: as in `TabularPolicy`.
@@ -51,11 +51,11 @@ class QTablePolicy(TabularPolicy):
 
     @property
     def epsilon(self) -> float:
-        """Probability of an action that is drawn from all."""
+        """Current ε, the probability of an action drawn uniformly from the legal ones."""
         return max(self.least, float(np.exp(-self.decay * int(self.module.get_buffer("updates")))))
 
     def places(self, keys: Sequence[int]) -> np.ndarray:
-        """Rows of states by their keys, int64[states]; a new state gets one."""
+        """Row numbers of states by their keys, int64[states]; a new state gets a row."""
         met = len(self._places)
         found = np.array([self._places.setdefault(key, len(self._places)) for key in keys], np.int64)
         self._make_room(len(self._places))
@@ -68,11 +68,11 @@ class QTablePolicy(TabularPolicy):
         return self.module.get_parameter("logits").numpy()
 
     def values(self, places: np.ndarray) -> np.ndarray:
-        """Worth of every action in the states of these rows, float64[states, actions]."""
+        """Value of every action in the states of these rows, float64[states, actions]."""
         return np.asarray(self._table[places] + self.start)
 
     def learn(self, places: np.ndarray, actions: np.ndarray, targets: np.ndarray, rate: float) -> None:
-        """Move the worth of pairs of state and action towards targets, float64[n].
+        """Move the values of pairs of state and action towards targets, float64[n].
 
         Equal pairs count as if they came one after the other: n of them leave (1 - rate)^n of what was there, and the
         rest is their mean. So nothing depends on the order of rows.
@@ -83,7 +83,7 @@ class QTablePolicy(TabularPolicy):
         flat[distinct] += (1 - (1 - rate) ** count) * (mean - flat[distinct])
 
     def count(self) -> None:
-        """One more update: explore less."""
+        """Count one more update, by which exploration shrinks."""
         self.module.get_buffer("updates").add_(1)
 
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:

@@ -16,13 +16,13 @@ from palaestra.errors import InputError, nearest
 
 
 class ScriptedPolicy:
-    """`function(request)` is the action; what it draws comes from `request.rng`. If it raises, that decision fails."""
+    """Policy of a function: `function(request)` is the action. If the function raises, that decision has an error."""
 
     def __init__(self, function: Callable[[Request], Action], *, name: str = "scripted") -> None:
         self.function, self.name = function, name
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One call per request."""
+        """Call the function once per request."""
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: Request) -> Decision:
@@ -36,7 +36,7 @@ class ScriptedPolicy:
 
 
 def random_legal(*, name: str = "random") -> ScriptedPolicy:
-    """Every legal action equally often, by id."""
+    """Policy that draws uniformly from the legal actions, by id; an observation without choices is an error."""
 
     def play(request: Request) -> int:
         observation = request.observation
@@ -49,12 +49,12 @@ def random_legal(*, name: str = "random") -> ScriptedPolicy:
 
 
 def fixed(action: Action, *, name: str = "fixed") -> ScriptedPolicy:
-    """Always the same."""
+    """Policy that always plays the same action."""
     return ScriptedPolicy(lambda request: action, name=name)
 
 
 def from_choices(weights: Mapping[str, float], *, name: str = "choices") -> ScriptedPolicy:
-    """Legal choices in proportion to their weights; one that is not named has weight 0.
+    """Policy that draws legal choices in proportion to `weights`; a choice that is not named has weight 0.
 
     >>> from palaestra.envs.protocol import Observation
     >>> policy = from_choices({"bet": 0.25, "pass": 0.75})

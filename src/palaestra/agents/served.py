@@ -31,7 +31,7 @@ MEASURED, TOKENS = 256, 4096
 
 
 class ServedPolicy(Serving):
-    """Language model that learns here and samples on a server (vLLM, SGLang): the policy `lm` and where it is served.
+    """Language-model policy that is trained here and sampled on a server (vLLM, SGLang).
 
     url: of a server that runs, `http://127.0.0.1:8000/v1`; or server="vllm", which starts one as a child on 127.0.0.1
     (`palaestra.agents.backends.launch`), with the options `engine`. dialect: "vllm" or "sglang". served_name: what the
@@ -56,7 +56,7 @@ class ServedPolicy(Serving):
 
     @staticmethod
     def check(model: str | Path, **options: Any) -> None:
-        """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
+        """Check the arguments of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         check_distribution(options.get("top_p", 1.0), options.get("stop", ()))
         LMPolicy.check(model, **options)
@@ -65,7 +65,7 @@ class ServedPolicy(Serving):
     # Acting
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Ask for all answers at once; what cannot be had is a decision with `error`."""
+        """Ask the server for all answers at once; an answer that fails is a decision with `error`."""
         start = time.perf_counter()
         lm = self.lm
         shown = lm.shown(requests)
@@ -96,7 +96,7 @@ class ServedPolicy(Serving):
         return decisions
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
-        """How far the server's log-probabilities are from those here: of at most 256 rows of a table, evenly taken.
+        """Difference of the server's log-probabilities from those here, on at most 256 rows of a table, evenly taken.
 
         mismatch: mean |log π_here - log π_server| per token, in nats. mismatch_max: the largest. mismatch_ess:
         effective sample size of the tokens' ratios w, (Σw)² / (n Σw²), 1 if both agree. Nothing if there are no rows.
@@ -123,7 +123,7 @@ class ServedPolicy(Serving):
     # Learning: all of it is the language model's
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """As `LMPolicy.score`."""
+        """Log-probabilities of stored actions by the weights here; as `LMPolicy.score`."""
         return self.lm.score(rows)
 
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -131,19 +131,19 @@ class ServedPolicy(Serving):
         return self.lm.parameters()
 
     def state_dict(self) -> dict[str, Any]:
-        """As `LMPolicy.state_dict`: checkpoints of the two are the same."""
+        """Trainable parameters, as `LMPolicy.state_dict`: checkpoints of the two are the same."""
         return self.lm.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; the server gets it when it is next asked."""
+        """Copy `state` into the parameters; the server gets it when it is next asked."""
         self.lm.load_state_dict(state)
 
     def frozen_copy(self) -> LMPolicy:
-        """A copy that plays by its own forward pass: the server has one version at a time."""
+        """A frozen `LMPolicy` copy that samples by its own forward pass: the server has one version at a time."""
         return self.lm.frozen_copy()
 
     def save(self, path: str | Path) -> None:
-        """As `LMPolicy.save`; what `LMPolicy.load` reads."""
+        """Write model, tokenizer and settings as `LMPolicy.save`; `LMPolicy.load` reads them."""
         self.lm.save(path)
 
     def __getattr__(self, name: str) -> Any:

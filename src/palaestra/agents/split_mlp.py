@@ -58,7 +58,7 @@ class SplitLayers(torch.nn.Module):
 
 
 class SplitMLPPolicy(DiscretePolicy):
-    """tanh layers of sizes `hidden`; seats share parameters as `sharing` says, and have the layers in `own` alone.
+    """MLP policy of several seats that share parameters as `sharing` says; each has the layers in `own` for itself.
 
     Args:
         inputs: features of every observation.
@@ -133,7 +133,7 @@ class SplitMLPPolicy(DiscretePolicy):
         return {place: [key for key, at in zip(self.keys, places, strict=True) if at == place] for place in {*places}}
 
     def split(self, keys: Iterable[str]) -> tuple[int, int]:
-        """Give keys that share a set a copy of it; returns the number of their old and of their new set.
+        """Give keys that share a parameter set a copy of it; returns the number of their old and of their new set.
 
         Raises:
             InputError: they do not share a set, are all that use it, or there is no set left.
@@ -151,7 +151,7 @@ class SplitMLPPolicy(DiscretePolicy):
         return old, new
 
     def adopt(self, other: SplitMLPPolicy, *, freeze: bool = True) -> None:
-        """Begin with the shared layers of another policy, whose seats may see other observations; own layers stay.
+        """Copy the shared layers of another policy, whose seats may see other observations; own layers stay.
 
         Args:
             other: learned before; all its keys share one parameter set.
@@ -193,13 +193,13 @@ class SplitMLPPolicy(DiscretePolicy):
         return self._softmax(logits, [each.observation for each in requests])
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Only where all seats act alike, since an observation does not say whose it is; else raises InputError."""
+        """Logits of observations, if all seats share all layers; else raises InputError, since the seat is unknown."""
         if len(self.groups()) > 1 or self.own:
             raise InputError(f"policy {self.name!r} acts by agent; ask it with requests, which name one")
         return self._apply([np.ravel(o.array) for o in observations], [self.keys[0]] * len(observations))  # type: ignore[arg-type]
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Of the columns `features` and `agent`."""
+        """Logits of the column `features` for the column `agent`, [rows, actions]."""
         if rows["features"].null_count():
             raise InputError("SplitMLPPolicy.score: every row needs features")
         return self._apply(rows["features"].to_list(), rows["agent"].cast(str).to_list())

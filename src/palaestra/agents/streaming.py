@@ -24,7 +24,7 @@ class AnswerStream(Protocol):
         """Send a request; `done` is called with its decision, in any thread, exactly once unless closed before."""
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up the requests under way."""
 
 
 class AsyncStream:
@@ -59,11 +59,11 @@ class AsyncStream:
         self._thread.start()
 
     def ask(self, request: Request, done: Callable[[Decision], None]) -> None:
-        """See `AnswerStream.ask`."""
+        """Send a request; see `AnswerStream.ask`."""
         asyncio.run_coroutine_threadsafe(self._answer(request, done), self._loop)
 
     def close(self) -> None:
-        """See `AnswerStream.close`."""
+        """Give up the requests under way and end the thread; see `AnswerStream.close`."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TabularPolicy(DiscretePolicy):
-    """Softmax logits per `Observation.key()`, uniform until learned; agents that share it share a state's row.
+    """Softmax policy with a row of logits per `Observation.key()`, uniform until learned; agents may share it.
 
     States take rows in the order in which they are first learned from. Acting adds none, so it does not matter who acts
     and where.
@@ -35,7 +35,7 @@ class TabularPolicy(DiscretePolicy):
         self._places: dict[int, int] = {}
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Rows of the table; zeros for a state that nothing was learned of."""
+        """Logits of observations from the table; zeros for a state that nothing was learned of."""
         return self._known([observation.key() for observation in observations])
 
     def _known(self, keys: list[int]) -> torch.Tensor:
@@ -45,7 +45,7 @@ class TabularPolicy(DiscretePolicy):
         return rows if known is None else torch.where(torch.tensor(known, device=rows.device)[:, None], rows, 0.0)
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Rows of the table by the column `state`; where a gradient is wanted, every state has one from now on."""
+        """Logits from the table by the column `state`; where a gradient is wanted, new states get a row."""
         keys = rows["state"].to_list()
         if not torch.is_grad_enabled():  # only looked at
             return self._known(keys)
@@ -53,7 +53,7 @@ class TabularPolicy(DiscretePolicy):
         return self._rows([self._places[key] for key in keys])
 
     def meet(self, rows: pl.DataFrame) -> None:
-        """Give the states of these rows their places, in this order; a learner that shares rows out meets all first."""
+        """Give new states of these rows their places in the table, in this order."""
         met = len(self._places)
         for key in rows["state"].to_list():
             self._places.setdefault(key, len(self._places))
@@ -88,7 +88,7 @@ class TabularPolicy(DiscretePolicy):
         return table[torch.tensor(places, dtype=torch.long, device=table.device)]
 
     def state_dict(self) -> dict[str, Any]:
-        """The table, and the states in the order of its rows (uint64 keys as int64)."""
+        """The table of logits, and the states in the order of its rows (uint64 keys as int64)."""
         keys = np.fromiter(self._places, np.uint64, len(self._places)).view(np.int64)
         return {**super().state_dict(), "states": torch.from_numpy(keys)}
 
@@ -103,7 +103,7 @@ class TabularPolicy(DiscretePolicy):
 
 
 def padded(table: torch.Tensor, rows: int) -> torch.Tensor:
-    """The first so many rows of a table, with zeros below where it has fewer."""
+    """First `rows` rows of a table, with zeros below where it has fewer."""
     found = table.new_zeros(rows, *table.shape[1:])
     found[: len(table)] = table[:rows]
     return found

@@ -35,7 +35,7 @@ _KINDS = {
 
 
 class Team(Mapping[str, Policy]):
-    """Agent -> policy. Agents share parameters by sharing a policy object: `Team(solver=p, checker=p)`.
+    """Mapping of agent to policy. Agents share parameters by sharing a policy object: `Team(solver=p, checker=p)`.
 
     maker: makes the same team elsewhere, but for the state of its policies; see `made`.
     Raises InputError if two different policies have one name: names are what tables and checkpoints tell them apart by.
@@ -57,7 +57,7 @@ class Team(Mapping[str, Policy]):
 
     @classmethod
     def made(cls, make: Callable[..., Team], *arguments: Any, **options: Any) -> Team:
-        """The team that a function makes, and how workers make it again, in other processes and on other machines.
+        """Team made by a function that is kept as `maker`, so that workers elsewhere can make it again.
 
         >>> from palaestra.agents import random_legal
         >>> def players(): return Team(a=random_legal())
@@ -82,7 +82,7 @@ class Team(Mapping[str, Policy]):
         return f"Team({', '.join(f'{agent}={policy.name}' for agent, policy in self.items())})"
 
     def for_agent(self, agent: str) -> Policy:
-        """The policy in that seat; an InputError with the nearest names if there is none."""
+        """The policy of an agent; an InputError with the nearest names if there is none."""
         if agent not in self._by_agent:
             raise InputError(f"Team: no policy for agent {agent!r}{nearest(agent, self._by_agent)}")
         return self._by_agent[agent]
@@ -111,11 +111,11 @@ class Team(Mapping[str, Policy]):
             policy.load_state_dict(state[name])
 
     def frozen_copy(self) -> Team:
-        """The team as it is now: learnable policies copied (shared ones once), the others as they are."""
+        """Copy of the team with frozen copies of learnable policies (shared ones once), the others as they are."""
         return self.frozen(self.learnable)
 
     def twin(self) -> Team:
-        """A copy that acts as this one does to the last bit.
+        """Copy of the team that acts the same to the last bit, with policies that can still be trained.
 
         A frozen one need not: torch multiplies matrices in another way if the weights do not learn.
         """
@@ -127,7 +127,7 @@ class Team(Mapping[str, Policy]):
         return self._with({**self.policies, **copies})
 
     def frozen(self, names: Collection[str]) -> Team:
-        """The team with these policies replaced by frozen copies."""
+        """Copy of the team in which the named policies are replaced by frozen copies."""
         copies = {name: self.learnable[name].frozen_copy() for name in names}
         return self._with({**self.policies, **copies})
 
@@ -137,7 +137,7 @@ class Team(Mapping[str, Policy]):
         return copied
 
     def save(self, path: str | Path, *, others: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
-        """Write a folder per policy that has a `save`, and `team.json`, who fills which seat; returns the folder.
+        """Write a folder per policy that has a `save`, and `team.json` with each seat's policy; returns the folder.
 
         others: what policies without one are made from, as `load` finds it: `{"kind": "script", "options": {...}}`.
         """
@@ -168,7 +168,7 @@ class Team(Mapping[str, Policy]):
         policies: Mapping[str, Policy] | None = None,
         trust: bool = False,
     ) -> Team:
-        """The trained team of a run (what `palaestra train` wrote), or what `save` wrote.
+        """Team loaded from a run (what `palaestra train` wrote) or from what `save` wrote.
 
         seed: of the run; default: the first that is finished. policies: used in place of those of the same name.
         trust: whether code that a script names (`module:function`) may run.
@@ -219,7 +219,7 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> Policy:
 
 
 def folder_name(name: str) -> str:
-    """The name of a policy as that of one folder: `org/model` is `org%2Fmodel`, and nothing leads elsewhere.
+    """Name of a policy made safe as the name of one folder: `org/model` is `org%2Fmodel`.
 
     >>> folder_name("org/model"), folder_name("..")
     ('org%2Fmodel', '%2E.')

@@ -16,6 +16,6 @@ BOUND: dict[str, Callable[..., Any]] = {}
 
 
 def bound(function: F) -> F:
-    """Decorator: put a function behind the method that calls it by its name."""
+    """Decorator that stores a function in `BOUND` under its name, for the method that calls it without an import."""
     BOUND[function.__name__] = function
     return function

@@ -25,22 +25,22 @@ from palaestra.errors import ExpressionError, RewardError
 
 @dataclass(frozen=True, eq=False)
 class Known(Samples):
-    """The statistics of keys that are known already; `values` are none, but for an extreme."""
+    """Samples of which only statistics per key are known, collected before; `values` is empty but for an extreme."""
 
     known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def counts(self) -> np.ndarray:
-        """Samples of each key."""
+        """Number of samples of each key."""
         return self.known["counts"]
 
     @property
     def sums(self) -> np.ndarray:
-        """Their sum."""
+        """Sum of the samples of each key."""
         return self.known["sums"]
 
     def stds(self, ddof: int) -> np.ndarray:
-        """As `Samples.stds`, from deviations that were summed in a pass of their own."""
+        """Standard deviation of each key, as `Samples.stds`, from deviations summed in a pass of their own."""
         deviations = self.known["deviations"]
         with np.errstate(invalid="ignore", divide="ignore"):
             std = np.sqrt(deviations / (self.counts - ddof))
@@ -133,7 +133,9 @@ class _Statistic:
 
 
 class Collected:
-    """A signal over a table that comes in parts which cut no group, and its wide statistics (`partition.wide`).
+    """Evaluator of one signal on a table that comes in parts: collects its wide statistics first, then gives values.
+
+    The parts cut no group; wide statistics are those of `partition.wide`.
 
     `while not done: for part in parts: collected.add(part); collected.next_pass()`, then `value(part)` of each part is
     what the signal gives on the whole table, bit for bit if parts come in the order of its rows.
@@ -147,7 +149,7 @@ class Collected:
 
     @property
     def done(self) -> bool:
-        """Whether every statistic is known."""
+        """Whether every wide statistic is known, so that `value` can be called."""
         return all(statistic.done for statistic in self.statistics.values())
 
     def _ready(self) -> list[_Statistic]:
@@ -155,19 +157,19 @@ class Collected:
         return [s for s in found if all(self.statistics[inner].done for inner in self.within[s.node.digest])]
 
     def add(self, part: Turns) -> None:
-        """Count a part in."""
+        """Add a part of the table to the statistics of the current pass."""
         evaluation = _Part(part, self)
         for statistic in self._ready():
             samples, numbers = evaluation.counted(statistic)
             statistic.add(samples, numbers)
 
     def next_pass(self) -> None:
-        """All parts were counted in."""
+        """End the current pass, after all parts were added."""
         for statistic in self._ready():
             statistic.stage += 1
 
     def value(self, part: Turns) -> Value:
-        """The signal on a part."""
+        """Values of the signal on one part, once all statistics are known."""
         return _Part(part, self)(self.signal)
 
 

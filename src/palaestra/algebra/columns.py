@@ -95,7 +95,9 @@ MADE_BY: dict[str, str] = {
 
 
 def origin(name: str, columns: Iterable[str] = (), known: str | None = None) -> str:
-    """The end of a message about a missing column: what it is and what gives it; never another column by its looks.
+    """The end of a message about a missing column: what the column is and what makes it.
+
+    Another column is never offered just because it looks alike.
 
     known: what is said of a column of the schema where no provider knows better. Only where nothing is known of the
     name, a column of the table whose name differs by one slip is offered.

@@ -15,7 +15,7 @@ _HIDDEN = {"over", "where", "name", "value", "expr"}
 
 @bound
 def explain(signal: Signal, turns: Turns | None = None) -> str:
-    """See `Signal.explain`."""
+    """Text tree of a signal, one node a line; see `Signal.explain`."""
     evaluation = None if turns is None else Evaluation(turns)
     lines: list[str] = []
     _draw(signal, "", "", evaluation, lines, set() if signal.size > LARGEST else None)
@@ -90,7 +90,7 @@ def terms(signal: Signal) -> list[Signal]:
 
 @bound
 def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
-    """See `Signal.contributions`; a term with a label (a named method) goes by it."""
+    """Share of each additive term of a signal; a term with a label (a named method) goes by it."""
     evaluation = Evaluation(turns)
     sizes: dict[str, float] = {}
     for term in terms(signal):

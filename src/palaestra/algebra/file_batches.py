@@ -31,7 +31,7 @@ class Borrowed(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """How a folder is read.
+    """Plan by which the Parquet files of a folder are read: in batches, or in several passes.
 
     Attributes:
         parts: files that are read together.
@@ -45,7 +45,7 @@ class Batches(NamedTuple):
 
 
 def batches(files: list[Path], rows: list[int], names: list[str], signals: list[Signal], together: int) -> Batches:
-    """How the files are read.
+    """Plan for reading `files` so that no group of turns that the signals need is cut.
 
     Raises:
         InputError: cut groups have more than `together` turns, or are collected in passes; or a node ranges over more

@@ -50,7 +50,10 @@ def fold(
 
 
 def fold_kernel(op: str, *, start: tuple[float, ...]) -> Callable[[Step], Step]:
-    """Makes a step function the meaning of `Signal(op, *inputs, over=…)`; a registered function builds the node."""
+    """Decorator that makes a step function the kernel of operator `op`, for nodes `Signal(op, *inputs, over=…)`.
+
+    A registered function builds the node.
+    """
 
     def decorate(step: Step) -> Step:
         def compute(evaluation: Evaluation, node: Signal) -> np.ndarray:
@@ -93,7 +96,7 @@ def _walk(step: Step, start: tuple[float, ...], columns: list[np.ndarray], segme
 
 @register()
 def recurrence(keep: SignalLike, add: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """y_t = keep_t · y_{t-1} + add_t, from 0. Where either is missing, y is missing there and unchanged later.
+    """Signal y_t = keep_t · y_{t-1} + add_t, from 0. Where either is missing, y is missing there and unchanged later.
 
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "reward": [1.0, 1.0, 1.0], "kept": [1, 1, 0]})
     >>> recurrence("kept", "reward").evaluate(turns)
@@ -110,7 +113,7 @@ def _recurrence(state: State, keep: np.ndarray, add: np.ndarray) -> tuple[State,
 
 @register()
 def running_max(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """The highest x so far, this turn's included; missing until something was scored."""
+    """Highest x of the key so far, this turn included; missing until an x was scored."""
     return Signal("running_max", as_signal(x), over=joined(over))
 
 
@@ -131,7 +134,9 @@ def milestone_bonus(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """[163] Words as Beacons (arXiv 2410.08632): value · (1 - steps since the last / horizon) for the next sub-goal.
+    """Bonus for the next sub-goal: value · (1 - steps since the last / horizon) ([163], arXiv 2410.08632).
+
+    The method is Words as Beacons.
 
     reached: number, from 0, of the sub-goal that this turn completed; missing if none. Sub-goals pay in their order and
     once: one out of turn is neither paid nor counted as done. Not potential-based; an episode earns at most value times
@@ -169,7 +174,7 @@ def pressure(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """[21]'s pressure: on release, the mean share while it lasted, times (1 - min(t, horizon) / horizon) ** power.
+    """Bonus of [21] on release: the mean `share` of the turns inside, times (1 - min(t, horizon) / horizon) ** power.
 
     share: ½ + ½ · (share of allies in the zone - share of opponents), per turn. It adds up, for t turns, while `inside`
     holds, and is lost when that ends without a release. The discount is the card's; one released version halves the

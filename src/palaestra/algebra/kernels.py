@@ -96,7 +96,7 @@ def _origin(compute: Callable[..., Any]) -> tuple[str, str]:
 
 
 class Evaluation:
-    """One table, and every node evaluated on it so far."""
+    """Evaluator of signals on one table, which keeps the value of every node evaluated so far."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
@@ -104,7 +104,7 @@ class Evaluation:
         self.coded: dict[tuple[str | bytes, ...], Codes] = {}
 
     def __call__(self, node: Signal) -> Value:
-        """The value of a node."""
+        """The value of a node on the table, computed once."""
         if node.digest not in self.done:
             self.done[node.digest] = self._compute(node)
         return self.done[node.digest]
@@ -236,7 +236,7 @@ class Evaluation:
         return self.coded[name]
 
     def segments(self, over: tuple[str | Signal, ...]) -> Segments:
-        """Rows of such a key in the order of play."""
+        """Rows of a key of columns and computed values, in the order of play."""
         names = [key for key in over if isinstance(key, str)]
         if len(names) == len(over):
             return self.turns.segments(*names)
@@ -257,7 +257,7 @@ class Evaluation:
         return result if lengths is None else Ragged(result, lengths)
 
     def samples(self, node: Signal) -> Samples:
-        """Samples of a statistic, for `explain`."""
+        """Samples per key that a statistic's node is computed from, for `explain`."""
         x, codes, keep, lengths = self._inputs(node)
         return self._samples(node, x, codes, keep, lengths)[0]
 

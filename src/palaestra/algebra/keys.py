@@ -122,7 +122,7 @@ def in_last_turn(*, over: Keys) -> Signal:
 
 
 def joined(*keys: Keys) -> tuple[str | Signal, ...]:
-    """One key out of several; a column is its name, also when written as `col(name)`."""
+    """One flat key, a tuple of names and signals, out of several; `col(name)` becomes the column's name."""
     parts = [(key,) if isinstance(key, str | Signal | pl.Expr) else tuple(key) for key in keys]
     signals = [key if isinstance(key, str) else as_signal(key) for part in parts for key in part]
     return tuple(key.options["name"] if isinstance(key, Signal) and key.op == "col" else key for key in signals)
@@ -158,7 +158,7 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
 
 @register()
 def calls(text: str = "action", *, pattern: str) -> Signal:
-    """In how many turns of the episode a column of text matches a regular expression: calls of a tool."""
+    """Number of the episode's turns whose text column matches a regular expression, e.g. calls of a tool."""
     column = as_signal(text)
     if column.op != "col":
         raise ExpressionError(f"calls: {column} is not a column of text; give its name")
@@ -168,7 +168,7 @@ def calls(text: str = "action", *, pattern: str) -> Signal:
 
 @register()
 def team(*members: tuple[str, ...]) -> Signal:
-    """A key for functional teams of agents, as numbers.
+    """A key of numbers that puts agents into teams: those of each tuple in `members`, the rest by name.
 
     members: the names of each team's agents. Agents that no team lists, and all of them if none is given, are put
     together by their name without its trailing number: `attacker_0` and `attacker_1` are a team.

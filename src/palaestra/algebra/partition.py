@@ -29,7 +29,7 @@ TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
 
 
 def ranges_over(node: Signal) -> tuple[str, ...]:
-    """`ROW`, `GROUP` or `BATCH`: the part of a table that a value of this node can depend on, its inputs aside."""
+    """The columns `ROW`, `GROUP` or `BATCH`: the part of a table on which a node's value depends, its inputs aside."""
     if node.op in ROW_BY_ROW or RANGES.get(node.op) == "row":
         return ROW
     over = node.options.get("over")
@@ -57,7 +57,7 @@ def partition(*signals: Signal) -> tuple[str, ...]:
 
 
 def wide(signal: Signal) -> list[Signal]:
-    """The nodes that range over a whole iteration, in an order in which they can be evaluated."""
+    """Nodes of a signal whose values depend on a whole iteration, each after the nodes that it needs."""
     found: dict[bytes, Signal] = {}
     seen: set[bytes] = set()
 
@@ -74,7 +74,7 @@ def wide(signal: Signal) -> list[Signal]:
 
 
 def collectable(node: Signal) -> bool:
-    """Whether a wide node is one whose statistic can be collected over parts."""
+    """Whether a node over a whole iteration is a statistic that can be collected over parts of it."""
     return node.op in ONE_PASS | TWO_PASSES and node.options["unit"] in ("row", "episode") and node.op not in KERNELS
 
 

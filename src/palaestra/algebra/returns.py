@@ -7,7 +7,7 @@ from palaestra.errors import ExpressionError
 
 
 def in_unit(method: str, **numbers: float) -> None:
-    """Refuse options outside [0, 1].
+    """Raise ExpressionError unless every given option is in [0, 1].
 
     Raises:
         ExpressionError: names the method and the option.
@@ -18,7 +18,7 @@ def in_unit(method: str, **numbers: float) -> None:
 
 
 def as_reward(method: str, reward: SignalLike, *, option: str = "gamma") -> SignalLike:
-    """Data come first: a bare number in their place is meant for an option.
+    """The reward unchanged, unless it is a bare number, which was meant for an option: that raises.
 
     Raises:
         ExpressionError: says what to write.
@@ -54,7 +54,7 @@ def episode_score(score: SignalLike | None = None) -> Signal:
 
 @register()
 def return_to_go(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Keys = ("episode", "agent")) -> Signal:
-    """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
+    """Discounted return-to-go G_t = r_t + γ·G_{t+1} of the agent's own turns; with over="episode" of everybody's.
 
     Raises:
         ExpressionError: gamma is outside [0, 1], or a number stands where the reward should.
@@ -70,6 +70,6 @@ def return_to_go(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Key
 
 @register()
 def whiten(x: SignalLike, *, over: Keys = ()) -> Signal:
-    """(x - mean) / sqrt(var + 1e-8) with Bessel's factor, the trainers' `masked_whiten`; 0 where std <= 1e-6."""
+    """Signal (x - mean) / sqrt(var + 1e-8) with Bessel's factor, the trainers' `masked_whiten`; 0 where std <= 1e-6."""
     deviation = std(x, over=over)
     return (deviation > 1e-6) * centre(x, over=over) / (deviation**2 + 1e-8) ** 0.5

@@ -22,7 +22,7 @@ _WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "Str
 
 
 def rowwise(expr: pl.Expr) -> str:
-    """Key that identifies a polars expression, since its printed form is not the whole of it.
+    """Hash that identifies a polars expression; raises unless it is one column whose values use their own row alone.
 
     Raises:
         ExpressionError: it looks beyond its own row, stands for several columns, or cannot be read.

@@ -30,12 +30,12 @@ class Samples:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Samples of each key."""
+        """Number of samples of each key."""
         return np.bincount(self.keys, minlength=self.size)
 
     @cached_property
     def sums(self) -> np.ndarray:
-        """Their sum; 0 where there are none.
+        """Sum of the samples of each key; 0 where there are none.
 
         Raises:
             RewardError: it is no number any more.
@@ -50,13 +50,13 @@ class Samples:
 
     @cached_property
     def means(self) -> np.ndarray:
-        """Their mean; NaN where there are none."""
+        """Mean of the samples of each key; NaN where there are none."""
         means = np.full(self.size, np.nan)
         np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
         return means
 
     def stds(self, ddof: int) -> np.ndarray:
-        """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
+        """Standard deviation of each key, two-pass; exactly 0 for keys that are constant or have ≤ ddof samples."""
         with np.errstate(over="ignore", invalid="ignore"):
             deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
         if not np.isfinite(deviations).all():  # the squares overflow, the deviation need not
@@ -69,7 +69,7 @@ class Samples:
 
 
 def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    """The values that count, missing ones never."""
+    """Samples of `x` by key: the values of the rows in `keep`; None: of all rows where x is not missing."""
     if keep is None:
         keep = ~np.isnan(x)
         if keep.all():
@@ -140,7 +140,7 @@ SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
 def finish(
     node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
 ) -> np.ndarray:
-    """From samples to one value per position: what they give, or what `x` is relative to them."""
+    """Value of a statistic's node at each position: its key's statistic, or `x` relative to it."""
     options: dict[str, Any] = node.options
     result: np.ndarray
     if node.op in SUMMARIES:
@@ -223,7 +223,7 @@ def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def without_noise(x: np.ndarray) -> np.ndarray:
-    """The same numbers; of those that differ by rounding only, the smallest in place of each."""
+    """The same numbers, with those that differ by rounding only replaced by the smallest of them."""
     order = np.argsort(x)
     new = np.ones(len(x), bool)
     new[1:] = differ(x[order][1:], x[order][:-1])
@@ -233,7 +233,7 @@ def without_noise(x: np.ndarray) -> np.ndarray:
 
 
 def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
-    """The same segments, counted in tokens."""
+    """The same segments with their starts and lengths counted in tokens instead of turns."""
     offsets = np.cumsum(lengths) - lengths
     rows = np.arange(len(lengths)) if segments.order is None else segments.order
     per_row = lengths[rows]
@@ -246,7 +246,7 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
 
 
 def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndarray, Segments]:
-    """Sum or mean of what stands in each moment, missing values left out, and the segments counted in moments."""
+    """Sum or mean of the values of each moment, missing ones left out, and the segments counted in moments."""
     moments = segments.moments
     assert moments is not None
     number = int(moments[-1]) + 1 if len(moments) else 0
@@ -262,7 +262,7 @@ def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndar
 
 
 def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
-    """The value n places earlier in the segment."""
+    """Each row's value n places earlier in its segment (n < 0: later); `fill`, or else NaN, beyond the ends."""
     result = np.full(len(x), np.nan if fill is None else fill)
     far = min(abs(n), len(x))
     if n >= 0:
@@ -278,7 +278,7 @@ def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np
 
 
 def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
-    """Running sums. All segments advance at once, a position at a time; longest first, so the active are a prefix."""
+    """Discounted running sums along each segment. All segments advance at once, a position at a time."""
     missing = np.isnan(x)
     if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
         sums = scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)

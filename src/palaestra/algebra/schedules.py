@@ -22,7 +22,7 @@ def _progress(name: str, steps: int, begin: int) -> Signal:
 
 @register()
 def linear(start: float, stop: float, *, steps: int, begin: int = 0) -> Signal:
-    """From start at iteration `begin` to stop at `begin + steps`, constant before and after.
+    """Signal that moves linearly from start at iteration `begin` to stop at `begin + steps`, constant outside.
 
     >>> from palaestra.algebra.turns import Turns
     >>> linear(2, 1, steps=150).evaluate(Turns({"iteration": [0, 75, 300]}))  # ToolRL's weight of the format
@@ -33,7 +33,7 @@ def linear(start: float, stop: float, *, steps: int, begin: int = 0) -> Signal:
 
 @register()
 def cosine(start: float, stop: float, *, steps: int, begin: int = 0) -> Signal:
-    """The same along half a cosine: flat at both ends."""
+    """Signal from start at iteration `begin` to stop at `begin + steps` along half a cosine, constant outside."""
     _progress("cosine", steps, begin)
     share = ((pl.col("iteration").cast(pl.Float64) - begin) / steps).clip(0.0, 1.0)
     return float(stop) + (float(start) - float(stop)) / 2 * (1.0 + as_signal((math.pi * share).cos()))
@@ -54,7 +54,7 @@ def two_phase(early: SignalLike, late: SignalLike, *, share: float, steps: int) 
 
 @register()
 def phase(before: SignalLike, after: SignalLike, *, at: int) -> Signal:
-    """`before` until iteration `at`, `after` from then on."""
+    """Signal that is `before` while `iteration` is below `at`, then `after`."""
     return where(col("iteration") < float(at), before, after)
 
 
@@ -62,7 +62,7 @@ def phase(before: SignalLike, after: SignalLike, *, at: int) -> Signal:
 def cosine_restarts(
     high: float = 0.6, low: float = 0.0, *, steps: int = 150, warm_up: int = 30, cycles: int = 3
 ) -> Signal:
-    """high·(t + 1)/warm_up, then `cycles` falls from high to low along half a cosine; t is `iteration`.
+    """Signal of t = `iteration`: high·(t + 1)/warm_up, then `cycles` falls from high to low, each half a cosine.
 
     Defaults are those of CANON's released code.
 

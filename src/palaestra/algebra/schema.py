@@ -21,7 +21,7 @@ SKIPPED = "skipped"
 
 
 def episode_failed() -> pl.Expr:
-    """Whether `error` says that the episode failed, not only one of its turns."""
+    """Polars expression: whether `error` says that the whole episode failed, not only one of its turns."""
     return pl.col("error").is_not_null() & ~pl.col("error").str.starts_with(f"{SKIPPED}:").fill_null(False)
 
 
@@ -90,7 +90,7 @@ def empty() -> pl.DataFrame:
 
 
 def conform(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the types of the schema.
+    """The frame with its columns cast to the types of the schema; other columns are kept.
 
     Raises:
         SchemaError: a column has a type that cannot be converted without loss.
@@ -122,7 +122,7 @@ def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
 
 
 def clean(text: str) -> str:
-    r"""The text without lone surrogates, halves of a sign, which no table could hold.
+    r"""The text with each lone surrogate, half a character that no table can hold, replaced by `?`.
 
     >>> clean("half an emoji: \ud83d")
     'half an emoji: ?'

@@ -39,7 +39,7 @@ def conditions(
     ties: Border = "keep",
     unit: Keys = "episode",
 ) -> dict[str, Signal]:
-    """The conditions that `keep` joins, by the word that a dropped row is marked with: missing, between, quantile, top.
+    """Masks of the conditions that `keep` joins, keyed by the reason of a dropped row: missing, between, quantile, top.
 
     Args and raises: as `keep`.
     """
@@ -79,7 +79,7 @@ def keep(
     ties: Border = "keep",
     unit: Keys = "episode",
 ) -> Signal:
-    """Mask of the units whose mean of x meets every condition given; where x is missing it is met by none.
+    """Mask of the units whose mean of x meets every given condition; units without x meet none.
 
     Args:
         x: more is better.
@@ -115,7 +115,7 @@ class Selection(NamedTuple):
 
 
 def selection(turns: Turns, named: dict[str, Signal], *, unit: Keys = "episode", by: Keys = ()) -> Selection:
-    """Which rows meet all conditions; of the others, the first condition (in this order) that they do not meet.
+    """Result of evaluating `named` conditions on a table: the rows that meet all, else the first one that each fails.
 
     counts: units in all, `kept`, and `dropped_…` for each condition; they add up.
 

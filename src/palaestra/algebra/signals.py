@@ -118,25 +118,25 @@ def clip(x: SignalLike, *, low: float | None = None, high: float | None = None) 
 
 @register()
 def exp(x: SignalLike) -> Signal:
-    """E to the x."""
+    """The exponential function of x."""
     return Signal("exp", as_signal(x))
 
 
 @register()
 def log(x: SignalLike) -> Signal:
-    """Natural logarithm; not finite at 0 and below, which is an error."""
+    """Natural logarithm of x; not finite at 0 and below, which is an error."""
     return Signal("log", as_signal(x))
 
 
 @register()
 def absolute(x: SignalLike) -> Signal:
-    """|x|."""
+    """Absolute value of x."""
     return Signal("absolute", as_signal(x))
 
 
 @register()
 def sign(x: SignalLike) -> Signal:
-    """-1, 0 or 1."""
+    """Sign of x: -1, 0 or 1."""
     return Signal("sign", as_signal(x))
 
 
@@ -148,7 +148,7 @@ def is_missing(x: SignalLike) -> Signal:
 
 @register()
 def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
-    """x, and `value` where x is missing. Not scored is not zero, so zeros have to be asked for."""
+    """Signal x with `value` where x is missing. Not scored is not zero, so zeros have to be asked for."""
     return Signal("fill_missing", as_signal(x), as_signal(value))
 
 
@@ -215,25 +215,25 @@ def count(x: SignalLike = 1.0, *, over: Keys, unit: Unit = "row", where: SignalL
 
 @register()
 def std(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, ddof: int = 1) -> Signal:
-    """Standard deviation, two-pass, divided by n - ddof; 0 where n <= ddof or the key is constant."""
+    """Standard deviation of x over each key, divided by n - ddof; 0 where n <= ddof or the key is constant."""
     return _statistic("std", x, over, unit, where, ddof=ddof)
 
 
 @register("lowest", "min")
 def lowest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Minimum over each key (`min` in recipe text)."""
+    """Minimum of x over each key, on every row of the key (`min` in recipe text)."""
     return _statistic("lowest", x, over, unit, where)
 
 
 @register("highest", "max")
 def highest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Maximum over each key (`max` in recipe text)."""
+    """Maximum of x over each key, on every row of the key (`max` in recipe text)."""
     return _statistic("highest", x, over, unit, where)
 
 
 @register()
 def quantile(x: SignalLike, *, q: float, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """The q-quantile over each key, linear between order statistics."""
+    """The q-quantile of x over each key, linear between order statistics."""
     if not 0 <= q <= 1:
         raise ExpressionError(f"quantile: q={q} is outside [0, 1]")
     return _statistic("quantile", x, over, unit, where, q=float(q))
@@ -263,7 +263,7 @@ def standardise(
     eps: float = 1e-6,
     singleton: Singleton = "zero",
 ) -> Signal:
-    """(x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), as if mean and std were 0 and 1.
+    """Signal (x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), with mean 0 and std 1.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 0.0]})
@@ -277,7 +277,7 @@ def standardise(
 def centre(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """X - mean over each key."""
+    """Signal x minus the mean of x over each key."""
     return _statistic("centre", x, over, unit, where, singleton=singleton)
 
 
@@ -297,7 +297,7 @@ def leave_one_out(
 
 @register()
 def shift(x: SignalLike, *, n: int = 1, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
-    """The value n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
+    """Value of x n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
 
     fill: what stands beyond the ends; missing if left out.
     """

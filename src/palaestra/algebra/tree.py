@@ -37,7 +37,7 @@ Made = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 class Signal(Evaluable):
-    """A node: `op` names its kernel, `inputs` are signals, `options` are plain values.
+    """Expression tree over a table of turns: a node with an operator `op`, `inputs` (signals) and `options` (values).
 
     Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves, and
     trees of more than `LARGEST` nodes). Signals of equal structure have equal digests and are evaluated once; parts
@@ -62,14 +62,14 @@ class Signal(Evaluable):
 
     @property
     def text(self) -> str:
-        """Text form, computed on first use."""
+        """Text form of the signal, computed on first use."""
         if not self._text:
             self._text = BOUND["text"](self)
         return self._text
 
     @property
     def label(self) -> str | None:
-        """The call that made it, "grpo('score')"; None without a name."""
+        """Text of the call that made the signal, "grpo('score')"; None without a name."""
         if isinstance(self._label, tuple):
             self._label = str(BOUND["call"](*self._label))
         return self._label
@@ -87,7 +87,7 @@ class Signal(Evaluable):
         raise ExpressionError(f"{self} has no truth value; use & | ~ and where(), not 'and', 'or', 'not', 'if'")
 
     def evaluate(self, turns: Turns) -> Value:
-        """One float64 (or bool) per turn, or `Ragged`; NaN = missing.
+        """Values of the signal on a table: one float64 (or bool) per turn, or `Ragged` per token; NaN = missing.
 
         Raises:
             MissingColumnError: the table lacks a column that the signal needs.
@@ -98,12 +98,12 @@ class Signal(Evaluable):
         return value
 
     def explain(self, turns: Turns | None = None) -> str:
-        """The tree, one node a line; with a table also, per statistic, key, samples per key and share of zeros."""
+        """Text tree of the signal, a node a line; with a table also keys, samples and share of zeros per statistic."""
         text: str = BOUND["explain"](self, turns)
         return text
 
     def contributions(self, turns: Turns) -> dict[str, float]:
-        """Share of each additive term: its mean absolute value over the sum of theirs."""
+        """Share of each additive term in the signal: its mean absolute value over the sum of theirs."""
         shares: dict[str, float] = BOUND["contributions"](self, turns)
         return shares
 
@@ -240,7 +240,7 @@ REGISTRY: Registry[Signal] = Registry(
 
 
 def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]]:
-    """Make a function that returns a signal usable in recipe text, under its own name or the given ones.
+    """Decorator that makes a function which returns a signal a word of recipe text, under its own or the given names.
 
     A user's own signals are added in the same way.
     """
@@ -297,7 +297,7 @@ def is_in(name: str, values: str | Sequence[str]) -> Signal:
 
 
 def lit(value: float | np.number | np.bool_) -> Signal:
-    """A constant. A missing value is what `where(condition, then)` gives where the condition does not hold."""
+    """A signal of one constant value. A missing value is what `where(condition, then)` gives where it does not hold."""
     return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
 
 
@@ -326,7 +326,7 @@ def as_signal(value: object) -> Signal:
 
 
 def walk(signal: Signal) -> Iterator[Signal]:
-    """Every node, parents first, masks and computed keys included; each once, however often it stands there."""
+    """Every node of a signal once, parents first, masks and computed keys included."""
     waiting, seen = [signal], set()
     while waiting:
         node = waiting.pop()

@@ -45,21 +45,21 @@ class Ragged:
     lengths: np.ndarray
 
     def to_series(self, name: str) -> pl.Series:
-        """As a list column; NaN becomes null."""
+        """List column of the values, a list per row; NaN becomes null."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         values = pa.array(self.values, from_pandas=True)
         return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), values)))
 
 
 class Evaluable:
-    """What has a value on each row of a table: base class of `Signal`."""
+    """Base class of `Signal`: an object with a value on each row of a table."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """The table. `Turns(data)` takes a polars, pandas or Arrow table or a mapping of columns, and checks it.
+    """Table of played turns, checked against `SCHEMA`; from a polars, pandas or Arrow table or a mapping of columns.
 
     A table need not have every column of `SCHEMA`; a signal that needs one which is missing says so. Columns of other
     names are kept as they are.
@@ -225,12 +225,12 @@ class Turns:
     def to_preferences(
         self, by: str | Signal = "reward", *, which: Literal["best_worst", "all"] = "best_worst", gap: float = 0.0
     ) -> pl.DataFrame:
-        """`prompt, chosen, rejected`, TRL's data set of preferences; see `algebra.preferences.to_preferences`."""
+        """Preference pairs in TRL's columns `prompt, chosen, rejected`; see `algebra.preferences.to_preferences`."""
         pairs: pl.DataFrame = BOUND["to_preferences"](self, by, which=which, gap=gap)
         return pairs
 
     def to_sft(self, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
-        """`prompt, completion`, TRL's data set for SFT; see `algebra.preferences.to_sft`."""
+        """Rows `prompt, completion` for supervised fine-tuning, as TRL's; see `algebra.preferences.to_sft`."""
         rows: pl.DataFrame = BOUND["to_sft"](self, where)
         return rows
 
@@ -272,7 +272,7 @@ class Turns:
 
     @staticmethod
     def columns_of(path: str | Path) -> list[str]:
-        """The columns that `load` would give; nothing else is read.
+        """Names of the columns that `load` would give; only the files' schemas are read.
 
         Raises:
             DamagedFileError: a file is missing or damaged.

@@ -47,7 +47,7 @@ def improvement(
     at: SignalLike | None = None,
     gate: SignalLike | None = None,
 ) -> Signal:
-    """Rise of x from one row of the key where it is known to the next; missing on rows that have no such change.
+    """Rise of x from one scored row of the key to the next scored one; missing on rows that have no such change.
 
     Retroformer's reward of a reflection (arXiv 2308.02151), WaltzRL's of feedback (arXiv 2510.08240), SCoRe's bonus of
     a second attempt (arXiv 2409.12917, of="result").
@@ -104,7 +104,7 @@ def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> Signal:
-    """Weights of contrastive cloning: 1 on successes, below 0 on failures, which weigh no more than a key's successes.
+    """Weights of contrastive cloning: 1 on successes, below 0 on failures of keys that also have successes.
 
     A³T (arXiv 2403.14589): in a key with both, failures weigh -(successes / failures) each, so that the weights of its
     episodes add up to 0 (a reconstruction; balanced=False: -1 each). In a key without a success they are missing:
@@ -129,7 +129,7 @@ def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> S
 
 @register()
 def hard_success(score: SignalLike = "success", *, most: float = 0.9, over: Keys = "group") -> Signal:
-    """1 on episodes that succeeded at a task of which at most a share `most` of the attempts succeeded, else 0.
+    """Signal: 1 on episodes that succeeded at a task of which at most a share `most` of the attempts did, else 0.
 
     Two-sided rejection sampling of SWE-Reasoner (arXiv 2503.23803): what is learned from is right, and not solved
     trivially. For `keep("hard_success()", between=(1, 1))`. The share is a reconstruction.
@@ -150,7 +150,7 @@ def hard_success(score: SignalLike = "success", *, most: float = 0.9, over: Keys
 
 @register()
 def exp_weight(advantage: SignalLike, *, temperature: float = 1.0, most: float = 20.0) -> Signal:
-    """Weights of advantage-weighted cloning (AWR, arXiv 1910.00177): min(exp(advantage / temperature), most).
+    """Weights of advantage-weighted cloning: min(exp(advantage / temperature), most) (AWR, arXiv 1910.00177).
 
     Raises:
         ExpressionError: the temperature or `most` is not above 0.
@@ -179,7 +179,7 @@ def waltz_reward(
     weight: SignalLike = 0.5,
     gamma: float = 0.1,
 ) -> Signal:
-    """[167] WaltzRL (arXiv 2510.08240): feedback is paid α · improvement · label + λ · label + γ · format.
+    """Reward of WaltzRL [167] (arXiv 2510.08240): feedback earns α · improvement · label + λ · label + γ · format.
 
     The improvement is that of the answer after it over the one before it, and counts only where both of its labels are
     right: a false alarm earns nothing and loses nothing by what came of it. Without an answer after it there is none.
@@ -202,7 +202,7 @@ def waltz_reward(
 
 @register()
 def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
-    """[167] WaltzRL: reward of the turn, standardised over the agent's rows; 0 for the speaker until iteration `until`.
+    """Credit of WaltzRL [167]: the turn's reward, standardised per agent; 0 for the speaker until iteration `until`.
 
     reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
     that what feedback is paid is nobody else's return.

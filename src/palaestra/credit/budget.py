@@ -22,7 +22,7 @@ Utility = Callable[[float, int], float]
 
 
 def mixed_group_probability(p: np.ndarray | float, rollouts: np.ndarray | int) -> np.ndarray:
-    """1 - p^B - (1 - p)^B: chance that a group of B is neither all success nor all failure, so that it teaches.
+    """Chance 1 - p^B - (1 - p)^B that a group of B rollouts has successes and failures, so that it teaches.
 
     >>> mixed_group_probability(0.1, np.array([2, 4, 8, 16])).round(4)
     array([0.18  , 0.3438, 0.5695, 0.8147])
@@ -32,17 +32,20 @@ def mixed_group_probability(p: np.ndarray | float, rollouts: np.ndarray | int) -
 
 
 def rare_success(p: float, rollouts: int) -> float:
-    """V₀'s U(B, p) = B·(1 - p)·(1 - (1 - p)^(B - 1)) (arXiv 2602.03584; from secondary text)."""
+    """Utility of `rollouts` = B for a task of success chance p: V₀'s B·(1 - p)·(1 - (1 - p)^(B - 1)).
+
+    arXiv 2602.03584; from secondary text.
+    """
     return rollouts * (1 - p) * (1 - (1 - p) ** (rollouts - 1))
 
 
 def mixed(p: float, rollouts: int) -> float:
-    """`mixed_group_probability` of one task."""
+    """Chance that a group of `rollouts` has successes and failures: `mixed_group_probability` of one task."""
     return float(1 - p**rollouts - (1 - p) ** rollouts)
 
 
 def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Utility = mixed) -> np.ndarray:
-    """Rollouts of each task, int64[tasks], `total` in all: the next one always goes where it adds most utility.
+    """Number of rollouts for each task, `total` in all, int64[tasks]: each next one goes where it adds most utility.
 
     Best possible if each further rollout of a task adds less than the one before, as it does for `mixed` from 2 on.
 
@@ -76,7 +79,7 @@ def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Uti
 
 
 def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
-    """The policy for each task with the highest β·p + (1 - β)·(1 - cost), int64[tasks].
+    """Index of the policy with the highest β·p + (1 - β)·(1 - cost) for each task, int64[tasks].
 
     p: float64[tasks, policies]. cost: float64[policies], in [0, 1].
 
@@ -100,14 +103,14 @@ class Classifier(Protocol):
     """Protocol of a classifier, as in scikit-learn and TabPFN."""
 
     def fit(self, features: np.ndarray, labels: np.ndarray) -> Any:
-        """Learn from a context: float64[n, d], int64[n]."""
+        """Learn from a context of examples: features float64[n, d], labels int64[n]."""
 
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        """Chances of 0 and 1, float64[m, 2]."""
+        """Probabilities of the classes 0 and 1, float64[m, 2]."""
 
 
 class ValueAtStart:
-    """[98] V₀ (arXiv 2602.03584): chance that a policy solves a task, from its history.
+    """Model of the chance that a policy solves a task, fitted to its history at tasks ([98] V₀, arXiv 2602.03584).
 
     loss = pairwise · (mean of -log σ(logit_success - logit_failure) over pairs of the context) + (1 - pairwise) · cross
     entropy + ridge · |w|²/(2n). Labels are hardened at 1/2. Pairs are formed inside one context only: between
@@ -140,7 +143,7 @@ class ValueAtStart:
         self._predict: Callable[[np.ndarray], np.ndarray] | None = None
 
     def fit(self, features: np.ndarray, solved: np.ndarray) -> ValueAtStart:
-        """Learn from a context: float64[n, d] of tasks and what came of them, 0 to 1.
+        """Learn from a context: features of tasks, float64[n, d], and the policy's outcome at each, 0 to 1.
 
         Raises:
             InputError: features and outcomes do not match or are not finite; or the context has one outcome only, which
@@ -170,7 +173,7 @@ class ValueAtStart:
         return self
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Chance of success, float64[m].
+        """Chance of success at each task, float64[m].
 
         Raises:
             InputError: it was not fitted.

@@ -19,7 +19,7 @@ Plan = TypeVar("Plan")
 
 
 class Replay(NamedTuple):
-    """Transitions of turns: int64 states and actions, float64 rewards, next states, and whether the episode ended."""
+    """Transitions of turns as arrays: states, actions, rewards, next states, and whether the episode ended."""
 
     state: np.ndarray
     action: np.ndarray
@@ -84,7 +84,7 @@ class TurnCritic:
         return self
 
     def grow(self, states: int, actions: int) -> None:
-        """Room for so many; what is new has the value 0."""
+        """Enlarge the tables to at least so many states and actions; new entries are 0."""
         more = max(0, states - self.q.shape[1]), max(0, actions - self.q.shape[2])
         if any(more):
             self.q, self.q_target = (
@@ -97,20 +97,20 @@ class TurnCritic:
         return self.q[:, state, action].min(axis=0), self.value(state)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Tables and targets."""
+        """The Q and V tables and their targets, by name."""
         return {"q": self.q, "v": self.v, "q_target": self.q_target, "v_target": self.v_target}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Inverse of `state_dict`."""
+        """Restore the tables from what `state_dict` gave."""
         for name in ("q", "v", "q_target", "v_target"):
             setattr(self, name, np.array(state[name]))
 
     def advantage(self, state: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """min(Q1, Q2) - min(V1, V2), float64[n]."""
+        """Advantage min(Q1, Q2) - min(V1, V2) of each state and action, float64[n]."""
         return np.asarray(self.q[:, state, action].min(axis=0) - self.v[:, state].min(axis=0))
 
     def value(self, state: np.ndarray) -> np.ndarray:
-        """min(V1, V2), float64[n]: what `gae` calls value."""
+        """Value min(V1, V2) of each state, float64[n]: what `gae` calls value."""
         return np.asarray(self.v[:, state].min(axis=0))
 
 
@@ -126,7 +126,7 @@ def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray,
 
 @register()
 def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | None = None) -> Signal:
-    """[89] ArCHer (arXiv 2402.19446): Q(s, a) - V(s) of the turn, which its tokens share; no return enters.
+    """[89] ArCHer (arXiv 2402.19446): advantage Q(s, a) - V(s) of the turn, on all of its tokens; no return enters.
 
     q, v: smaller of two heads each, from the stage `q_critic()`. The released code was read; it samples *new* actions
     at replayed states, which are the rows that train then: `q_critic(rows="fresh")`.
@@ -152,7 +152,7 @@ def sequential_advantage(
 
 
 class PrefixCritic:
-    """Q(s, a_1..a_i): the mean return of what was played after a state and the first i actions. A table of averages.
+    """Tabular critic Q(s, a_1..a_i): the mean return of what was played after a state and the first i actions.
 
     A prefix that was never played has the value of its longest known one; a state that is unknown has the mean of all,
     0 before any play. Wait or no-op needs no filling in, because shorter prefixes are cells of their own. rate: least
@@ -168,7 +168,7 @@ class PrefixCritic:
     def fit(
         self, states: Sequence[Hashable], actions: Sequence[Sequence[Hashable]], returns: Sequence[float]
     ) -> PrefixCritic:
-        """Count in plays: the state, the agents' actions in order, and the Monte-Carlo return that followed.
+        """Update the averages by plays: a state, the agents' actions in order, and the Monte-Carlo return after them.
 
         Raises:
             InputError: not as many of each.
@@ -186,14 +186,14 @@ class PrefixCritic:
         return self
 
     def value(self, state: Hashable, prefix: Sequence[Hashable] = ()) -> float:
-        """Q of the prefix; of no action, V."""
+        """Q of a state and a prefix of the joint action; V(s) for the empty prefix."""
         for size in range(len(prefix), -1, -1):
             if (cell := (state, *prefix[:size])) in self.cells:
                 return self.cells[cell][0]
         return self.cells.get((), (0.0, 0))[0]
 
     def advantage(self, state: Hashable, prefix: Sequence[Hashable]) -> float:
-        """Of the last action of the prefix, given those before: Q(prefix) - Q(prefix without it)."""
+        """Advantage of the last action of the prefix, given those before: Q(prefix) - Q(prefix without it)."""
         return self.value(state, prefix) - self.value(state, prefix[:-1])
 
 
@@ -205,7 +205,7 @@ def refinement(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> Generator[tuple[list[Plan], str | None], Plan, tuple[list[Plan], int]]:
-    """The loop of `refine` for planners that answer later: yields what is decided and the feedback, is sent a plan."""
+    """Generator form of `refine`: yields the decided plans and feedback, is sent a plan, returns as `refine`."""
     if order not in ("sequential", "joint"):
         raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
     if max_queries < 1:
@@ -240,7 +240,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): let a planner propose until the critic expects its plan to be good enough.
+    """[56] ReAd (arXiv 2405.14314): ask a planner for plans until the critic's advantage of each reaches `threshold`.
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

@@ -41,7 +41,7 @@ from palaestra.errors import ExpressionError, InputError, nearest
 
 
 class ReturnDecomposition:
-    """Weights w such that the step rewards x·w of an episode explain its return; fitted online by least squares.
+    """Linear model of step rewards x·w whose sum over an episode explains its return, fitted online by least squares.
 
     method: "rd" compares the whole episode: (Σ_t x_t·w - R)², or with average=True (mean_t x_t·w - R/T)², as LaRe does,
     in which long episodes weigh less. "rrd": the mean over a random subset of `steps` steps in place of the whole; its
@@ -70,7 +70,7 @@ class ReturnDecomposition:
     def add(
         self, features: np.ndarray, episode: np.ndarray, returns: np.ndarray, *, rng: np.random.Generator | None = None
     ) -> ReturnDecomposition:
-        """Count in more episodes.
+        """Add episodes to the fit.
 
         Args:
             features: float64[rows, size].
@@ -111,12 +111,12 @@ class ReturnDecomposition:
 
     @property
     def weights(self) -> np.ndarray:
-        """The weights of the factors, float64[size]; 0 for what was never seen."""
+        """Least-squares weights of the features, float64[size]; 0 for what was never seen."""
         solved, *_ = np.linalg.lstsq(self.squares + self.ridge * np.eye(len(self.products)), self.products, rcond=None)
         return np.asarray(solved)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Reward of each step, float64[rows]."""
+        """Predicted reward of each step, float64[rows]."""
         return np.asarray(features @ self.weights)
 
 
@@ -140,7 +140,7 @@ def decompose(
     model: ReturnDecomposition | None = None,
     rng: np.random.Generator | None = None,
 ) -> Signal:
-    """Fit step rewards to the returns of a table; the result, Σ weight · factor, is a signal for any table.
+    """Fit step rewards to the returns of a table; returns the signal Σ weight · factor, usable on any table.
 
     factors: signals of one value per turn, e.g. what a code-writing model proposed as expressions. target: the return
     (default: the sum of the episode's rewards). Episodes without one, or with a missing factor, are left out. model: to
@@ -171,7 +171,7 @@ def decompose(
 def redistribute(
     factor: SignalLike, *more: SignalLike, target: SignalLike | None = None, average: bool = False, ridge: float = 1e-9
 ) -> Signal:
-    """Step rewards Σ w·factor, w fitted by `ReturnDecomposition` to the returns of the same batch.
+    """Signal of step rewards Σ w·factor, w fitted by `ReturnDecomposition` to the returns of the same batch.
 
     For a recipe: credit = "standardise(return_to_go(redistribute(col('progress'), 1)), over='group')". A constant
     factor is the share that every step gets. Episodes without a return, or with a missing factor, are not fitted.
@@ -185,7 +185,7 @@ def redistribute(
 def redistributed(
     target: SignalLike, *factors: SignalLike, over: Keys = "episode", average: bool = False, ridge: float = 1e-9
 ) -> Signal:
-    """The node of `redistribute`: factors weighted so that each key's sum explains its target, batch by batch."""
+    """Factors weighted so that each key's sum explains its `target`, fitted per batch: the node of `redistribute`."""
     keys = (over,) if isinstance(over, str) else tuple(str(key) for key in over)  # type: ignore[union-attr]
     return Signal(
         "redistributed", as_signal(target), *map(as_signal, factors), over=keys, average=average, ridge=float(ridge)
@@ -213,7 +213,7 @@ def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
-    """-log σ(score_i - score_j), mean over all pairs of a group in which i has the higher outcome; and its gradient.
+    """Ranking loss -log σ(score_i - score_j), mean over pairs of a group where i has the higher outcome; and gradient.
 
     score, outcome: float64[episodes]; group: int64[episodes]. Without such a pair the loss is 0. For a torch model:
     `score.backward(gradient)`.
@@ -237,7 +237,7 @@ def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray)
 def implicit_reward(
     model: SignalLike = "prm_logprobs", reference: SignalLike = "logprobs", *, beta: float = 0.05
 ) -> Signal:
-    """β · Σ over the turn's tokens of log π_φ - log π_reference (arXiv 2412.01981): what a process reward model thinks.
+    """Implicit process reward β · Σ (log π_φ - log π_reference) over the turn's tokens (arXiv 2412.01981).
 
     The reference is the rollout policy itself. The model is trained by `pairwise_logistic` on the mean over an episode.
     """
@@ -281,7 +281,7 @@ def oprl(
 
 @register()
 def spa_reward(progress: SignalLike = "progress", executed: SignalLike | None = None, *, bonus: float = 0.5) -> Signal:
-    """SPA's step reward [49]: predicted progress + bonus · was the action executed. The agent's last turn always was.
+    """SPA's step reward [49]: predicted progress + bonus · executed, which is 1 on the agent's last turn.
 
     progress: `decompose` of the features of turns, or the head of a language model that was trained on
     (Σ_t c_t - R)². executed: whether the world took notice; default `valid`, missing counts as yes.

@@ -93,7 +93,7 @@ def vsc_rl(
     margin: float = 0.05,
     over: Keys = SEGMENT,
 ) -> Signal:
-    """[192] VSC-RL (arXiv 2502.07949): 1 on the turns that are cloned, 0 on the others; DigiRL's filters by segment.
+    """[192] VSC-RL (arXiv 2502.07949): cloning mask, 1 on turns of good segments that pass the step filter, else 0.
 
     A segment counts if its outcome, less the critic's value of its first turn, is in the upper `top` of the batch's
     segments; of it those turns are cloned where `step_filter` is above 0.
@@ -132,7 +132,7 @@ def vsc_rl(
 def short_success(
     success: SignalLike = "verdict", *, q: float = 0.2, by: Keys = "task", unit: Keys = ("episode", "agent")
 ) -> Signal:
-    """PAE's filter [175] (arXiv 2412.13194): 1 on the turns of short successes, 0 on the others.
+    """PAE's filter [175] (arXiv 2412.13194): 1 on the turns of successes that are short for their task, else 0.
 
     Of the successes of each task those are kept whose length, in turns, is at most the q-quantile of these lengths,
     linear between order statistics; so the only success of a task is kept.

@@ -204,7 +204,9 @@ def mars(
     whiten_rewards: bool = False,
     limit: float | None = None,
 ) -> Signal:
-    """[28] MARS (arXiv 2510.15414), in the order of its released code.
+    """[28] MARS (arXiv 2510.15414): return-to-go of normalised rewards, less its mean per seat, then whitened.
+
+    The steps are in the order of its released code.
 
     1. rewards, less `penalty` where the action was not `valid`, minus their mean per seat (`mean_std`: also divided by
     std + 1e-6, 0 where std <= 1e-6; `asym_clip`: that too, then cut to [-1, 3]);

@@ -33,7 +33,7 @@ from palaestra.errors import ExpressionError, InputError
 
 @register()
 def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
-    """The value of x on the other row of the key: the other player's in the same turn. Missing where there is none.
+    """Value of x on the key's other row: the other player's in the same turn. Missing where there is none.
 
     Raises:
         InputError: more than two rows share a key, so there is no such thing as the other.
@@ -67,7 +67,7 @@ def _opponent(evaluation: Evaluation, node: Signal) -> np.ndarray:
 def alignment_weight(
     advantage: SignalLike, *, gamma: float = 0.9, inclusive: bool = False, flavour: Literal["code"] | None = None
 ) -> Signal:
-    """w_t = Σ_{k<t} γ^(t-k)·A_k of the agent's own earlier advantages; inclusive: k <= t.
+    """Discounted sum w_t = Σ_{k<t} γ^(t-k)·A_k of the agent's own earlier advantages; inclusive: k <= t.
 
     flavour="code": the released form of the exclusive sum has one more factor γ.
     """

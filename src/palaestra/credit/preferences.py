@@ -28,7 +28,7 @@ Matrix = tuple[tuple[float, ...], ...]
 def pairwise(
     items: Sequence[Item], prefer: Callable[[Item, Item], float], opponents: Sequence[Item] | None = None
 ) -> np.ndarray:
-    """P[i, j]: chance that item i is preferred to opponent j, float64[n, m].
+    """Preference matrix P[i, j] = prefer(item i, opponent j), float64[n, m].
 
     Without opponents (a queue of recent ones) the items are compared with each other, once per pair; P[j, i] = 1 -
     P[i, j] and P[i, i] = 1/2.
@@ -44,7 +44,7 @@ def pairwise(
 
 
 def win_rates(preference: np.ndarray, *, exclude_self: bool = True) -> np.ndarray:
-    """Mean of each row of P; of a square one without the diagonal if `exclude_self`. An item alone has 1/2.
+    """Mean of each row of a preference matrix; of a square one without the diagonal if `exclude_self`. Alone: 1/2.
 
     >>> win_rates(np.array([[0.5, 0.9], [0.1, 0.5]]))
     array([0.9, 0.1])
@@ -137,7 +137,7 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
 
 
 def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
-    """Share of each of the items 0 to number - 1 in all that was played, float64[number]: the average of the iterates.
+    """Share of each of the items 0 to number - 1 in all that was played, over all iterations, float64[number].
 
     Under `self_play_preference` it tends to the minimax winner, while the last policy may go round in circles.
 
@@ -153,5 +153,5 @@ def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
 
 
 def preference_exploitability(mixture: np.ndarray, preference: np.ndarray) -> float:
-    """How much more than half the time the best item is preferred to the mixture; 0 for the minimax winner."""
+    """Exploitability of a mixture: how much above 1/2 the best item is preferred to it; 0 for the minimax winner."""
     return float(((np.asarray(preference) - 0.5) @ mixture).max())

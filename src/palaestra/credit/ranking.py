@@ -35,7 +35,7 @@ from palaestra.errors import ExpressionError
 def rank_reward(
     score: SignalLike, *, over: Keys = "group", unit: Keys = "episode", best: float = 1.0, ties: Ties = "average"
 ) -> Signal:
-    """Best · (1 - k/(n - 1)) for the k-th best of the n units in the key, k from 0: evenly from `best` down to 0.
+    """Reward best · (1 - k/(n - 1)) of the k-th best of the n units in the key, k from 0: from `best` down to 0.
 
     A unit that is alone gets `best`.
 
@@ -51,7 +51,7 @@ def rank_reward(
 
 @register()
 def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
-    """How many other units of the key are smaller in both signals (each reduced to its mean over the unit).
+    """Number of other units in the key that are smaller in both signals (each reduced to its mean over the unit).
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 2.0, 3.0], "cost": [1.0, 3.0, 2.0]})
@@ -64,7 +64,7 @@ def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", un
 
 @register()
 def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where: SignalLike) -> Signal:
-    """How many other rows of the key, of those in `where`, are smaller in both signals; missing outside `where`."""
+    """Number of the key's rows in `where` that are smaller in both signals; missing outside `where`."""
     inputs = (as_signal(first), as_signal(second))
     return Signal("smaller_in_both", *inputs, over=joined(over), where=as_signal(where))
 
@@ -107,7 +107,7 @@ def _smaller_in_both(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarra
 
 @register()
 def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
-    """How well an order puts large gains first, in [0, 1] for gains >= 0: DCG over the DCG of the best order.
+    """NDCG of an order: how well it puts large gains first, the DCG over that of the best order; one value per key.
 
     DCG = Σ gain / log2(rank + 1), rank 1 for the largest `order`; equal ones share their discounts. 1 if all gains are
     0 and no order is better than another.
@@ -129,7 +129,7 @@ def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Key
 
 @register()
 def discount(order: SignalLike, *, over: Keys = "group", where: SignalLike) -> Signal:
-    """1 / log2(rank + 1) among the rows of the key in `where`, rank 1 for the largest `order`; missing elsewhere.
+    """DCG's discount 1 / log2(rank + 1) among the key's rows in `where`, rank 1 for the largest `order`; else missing.
 
     Equal ones share the mean of their discounts.
     """

@@ -43,7 +43,7 @@ REFLECTION = "An earlier attempt at this task ended with:\n{answer}\nIt was wron
 def remember(
     buffer: Turns | None, turns: Turns, *, last: int = 8, score: SignalLike | None = None, solved: float = 0.5
 ) -> Turns:
-    """The buffer of past episodes and these: of each task (and run) the `last` successes and the `last` failures.
+    """The buffer of past episodes with `turns` added: per task (and run) the `last` successes and `last` failures stay.
 
     A success scores above `solved`. Episodes are numbered anew; replayed, erroneous and unscored ones are not kept.
     """
@@ -70,7 +70,7 @@ def inject(
     score: SignalLike | None = None,
     solved: float = 0.5,
 ) -> Turns:
-    """R³'s replay [83]: to groups whose episodes all score the same, add k past episodes that went the other way.
+    """R³'s replay [83]: adds k past episodes of the opposite outcome to each group whose episodes all score the same.
 
     buffer: earlier turns of the same tasks, of any iteration; of the same run if both tables have one. A score above
     `solved` is a success; a group of successes gets failures, a group of failures successes, drawn without replacement,
@@ -119,7 +119,7 @@ def reflections(
     solved: float = 0.5,
     template: str = REFLECTION,
 ) -> dict[str, str]:
-    """R³'s reflection [83]: for tasks whose mean score in the buffer is below a threshold, text to add to the prompt.
+    """R³'s reflection prompts [83]: text by task, for tasks whose mean score in the buffer is under `below`.
 
     The text holds the last action of one of the task's failed episodes, drawn at random.
     """
@@ -167,7 +167,7 @@ def hint_ratio(
     high: float = 0.7,
     noise: SignalLike = 0.0,
 ) -> Signal:
-    """How much of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints.
+    """Share of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints.
 
     Missing in a group without an episode that was played without a hint.
     """

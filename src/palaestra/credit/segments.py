@@ -35,7 +35,7 @@ from palaestra.errors import ExpressionError, InputError
 
 @register()
 def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
-    """Mask of the tokens that were sampled with a probability below p: those whose choice mattered.
+    """Mask of the tokens that were sampled with a probability below p.
 
     Raises:
         ExpressionError: p is outside (0, 1].
@@ -47,7 +47,7 @@ def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
 
 @register()
 def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 5) -> Signal:
-    """Number of the segment of each token in its turn: a cut just before every `every`-th unsure token, 0 before any.
+    """Number of each token's segment in its turn, from 0: a cut just before every `every`-th unsure token.
 
     Raises:
         ExpressionError: every is below 1, or p outside (0, 1].
@@ -73,7 +73,7 @@ def _segments(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spread(x: SignalLike, segment: SignalLike) -> Signal:
-    """The sum of a per-token signal over each segment of the turn, on all of its tokens; missing if one of them is."""
+    """Sum of a per-token signal over each segment of the turn, on all of its tokens; missing if one of them is."""
     return Signal("spread", as_signal(x), as_signal(segment))
 
 
@@ -90,7 +90,7 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -> Signal:
-    """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's.
+    """[69] SPO-chain (arXiv 2505.23564): credit of a segment, V at the start of the agent's next minus V at its own.
 
     The last segment: score - V. No normalisation; the sum over an episode is its score minus V at the start.
 

@@ -22,7 +22,7 @@ Order = Literal["reverse", "forward", "random"]
 
 @register()
 def reverse_product(log_ratio: SignalLike = "log_ratio", *, over: Keys = "episode") -> Signal:
-    """Product of the ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
+    """Product of the policy ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
 
     Who acts at once is not later.
 
@@ -55,7 +55,7 @@ def sequential_update(
     order: Order = "reverse",
     rng: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Update the rows of one value of the key at a time: T, T-1, ..., 1 for turns.
+    """Update the policy on the rows of one value of the key at a time: turns T, T-1, ..., 1 by default.
 
     Before each part the advantage (`seeupo`, or another one times the same product) is computed with the ratios of the
     parts that were updated before. By reverse order each turn is improved against what its successors have become;

@@ -32,7 +32,7 @@ def splice(
     marker: str | None = None,
     same: Sequence[str] = ("observation", "action"),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Agent-R's revision paths (arXiv 2501.11425): bad prefix, revision, good path; and what became of each pair.
+    """Agent-R's revision paths (arXiv 2501.11425) as rows: bad prefix, revision, good path; and counts of the pairs.
 
     Args:
         turns: the table that the pairs are of.
@@ -133,7 +133,7 @@ def _examples(turns: Turns, rows: np.ndarray, which: np.ndarray, source: pl.Seri
 
 
 def numbered_on(frame: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """New episodes (`_example`) numbered behind all of the table, so that no key meets another episode's."""
+    """Rows `made` with `episode` = `_example` counted on from the last episode of `frame`, so that none is reused."""
     last = int(frame["episode"].max()) if len(frame) else -1  # type: ignore[arg-type]
     return made.with_columns(episode=(last + 1 + pl.col("_example")).cast(frame.schema["episode"])).drop("_example")
 
@@ -147,7 +147,7 @@ def relabel(
     rng: np.random.Generator | None = None,
     texts: Sequence[str] = ("observation",),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Hindsight (arXiv 1707.01495): episodes as if what they achieved had been their goal; rows to add to the table.
+    """Hindsight replay (arXiv 1707.01495): copies of episodes whose goal is replaced by what they achieved, and counts.
 
     Every episode once: with what its last row achieved ("final"), or, each row for itself, what a drawn row from it on
     achieved ("future"). The episode ends where its new goal is first achieved; what comes later is left out. `reward`

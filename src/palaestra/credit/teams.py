@@ -30,13 +30,13 @@ EXACT = 12
 
 @register()
 def shared_reward(reward: SignalLike = "reward", *, over: Keys = "episode") -> Signal:
-    """Everybody is paid what all earned together: of the episode, or with over=("episode", "turn") of the turn."""
+    """Sum of all agents' rewards, paid to each: of the episode, or with over=("episode", "turn") of the turn."""
     return total(reward, over=over)
 
 
 @register()
 def difference_reward(score: SignalLike | None = None, *, without: SignalLike = "without") -> Signal:
-    """D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
+    """Difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
 
     score: G, default the return of the whole episode. without: the team's score if this row's agent had taken its
     default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
@@ -70,7 +70,7 @@ def counterfactual(
 
 @register()
 def shapley(values: SignalLike = "coalition_values", player: SignalLike = "player") -> Signal:
-    """Shapley value (1953) of a row's agent: its mean gain when agents join one after the other, over all orders.
+    """Shapley value (1953) of a row's agent in the game listed in `values`: its mean gain over all orders of joining.
 
     φ_i = Σ_{S without i} |S|!·(n - |S| - 1)!/n! · (v(S ∪ i) - v(S)). values: a list of 2^n numbers, v of the coalition
     whose members are the bits of the place in the list: v(nobody), v(0), v(1), v(0 and 1), … (`coalition_values`).
@@ -149,7 +149,7 @@ def shapley_of(values: np.ndarray) -> np.ndarray:
 
 
 def interactions_of(values: np.ndarray) -> np.ndarray:
-    """Interaction of each pair, float64[..., n, n] with 0 on the diagonal, of the same tables.
+    """Shapley interaction index of each pair, float64[..., n, n] with 0 on the diagonal, of tables as in `shapley_of`.
 
     I_ij = Σ_{S without i, j} |S|!·(n - |S| - 2)!/(n - 1)! · (v(S ∪ ij) - v(S ∪ i) - v(S ∪ j) + v(S)) (Grabisch and
     Roubens 1999): what two bring beyond what each brings.
@@ -180,7 +180,7 @@ def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
-    """V of each of the 2^n coalitions, float64[2^n], in the order that `shapley` reads. A dict's `get` is a value too.
+    """Value of each of the 2^n coalitions, float64[2^n], in `shapley`'s order. A dict's `get` is a value too.
 
     Raises:
         InputError: a coalition has no finite value, or there are too many.
@@ -249,7 +249,7 @@ def add_shapley(
     rng: np.random.Generator | None = None,
     orders: int | None = None,
 ) -> Turns:
-    """A column with the Shapley value of each row's agent among those of its key.
+    """The table with a column `name`: the Shapley value of each row's agent among the agents of its key.
 
     value: from the key's rows and a coalition to what it earns; it plays that from a snapshot, or looks it up. With
     over="episode" the members do what they did in the episode and the values are rewards of it; with over="group" there

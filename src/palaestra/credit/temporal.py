@@ -69,7 +69,7 @@ def gae(
 
 @register()
 def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
-    """The turn's value on its last token, 0 on the others, missing where it is; `like` tells how many there are."""
+    """Per-token signal: the turn's value on its last token, 0 on the others; `like` tells how many there are."""
     one = fill_missing(0.0 * as_signal(like), 0.0) + 1.0
     return where(shift(one, n=-1, over="row", fill=0.0) == 0.0, x, 0.0 * as_signal(x))
 
@@ -138,7 +138,7 @@ def igpo(
 def successive_batching(
     start: Callable[[], State], advance: Callable[[State], tuple[State, bool]], *, slots: int
 ) -> Iterator[list[tuple[State, bool]]]:
-    """T-PPO's schedule: every round each slot goes on for one window; who is finished makes room for a new start.
+    """T-PPO's schedule, a generator: each round plays one window per slot; finished episodes give way to new ones.
 
     start: a new episode (its state may be anything that play can be resumed from, a snapshot say). advance: plays one
     window and says whether the episode is over. Yields the slots' states after the window, with that flag, without end.

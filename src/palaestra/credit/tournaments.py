@@ -44,7 +44,7 @@ def tournament(
     topology: Topology = "seeded_single",
     rng: np.random.Generator | None = None,
 ) -> Standing:
-    """Rank items by comparisons of two (arXiv 2601.06487, and its released code).
+    """Scores of items by a judge's comparisons of two, in the given topology (arXiv 2601.06487, and its released code).
 
     Each pair is judged in both orders and the scores are added; a judge that raises counts as 5 to 5.
 
@@ -200,7 +200,7 @@ _TOPOLOGIES: dict[str, Callable[[_Floor, np.random.Generator | None], Any]] = {
 def by_group(
     turns: Turns, function: Callable[[list[Any]], Sequence[float] | np.ndarray], *, name: str, column: str = "action"
 ) -> Turns:
-    """A column `name` with what a function of a whole group's items says of each: tournaments, preferences, judges.
+    """The table with a column `name`: a function's value of each episode's item, called with all items of a group.
 
     The item of an episode is the column on its last row (of agents that act at once, the last by name), and its number
     stands on all of its rows. Items come in the order of the episodes' numbers.

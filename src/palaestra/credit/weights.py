@@ -46,7 +46,7 @@ from palaestra.errors import ExpressionError, nearest
 
 @register()
 def within(x: SignalLike, *, low: float = 0.0, high: float = 1.0) -> Signal:
-    """x, and an error where it leaves [low, high]: for a weight or schedule that must not. Missing stays missing.
+    """Signal x unchanged; evaluating it raises where x leaves [low, high], for a weight or schedule that must not.
 
     Raises:
         ExpressionError: on evaluation, a value is outside; names the rows.
@@ -70,7 +70,7 @@ def _within(evaluation: Evaluation, node: Signal) -> Value:
 
 @register()
 def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
-    """Weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal: a schedule, a column.
+    """Mixture weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal with such values.
 
     Raises:
         ExpressionError: the weight is outside [0, 1]: a number at once, a signal when it is evaluated.
@@ -89,7 +89,7 @@ def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
 def modulate(
     advantage: SignalLike, weight: SignalLike, *, where: SignalLike | None = None, renorm: bool = False
 ) -> Signal:
-    """Advantage · weight on the rows that `where` holds for (default: all), unchanged on the others.
+    """Signal advantage · weight on the rows where `where` holds (default: all), and the advantage itself elsewhere.
 
     renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average; rows without an
     advantage, which are not trained on, do not count.
@@ -107,7 +107,7 @@ def modulate(
 
 @register()
 def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
-    """(x - min) / (max - min) over each key, in [0, 1]; a constant key gives 0.
+    """Signal (x - min) / (max - min) over each key, in [0, 1]; a constant key gives 0.
 
     >>> from palaestra.algebra.turns import Turns
     >>> minmax("cost").evaluate(Turns({"cost": [0.1, 0.5, 1.0, 0.4]})).round(4)

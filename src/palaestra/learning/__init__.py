@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def need_torch() -> None:
-    """Say at once, in one line, that torch is not installed.
+    """Raise an error with one line of advice if torch is not installed.
 
     Raises:
         MissingExtraError: it is not.

@@ -18,7 +18,7 @@ from palaestra.algebra.turns import Turns
 
 
 class Trajectories(NamedTuple):
-    """What agents saw, one row for each trajectory.
+    """Padded observations of agents, a row per trajectory.
 
     seen: float32[rows, longest, features], zeros behind the end. lengths: int64[rows].
     """
@@ -28,7 +28,7 @@ class Trajectories(NamedTuple):
 
 
 def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Trajectories:
-    """One trajectory of each episode: of its agents one is drawn, so that no two are from the same episode.
+    """One trajectory per episode, of an agent drawn at random, so that no two are from the same episode.
 
     seen: float32[rows, features], what each row of the table saw.
     """
@@ -46,7 +46,7 @@ def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Tr
 
 
 def joined(old: Trajectories | None, new: Trajectories, most: int) -> Trajectories:
-    """Old trajectories and new ones, the newest `most` of them."""
+    """The newest `most` of old and new trajectories, in one array."""
     if old is None:
         return Trajectories(new.seen[-most:], new.lengths[-most:])
     longest = max(old.seen.shape[1], new.seen.shape[1])
@@ -79,7 +79,7 @@ def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
 
 
 def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: int = 8) -> np.ndarray:
-    """A random piece of each trajectory as a window, its last turn last.
+    """Random contiguous piece of each trajectory as a window, its last turn last.
 
     Its length is drawn from `least` to what the shortest trajectory allows, at most `steps`, its place from all.
 
@@ -101,7 +101,7 @@ def pieces(known: Trajectories, end: np.ndarray, length: np.ndarray, steps: int)
 
 
 def mask_steps(windows: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Windows in which each turn is zero with probability `ratio`, but never all turns of a window."""
+    """Copy of windows in which each turn is zeroed with probability `ratio`, but never all turns of a window."""
     present = windows[..., 0] > 0
     hidden = (rng.random(present.shape) < ratio) & present
     every = (hidden == present).all(axis=1)
@@ -112,7 +112,7 @@ def mask_steps(windows: np.ndarray, ratio: float, rng: np.random.Generator) -> n
 
 
 class ContrastiveEncoder:
-    """A copy of an encoder that learns by `info_nce`, and a slow copy that follows it.
+    """Contrastive training of a copy of an encoder by `info_nce`, with a slow average of that copy.
 
     Args:
         encoder: from windows to contexts. inputs: size of a context. steps: turns of a window.
@@ -140,12 +140,12 @@ class ContrastiveEncoder:
         self.optimiser = torch.optim.Adam([*self.encoder.parameters(), *self.project.parameters()], lr=lr)
 
     def views(self, known: Trajectories, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Two pieces of each trajectory as windows, turns of the first masked."""
+        """Two random pieces of each trajectory as windows, with some turns of the first zeroed."""
         strong, weak = (crop(known, rng, steps=self.window, least=self.least) for _ in range(2))
         return mask_steps(strong, self.mask, rng), weak
 
     def fit(self, known: Trajectories, rng: np.random.Generator, *, steps: int, batch: int) -> dict[str, float]:
-        """Steps on random trajectories; those of one turn take no part, and of fewer than two nothing is learned.
+        """Train by contrastive steps on random trajectories of at least two turns; needs two of them.
 
         Returns:
             loss, and the margin of the cosines, of the last step; empty if nothing was learned.
@@ -190,7 +190,7 @@ def _margin(a: Tensor, b: Tensor) -> float:
 
 
 def effective_rank(contexts: np.ndarray) -> float:
-    """Number of directions that a set of vectors uses: exp of the entropy of the singular values' shares.
+    """Effective rank of a set of vectors: exp of the entropy of the singular values' shares.
 
     >>> round(effective_rank(np.eye(3) - 1 / 3), 6)
     2.0

@@ -18,7 +18,7 @@ from palaestra.learning.agent_models import Trajectories
 
 
 def coming(seen: Tensor, ahead: int) -> Tensor:
-    """The next `ahead` turns of each turn, zeros behind the end; [rows, turns, others, ahead, each].
+    """The next `ahead` turns after each turn, zeros behind the end; [rows, turns, others, ahead, each].
 
     >>> coming(torch.arange(1.0, 4.0).reshape(1, 3, 1, 1), 2).reshape(3, 2).tolist()
     [[2.0, 3.0], [3.0, 0.0], [0.0, 0.0]]
@@ -28,7 +28,7 @@ def coming(seen: Tensor, ahead: int) -> Tensor:
 
 
 def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
-    """Mean absolute error over what is there: turns of neighbours, `goal` begins with 1, seen from slots in use.
+    """Mean absolute error over future turns in which a neighbour is present and its slot was in use.
 
     found, goal: [rows, turns, others, ahead, each]. there: bool[rows, turns, others].
     """
@@ -37,7 +37,7 @@ def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
 
 
 class PredictiveEncoder:
-    """A copy of an encoder of neighbours that learns to predict them, and a slow copy that follows it.
+    """Predictive training of a copy of an encoder of neighbours, with a slow average of that copy.
 
     First loss: a GRU reads a neighbour's last `window` turns, each with the behaviour latent of the turn before, and
     predicts the next `window`. Second loss: a layer predicts the next `ahead` turns from the instant latent, which
@@ -75,7 +75,7 @@ class PredictiveEncoder:
         self.later = torch.optim.Adam([*second, *soon.parameters()], lr=lr if instant_lr is None else instant_lr)
 
     def losses(self, seen: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both errors of prediction on what was seen, [rows, turns, others, each]."""
+        """Both prediction errors on observed neighbours, [rows, turns, others, each]."""
         made, there = self.encoder, seen[..., 0] > 0
         behaviour = made.behaviours(seen)
         before = nn.functional.pad(behaviour[:, :-1], (0, 0, 0, 0, 1, 0))
@@ -89,7 +89,7 @@ class PredictiveEncoder:
         return first, masked_l1(soon, coming(seen, self.ahead), there)
 
     def fit(self, known: Trajectories, rng: np.random.Generator, *, steps: int, batch: int) -> dict[str, float]:
-        """Steps on random trajectories; those of one turn take no part.
+        """Train by steps on random trajectories; those of one turn take no part.
 
         Returns:
             loss and instant_loss of the last step; empty if nothing was learned.
@@ -110,7 +110,7 @@ class PredictiveEncoder:
         return found
 
     def tensor(self, known: Trajectories, some: np.ndarray) -> Tensor:
-        """Some trajectories, float32[rows, turns, others, each]."""
+        """Neighbours of some trajectories, float32[rows, turns, others, each]."""
         device = next(self.encoder.parameters()).device
         return self.encoder.slots(torch.from_numpy(known.seen[some]).to(device))
 

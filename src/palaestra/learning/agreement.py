@@ -35,7 +35,7 @@ class Gradients(NamedTuple):
 
     @property
     def distance(self) -> np.ndarray:
-        """Cosine distances, [names, names]."""
+        """Cosine distances between the gradients, [names, names]."""
         return cosine_distance(self.values)
 
 
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 def cosine_distance(gradients: np.ndarray) -> np.ndarray:
-    """1 - g·h / (|g| |h| + 1e-6) of the rows of gradients [n, parameters]: [n, n] with a diagonal of 0.
+    """Cosine distances 1 - g·h / (|g| |h| + 1e-6) of the rows of gradients [n, parameters]: [n, n], diagonal 0.
 
     A gradient of 0 is at distance 1 from all others.
 
@@ -62,7 +62,7 @@ def cosine_distance(gradients: np.ndarray) -> np.ndarray:
 
 
 def split(distance: np.ndarray, *, least: int = 2) -> Split:
-    """Two groups with the smallest sum of distances within them; all partitions are tried.
+    """Partition of members into two groups with the least sum of distances within them, by trying all.
 
     The sum, not the mean, is GM-NAS's; it prefers groups of equal size, which have the fewest pairs. The first member
     is in group 0.

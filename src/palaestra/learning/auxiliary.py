@@ -28,16 +28,16 @@ HIDDEN = 32
 
 @runtime_checkable
 class Trunk(Learnable, Protocol):
-    """A policy whose logits are a linear function of `width` hidden units, which read `inputs` features."""
+    """Protocol of a policy whose logits are linear in `width` hidden units, which read `inputs` features."""
 
     inputs: int
     width: int
 
     def features_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
-        """float32[rows, inputs]."""
+        """Features of a table's rows, float32[rows, inputs]."""
 
     def represent(self, features: Tensor) -> Tensor:
-        """[rows, width], with gradient."""
+        """Hidden units of features, [rows, width], with gradient."""
 
 
 class Targets(NamedTuple):
@@ -53,7 +53,7 @@ class Targets(NamedTuple):
 
 
 class Auxiliary(nn.Module):
-    """Cross-entropy of the reward's class, and smooth L1 of the features, means over rows.
+    """Auxiliary heads on a policy's trunk: cross-entropy of the reward's class, and smooth L1 of the features.
 
     The class is that of a row's own reward, which comes between its turn and the agent's next one. It is predicted from
     the trunk's hidden units at the last `sequence` turns, up to this one, by an LSTM of 32 units; turns before the
@@ -94,7 +94,7 @@ class Auxiliary(nn.Module):
         self.to(next(iter(policy.parameters())).device)
 
     def targets(self, rows: pl.DataFrame) -> Targets:
-        """Of all rows of an update."""
+        """Targets of the heads for all rows of an update."""
         device = next(self.parameters()).device
         features = self.policy.features_of_rows(rows)
         blank = np.zeros((1, self.policy.inputs), np.float32)
@@ -106,7 +106,7 @@ class Auxiliary(nn.Module):
         )
 
     def losses(self, targets: Targets, piece: np.ndarray, rows: int) -> dict[str, Tensor]:
-        """Contribution of the rows `piece` to both losses of a step of `rows` rows; a row without reward adds 0."""
+        """Contribution of the rows `piece` to each loss of a step of `rows` rows; a row without reward adds 0."""
         at = torch.from_numpy(piece).to(targets.windows.device)
         windows = targets.windows[at] % len(targets.features)
         used, places = torch.unique(windows, return_inverse=True)
@@ -135,7 +135,7 @@ def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
 
 
 def last_turns(turns: Turns, count: int) -> np.ndarray:
-    """Rows of the `count` latest turns of each row's agent in its episode, int64[rows, count]; -1: there was none.
+    """Row numbers of the `count` latest turns of each row's agent in its episode, int64[rows, count]; -1: none.
 
     >>> last_turns(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "agent": ["a"] * 4}), 2).tolist()
     [[-1, 0], [0, 1], [1, 2], [-1, 3]]

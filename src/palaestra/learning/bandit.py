@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("bandit")
 class BanditLearner(TableLearner):
-    """Arms of the bandits in a team, gradients for the rest.
+    """Learner of bandit policies: updates their arms by rewards, and other policies by policy gradient.
 
     reward: column of what a choice was worth, per turn of the bandit; a missing one is not learned from. cost: column
     of what it cost, for `ratio_ucb`. weight: column of how many plays a turn stands for. gradient: fields of
@@ -40,16 +40,16 @@ class BanditLearner(TableLearner):
         self.cost, self.weight = cost, weight
 
     def reads(self) -> set[str]:
-        """The columns of reward and cost, and contexts if there are any."""
+        """Columns that it reads: reward, cost and weight, and the features of contexts if there are any."""
         contexts = {"features"} if any(each.index == "linucb" for each in self.bandits.values()) else set()
         return {*self.numbers(), *contexts}
 
     def numbers(self) -> tuple[str, ...]:
-        """Reward, cost and weight, as far as they are named."""
+        """Names of the columns of reward, cost and weight, as far as they are given."""
         return tuple(name for name in (self.reward, self.cost, self.weight) if name)
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
-        """Into the arms."""
+        """Update the arms of one bandit by its rows."""
         linear = self.bandits[name].index == "linucb"
         self.bandits[name].update(
             choices(rows),

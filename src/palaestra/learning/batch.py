@@ -39,7 +39,7 @@ class Batch:
     entropy: float | None
 
     def tensors(self, name: str, piece: np.ndarray, scored: Scored) -> tuple[Tensor, Tensor, Tensor]:
-        """Advantage, old log-probabilities and mask of the rows `piece`: [rows, longest action].
+        """Advantage, old log-probabilities and mask of the rows `piece` as tensors: [rows, longest action].
 
         Raises:
             LearnerError: the policy scored another number of tokens than the table has.
@@ -66,7 +66,7 @@ class Batch:
 
 
 def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
-    """The rows of `policy` that did not fail and have an advantage; with None, those that have `action_ids`.
+    """Batch of the rows of `policy` that did not fail and have an advantage; with None, of those with `action_ids`.
 
     Without an advantage all tokens take part, with credit 0, and log-probabilities may be missing.
 
@@ -105,7 +105,7 @@ def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
 
 
 def check_rewards(turns: Turns) -> None:
-    """Stop if a reward is NaN or infinite; a null, not scored, is fine.
+    """Raise RewardError if a reward is NaN or infinite; a null, not scored, is fine.
 
     Raises:
         RewardError: names the rows.
@@ -133,7 +133,7 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Cut rows, shortest first, into runs of at most `limit` padded tokens (at least one row each)."""
+    """Micro-batches of rows, shortest first, of at most `limit` padded tokens (at least one row each)."""
     rows = rows[np.argsort(size[rows], kind="stable")]
     start = 0
     while start < len(rows):
@@ -146,7 +146,7 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
 def minibatches(
     batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
 ) -> Iterator[np.ndarray]:
-    """Row numbers of each step of the optimiser; in order where there is one step per epoch, else drawn.
+    """Row numbers of each optimiser step; in order where there is one step per epoch, else shuffled.
 
     together: column whose equal values come in one step, which may then be longer than `size`.
     """

@@ -32,7 +32,7 @@ _PREFIX = "iteration-"
 
 @dataclass(frozen=True)
 class Folder:
-    """A part of a state that is written by others: `write` fills the folder that it is given. size: its bytes.
+    """Part of a state that a function writes: `write` fills the folder that it is given. size: its bytes.
 
     Where it was saved, `load` finds the path of that folder.
     """
@@ -42,7 +42,7 @@ class Folder:
 
 
 def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
-    """Write `directory/iteration-000012` and return its path; one that is there already is replaced.
+    """Write a checkpoint `directory/iteration-000012` and return its path; one that is there already is replaced.
 
     state: nested dicts, lists and tuples of tensors, NumPy arrays, plain values and `Folder`.
 
@@ -53,7 +53,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
 
 
 def write_state(final: Path, state: dict[str, Any]) -> Path:
-    """The same, under any path."""
+    """Write a state as `save` does, under any path."""
     temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
     tensors: dict[str, torch.Tensor] = {}
     folders: dict[str, Folder] = {}
@@ -87,7 +87,7 @@ def write_state(final: Path, state: dict[str, Any]) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load what `save` was given; tensors on the CPU.
+    """Load the state of a checkpoint, as `save` was given it; tensors on the CPU.
 
     Raises:
         StorageError: the checkpoint is absent, incomplete or damaged.
@@ -101,7 +101,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def latest(directory: Path) -> Path | None:
-    """The newest checkpoint that is whole, or None. One that is damaged is passed over with a warning."""
+    """Path of the newest checkpoint that is whole, or None. A damaged one is skipped with a warning."""
     for path in reversed(list(_stored(directory))):
         fault = damage(path)
         if not fault:
@@ -111,12 +111,12 @@ def latest(directory: Path) -> Path | None:
 
 
 def newest(directory: Path) -> Path | None:
-    """The newest checkpoint, whole or damaged; None if there is none."""
+    """Path of the newest checkpoint, whole or damaged; None if there is none."""
     return next(reversed(list(_stored(directory))), None)
 
 
 def damage(path: Path) -> str | None:
-    """Damage of a checkpoint; None if it is whole."""
+    """Description of what is damaged in a checkpoint; None if it is whole."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
         for name in {_TENSORS: None, _VALUES: None} | manifest:
@@ -134,17 +134,17 @@ def damage(path: Path) -> str | None:
 
 
 def path_of(directory: Path, iteration: int) -> Path:
-    """`directory/iteration-000012`."""
+    """Path of an iteration's checkpoint, `directory/iteration-000012`."""
     return directory / f"{_PREFIX}{iteration:06d}"
 
 
 def iteration_of(path: Path) -> int:
-    """12 of `iteration-000012`."""
+    """Number of the iteration in a checkpoint's path: 12 of `iteration-000012`."""
     return int(path.name.removeprefix(_PREFIX))
 
 
 def begun(directory: Path) -> str | None:
-    """The first file of a run in `directory` that would be lost if another one began there.
+    """Name of the first file of a run in `directory` that another run there would overwrite; None if there is none.
 
     A start that failed before anything was learned leaves none.
     """
@@ -156,7 +156,7 @@ def begun(directory: Path) -> str | None:
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Remove what a killed process left half-written, and all checkpoints but the last `keep` and the start (0)."""
+    """Remove half-written checkpoints, and all whole ones but the last `keep` and the start (0)."""
     for leftover in directory.glob(f".{_PREFIX}*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in list(_stored(directory))[:-keep]:
@@ -165,7 +165,7 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def check_writable(directory: Path, need: int) -> None:
-    """Make sure, before hours are spent, that files can be written to `directory` and `need` bytes will fit.
+    """Raise unless files can be written to `directory` and `need` bytes will fit.
 
     Raises:
         StorageError: naming the path and what is lacking.
@@ -185,7 +185,7 @@ def check_writable(directory: Path, need: int) -> None:
 
 
 def size_of(state: Any) -> int:
-    """Bytes of the tensors and folders in a state."""
+    """Number of bytes of the tensors and folders in a state."""
     tensors: dict[str, torch.Tensor] = {}
     folders: dict[str, Folder] = {}
     _pack(state, tensors, folders)

@@ -37,7 +37,7 @@ OF_TURNS = ("kto", "auxiliary")
 
 
 class Sequences(NamedTuple):
-    """Turns that continue each other.
+    """Turns grouped into sequences, in each of which a prompt continues the turn before it.
 
     Attributes:
         order: Row numbers, one sequence after the other, each in the order of play, int64[rows].
@@ -51,7 +51,7 @@ class Sequences(NamedTuple):
 
     @property
     def splits(self) -> int:
-        """Places where a prompt did not continue the turn before it."""
+        """Number of places where a prompt did not continue the agent's turn before it."""
         return len(self.starts) - self.conversations
 
 
@@ -64,12 +64,12 @@ class ConversationBatch(Batch):
 
     @property
     def metrics(self) -> Metrics:
-        """Counts beside those of every batch, whose `rows` are sequences here."""
+        """Metrics `turns` and `splits`, beside those of every batch, whose `rows` are sequences here."""
         return {"turns": self.turns, "splits": self.splits}
 
 
 def group(rows: pl.DataFrame) -> Sequences:
-    """The sequences that turns make up: a turn continues the one before it if its prompt begins with all of that.
+    """Group turns into sequences: a turn continues the previous one if its prompt begins with all of that.
 
     Turns are compared with the agent's previous row *of this table*: an answer in between that takes no part in an
     update is context, for the next prompt holds it.
@@ -162,7 +162,7 @@ def pack(batch: Batch, columns: Mapping[str, str] | Iterable[str] = ()) -> Conve
 
 
 def check(policies: Iterable[Any], terms: Iterable[str], heads: Iterable[Any], sequential: str | None) -> None:
-    """See that what learns can learn from conversations.
+    """Raise InputError if a policy, term or option cannot learn from conversations.
 
     Args:
         policies: Those that learn.

@@ -23,14 +23,14 @@ from palaestra.learning.batch import ragged
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequential:
-    """Linear layers with ReLU between them; no hidden layer: a linear function."""
+    """MLP of linear layers with ReLU between them; without a hidden layer a linear function."""
     sizes = [inputs, *hidden]
     layers = [each for a, b in itertools.pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
 
 
 class ValueNetwork:
-    """V(s) on vectors by squared errors and Adam; it says 0 of everything until it has learned.
+    """Value network V(s) on vectors, trained by squared errors with Adam; predicts 0 until it was fitted.
 
     Args:
         inputs: how many numbers a state has. hidden: widths of the layers between. seed: of the start.
@@ -46,7 +46,7 @@ class ValueNetwork:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=lr)
 
     def fit(self, x: np.ndarray, goal: np.ndarray, rng: np.random.Generator, *, steps: int, batch: int) -> None:
-        """Steps on random batches of the rows whose goal is known; float64[rows, inputs], float64[rows]."""
+        """Train by steps on random batches of the rows whose goal is known; float64[rows, inputs], float64[rows]."""
         known = ~np.isnan(goal)
         if not known.any():
             return
@@ -58,12 +58,12 @@ class ValueNetwork:
             self.optimiser.step()
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """float64[rows]."""
+        """Values of states, float64[rows]."""
         with torch.no_grad():
             return np.asarray(self.network(torch.from_numpy(x))[:, 0].numpy())
 
     def state_dict(self) -> dict[str, Any]:
-        """Network and optimiser."""
+        """State of the network and its optimiser."""
         return {"inputs": self.inputs, **_state(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class NetworkCritic:
         return q.numpy(), v.numpy()
 
     def state_dict(self) -> dict[str, Any]:
-        """Networks, targets, optimiser."""
+        """State of the networks, targets and optimiser."""
         return _state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ class NetworkCritic:
 
 
 class TokenBaseline:
-    """ArCHer's optional baseline of the low level: b(prefix) per token, squared errors to the turn's advantage.
+    """ArCHer's optional per-token baseline b(prefix), trained by squared errors to the turn's advantage.
 
     b sees the tokens before its own only, as the mean of their embeddings beside the last one's, so subtracting it
     leaves the expected gradient as it is. Use: `archer(baseline="baseline")` with `predict` as that column.
@@ -170,7 +170,7 @@ class TokenBaseline:
     def fit(
         self, turns: Turns, rng: np.random.Generator, *, advantage: str = "advantage", steps: int = 50, size: int = 256
     ) -> TokenBaseline:
-        """Learn from random rows with `action_ids`, `prompt_ids` if there are any, and an advantage of the turn."""
+        """Train on random rows with `action_ids`, `prompt_ids` if there are any, and an advantage of the turn."""
         goals = turns[advantage].cast(float).to_numpy()
         rows = np.flatnonzero(np.isfinite(goals) & turns["action_ids"].is_not_null().to_numpy())
         if not len(rows):
@@ -186,13 +186,13 @@ class TokenBaseline:
         return self
 
     def predict(self, turns: Turns) -> Ragged:
-        """A value per token of `action_ids`."""
+        """Baseline value per token of `action_ids`."""
         with torch.no_grad():
             found, mask = self._of(turns)
         return Ragged(found[mask].double().numpy(), mask.sum(1).numpy())
 
     def state_dict(self) -> dict[str, Any]:
-        """Network and optimiser."""
+        """State of the network and its optimiser."""
         return _state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from palaestra.learning.critics import network
 
 
 class NetworkDecomposition:
-    """A network r̂(factors) whose step rewards explain returns: (mean_t r̂_t - R/T)², mean over episodes (2412.11120).
+    """Reward network r̂(factors) whose step rewards explain returns, by (mean_t r̂_t - R/T)² (arXiv 2412.11120).
 
     One hidden layer of 64 and Adam at 3e-4, as published. method "rrd": the mean over a random subset of K = `steps`
     steps in place of the whole, less its sampling variance, (1 - K/T)/(K(K-1)) · Σ (r̂ - mean r̂)², so that the loss is
@@ -54,7 +54,7 @@ class NetworkDecomposition:
         updates: int = 1000,
         batch: int = 64,
     ) -> NetworkDecomposition:
-        """Learn from `updates` batches of episodes.
+        """Train on `updates` random batches of episodes.
 
         Args:
             features: float64[rows, size].
@@ -103,12 +103,12 @@ class NetworkDecomposition:
         return self
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Reward of each step, float64[rows]; `turns.with_column(step=...)` makes a column of it."""
+        """Predicted reward of each step, float64[rows]; `turns.with_column(step=...)` makes a column of it."""
         with torch.no_grad():
             return np.asarray(self.network(torch.from_numpy(np.asarray(features, float)))[:, 0].numpy())
 
     def state_dict(self) -> dict[str, Any]:
-        """Network and optimiser."""
+        """State of the network and its optimiser."""
         return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

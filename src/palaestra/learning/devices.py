@@ -39,7 +39,7 @@ BUCKET = 2**23
 
 
 def spread(kind: Kind, timeout: float) -> Devices:
-    """The devices of a new learner; without other processes it is one.
+    """`Devices` of a new learner: over all ranks; this process alone for `kind` "one" or without other ranks.
 
     Raises:
         RankError: another rank did not come within the timeout, in seconds.
@@ -48,7 +48,7 @@ def spread(kind: Kind, timeout: float) -> Devices:
 
 
 def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A verb of a learner in which all ranks take part, with what rank 0 was given."""
+    """Decorator of a learner's method that runs it on all ranks, with the arguments of rank 0."""
 
     @functools.wraps(verb)
     def call(learner: Any, *values: P.args, **options: P.kwargs) -> T:
@@ -96,7 +96,7 @@ class LearnerTensors:
 
 
 class Shared:
-    """One step: what this rank has done of it, and then what all have. norm: of the whole gradient."""
+    """Sums of one optimiser step: this rank's passes first, then those of all ranks. norm: of the whole gradient."""
 
     def __init__(self, rank: int, scale: float) -> None:
         self.rank, self.scale, self.loss = rank, scale, 0.0
@@ -104,7 +104,7 @@ class Shared:
         self.norm = torch.zeros(())
 
     def add(self, loss: float, weight: float, logged: list[tuple[str, str, Any, Tensor]]) -> None:
-        """A pass. One of weight 0 only keeps step with others, one below 1 is made by all and said by the first."""
+        """Add the loss and metrics of a pass, by its weight; a pass of weight 0 only keeps step with other ranks."""
         if weight:
             self.loss += loss * weight
         if weight == 1 or (weight and self.rank == 0):
@@ -114,7 +114,7 @@ class Shared:
 
 
 class Devices:
-    """Those of one learner. ranks: None for a single process."""
+    """Distribution of one learner over ranks: sharding, gradients, checkpoints. ranks: None for a single process."""
 
     def __init__(self, kind: Kind, ranks: Ranks | None) -> None:
         self.kind, self.ranks = kind, ranks
@@ -125,7 +125,7 @@ class Devices:
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     def run(self, name: str, verb: Callable[..., T], values: Any, options: Any) -> T:
-        """Call a verb of that name on every rank, or be one that takes part.
+        """Call a verb on every rank with rank 0's arguments; other ranks take part.
 
         Raises:
             RankError: a rank is gone, or called another verb. All else that is raised, is raised on every rank.
@@ -157,7 +157,7 @@ class Devices:
         return found
 
     def follow(self, verb: Callable[[str], Callable[..., Any]]) -> None:
-        """Take part in what rank 0 does, until it says that it is done. What went wrong everywhere is for it to say.
+        """On ranks other than 0: take part in rank 0's calls until it releases them.
 
         Args:
             verb: Gives the verb of a name.
@@ -171,7 +171,7 @@ class Devices:
                 continue
 
     def release(self) -> None:
-        """Let the ranks that follow go on with what is theirs."""
+        """Release the ranks that follow, so that each goes on by itself."""
         if self.ranks is not None and self.ranks.broken is None:
             with contextlib.suppress(RuntimeError):
                 self.ranks.announce(("", (), {}))
@@ -179,7 +179,7 @@ class Devices:
     # -- who has what -------------------------------------------------------------------------------------------------
 
     def place(self, policies: Mapping[str, Learnable], *, frozen: bool = False) -> dict[str, Learnable]:
-        """Policies as they learn here: themselves, or their shards on this rank.
+        """Policies as they are trained on this rank: themselves, or their shards.
 
         Rank 0 shards a copy, for its own go on playing; frozen: they are copies already.
         """
@@ -194,7 +194,7 @@ class Devices:
         return {name: parts.get(name, policy) for name, policy in policies.items()}
 
     def begin(self, tensors: LearnerTensors) -> None:
-        """Every rank begins as rank 0 is."""
+        """Copy rank 0's parameters and references to every rank."""
         if self.ranks is None:
             return
         self.ranks.assemble()
@@ -204,7 +204,7 @@ class Devices:
                 self._adopt(reference, tensors.policies[name] if name in self.sharded else reference)
 
     def align(self, tensors: LearnerTensors) -> None:
-        """Parameters as rank 0's team has them, and those of terms."""
+        """Copy the parameters of rank 0's team, and those of terms, to every rank."""
         for name, learned in tensors.learned.items():
             self._adopt(learned, tensors.policies[name])
             self._adopt(tensors.modules[name], tensors.modules[name])
@@ -218,7 +218,7 @@ class Devices:
             here.load_state_dict(state)
 
     def meet(self, tensors: LearnerTensors, rows: Mapping[str, pl.DataFrame]) -> None:
-        """Share what a policy knows beside its parameters with every rank, such as the places of states in a table."""
+        """Share non-parameter state of policies with every rank, such as the places of states in a table."""
         assert self.ranks is not None
         for name, policy in tensors.policies.items():
             more = [] if name in self.sharded else _beside_parameters(policy)
@@ -238,7 +238,7 @@ class Devices:
                 policy.load_state_dict(state | known)
 
     def publish(self, tensors: LearnerTensors) -> None:
-        """Rank 0's team plays with what was learned."""
+        """Copy the trained parameters into rank 0's team, which plays."""
         for name in self.sharded:
             learned: Any = tensors.learned[name]
             learned.publish(tensors.policies[name] if self.rank == 0 else None)
@@ -248,7 +248,7 @@ class Devices:
     def passes(
         self, name: str, rows: np.ndarray, size: np.ndarray, limit: int | None
     ) -> Iterator[tuple[np.ndarray, float]]:
-        """Rows of each pass of this rank, and its weight; the weighted passes of all ranks are the whole step.
+        """Row numbers of each pass of this rank, and its weight; the weighted passes of all ranks are the whole step.
 
         rows: shortest first, cut into runs of about as many tokens for each rank, then into pieces of at most `limit`
         padded ones. limit: None: all rows at once, which every rank does for its share of the weight. A model in parts
@@ -269,7 +269,7 @@ class Devices:
 
     @contextlib.contextmanager
     def step(self, name: str, parameters: Sequence[Tensor], what: str, left: str) -> Iterator[Shared]:
-        """The passes of a step go inside; after it gradients, loss and what was said are those of all ranks.
+        """Context of a step's passes; after it gradients, loss and metrics are those of all ranks.
 
         Raises:
             LearnerError: on every rank, if a pass failed or a number is not finite on one; names it.
@@ -338,7 +338,7 @@ class Devices:
         return (square + get_total_norm(whole).to(square) ** 2).sqrt().float()
 
     def clip(self, parameters: Sequence[Tensor], limit: float, norm: Tensor) -> None:
-        """Scale gradients down to a norm of at most `limit`."""
+        """Scale gradients so that their norm is at most `limit`."""
         grads = [local(p.grad) for p in parameters if p.grad is not None]
         torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0).to(grads[0].device))
 
@@ -380,7 +380,7 @@ class Devices:
                 restored(tensors, name, state, self.ranks)
 
     def write(self, tensors: LearnerTensors, folder: Path | None) -> None:
-        """Every rank writes its part into `folder`, which rank 0 has chosen.
+        """Make every rank write its part into `folder`, which rank 0 has chosen.
 
         Raises:
             StorageError: on every rank, if one cannot; names it.

@@ -9,7 +9,7 @@ from torch import nn
 
 
 class EarlyStopping:
-    """Keeps a module's parameters at the least held-out loss, and says when to stop.
+    """Early stopping: keeps a module's parameters at the least held-out loss, and says when to stop.
 
     Labels whose noise is large (returns, verdicts, denoising targets) are fitted exactly in the end, noise included.
     Held-out rows show when that begins: their loss rises again (arXiv 2401.15604 [151]).
@@ -30,7 +30,7 @@ class EarlyStopping:
         self._kept: dict[str, Any] | None = None
 
     def look(self, step: int, loss: float, module: nn.Module) -> bool:
-        """Notes a held-out loss; whether the fit should stop now."""
+        """Record a held-out loss; returns whether the fit should stop now."""
         self.since += 1
         if loss < self.least:
             self.least, self.step, self.since = loss, step, 0
@@ -38,6 +38,6 @@ class EarlyStopping:
         return self.patience is not None and self.since >= self.patience
 
     def restore(self, module: nn.Module) -> None:
-        """Gives the module the parameters of the least loss."""
+        """Restore the parameters of the least held-out loss into the module."""
         if self._kept is not None:
             module.load_state_dict(self._kept)

@@ -20,7 +20,7 @@ from palaestra.learning.journal import Journal
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The directory of a training: metrics, checkpoints, and tables of turns and of messages.
+    """Directory of a training run: metrics, checkpoints, and tables of turns and of messages.
 
     journal: its metrics. keep: checkpoints that stay beside the start. files: patterns of what a checkpoint seals
     beside the metrics.
@@ -33,11 +33,11 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where they are."""
+        """Path of the folder of checkpoints."""
         return self.path / "checkpoints"
 
     def begin(self, size: int, resume: bool) -> Path | None:
-        """The checkpoint to go on from; None: begin at the start. size: bytes of a checkpoint.
+        """Path of the checkpoint to resume from; None: begin at the start. size: bytes of a checkpoint.
 
         Raises:
             InputError: a run is there that is not to be resumed, or has no checkpoint.
@@ -58,7 +58,7 @@ class RunFolder:
         return found if resume else None
 
     def load(self, found: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of a checkpoint that was made with these settings, and with the files as they are.
+        """State of a checkpoint, after checking that settings and sealed files are the same.
 
         Raises:
             InputError: a setting was another one.
@@ -76,18 +76,18 @@ class RunFolder:
         return state
 
     def start(self) -> dict[str, Any] | None:
-        """States of the policies before any training; None if they are damaged."""
+        """States of the policies before any training (checkpoint 0); None if they are damaged."""
         kept = checkpoints.path_of(self.checkpoints, 0)
         return None if checkpoints.damage(kept) else checkpoints.load(kept)["policies"]
 
     def write_checkpoint(self, iteration: int, state: dict[str, Any]) -> None:
-        """Keep a state, sealing what it was made with, and remove older ones."""
+        """Write a checkpoint with checksums of the run's files, and remove older checkpoints."""
         sealed = checksums.checksums(self.path, ("metrics.jsonl", *self.files))
         checkpoints.save(self.checkpoints, iteration, state | {"files": sealed})
         checkpoints.prune(self.checkpoints, self.keep)
 
     def write_turns(self, iteration: int, turns: Turns, *, alone: bool) -> None:
-        """Keep a table and, of a team, who heard whom. alone: remove those of other iterations."""
+        """Write an iteration's turns and, of a team, its messages. alone: remove those of other iterations."""
         name = f"iteration-{iteration:06d}.parquet"
         turns.save(self.path / "turns" / name)
         if {"heard", "heard_turn"} <= set(turns.columns):
@@ -98,12 +98,12 @@ class RunFolder:
                 path.unlink()
 
     def write_tasks(self, iteration: int, tasks: pl.DataFrame) -> None:
-        """Keep the tasks that an iteration added or changed."""
+        """Write the tasks that an iteration added or changed."""
         with whole(self.path / "tasks" / f"iteration-{iteration:06d}.parquet") as temporary:
             tasks.write_parquet(temporary)
 
     def forget_after(self, iteration: int) -> None:
-        """Remove what a killed run wrote after its last checkpoint."""
+        """Remove what was written after `iteration`, the last checkpoint of a killed run."""
         self.journal.rewind(iteration)
         for path in (*self._tables(), *(self.path / "tasks").glob("iteration-*.parquet")):
             if checkpoints.iteration_of(path.with_suffix("")) > iteration:

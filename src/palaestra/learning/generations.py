@@ -23,7 +23,7 @@ INHERIT = ("copy", "fresh")
 
 
 def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndarray:
-    """Whether each member survives: the fittest `share` of them, at least one; of equal ones the first. bool[members].
+    """Mask of the members that survive: the fittest `share`, at least one; of equal ones the first. bool[members].
 
     >>> select([3.0, 9.0, 3.0, 1.0]).tolist()
     [True, True, False, False]
@@ -57,7 +57,7 @@ def inherited(
 
 @LEARNERS.register("generations")
 class Generations:
-    """Every policy of the team that can learn is one member of a population.
+    """Evolutionary learner: every policy of the team that can learn is one member of a population.
 
     Args:
         team: at least two such policies, all with parameters of the same names and shapes.
@@ -99,20 +99,20 @@ class Generations:
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
-        """All members."""
+        """All members, by name."""
         return dict(self.members)
 
     @property
     def updates(self) -> int:
-        """Generations so far."""
+        """Number of generations so far."""
         return self._updates
 
     def needs(self) -> set[str]:
-        """Nothing beside the credit."""
+        """No columns beside the credit."""
         return set()
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Add the credit of each member up.
+        """Add up the credit of each member.
 
         Returns:
             per member: rows, and fitness, its mean credit in this table.
@@ -141,13 +141,16 @@ class Generations:
         }
 
     def optim_step(self) -> None:
-        """Replace the members that do not survive, and count a generation."""
+        """Replace the members that do not survive by heirs, and count a generation."""
         self._select(np.random.default_rng(self._updates))
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Both. Metrics of a member also say whether it `survived`, and the number of its `parent`, if it did not."""
+        """`forward_backward` and `optim_step` in one; metrics also tell each member's `survived` and `parent`.
+
+        `parent` is the number of the member from which it was made, if it did not survive.
+        """
         metrics = self.forward_backward(turns, advantage=advantage)
         parents = self._select(rng or np.random.default_rng(self._updates))
         for at, name in enumerate(self.members):
@@ -171,7 +174,7 @@ class Generations:
         return parents
 
     def state(self) -> dict[str, Any]:
-        """Generations, and the parameters at the start."""
+        """Number of generations, sums of credit, and the parameters at the start."""
         return {"updates": self._updates, "first": self._first, "sums": self._sums.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:

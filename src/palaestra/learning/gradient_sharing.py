@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("gradient_sharing")
 class GradientSharing(PolicyGradient):
-    """Seats whose gradients disagree get parameters of their own, a copy of those that they shared (GM-NAS [160]).
+    """Policy gradient that splits shared layers between seats whose gradients disagree (GM-NAS [160]).
 
     Distances are 1 - cosine of the gradients of a policy's shared layers on one seat's turns at a time, averaged over
     the batches of the last updates before a split. A split halves one group of seats: of all groups of all policies
@@ -73,7 +73,7 @@ class GradientSharing(PolicyGradient):
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """As of `PolicyGradient`; before it gradients are measured, after it a group may be split."""
+        """Policy-gradient update; before it gradients are measured, after it a group of seats may be split."""
         due = self.after + self.done * self.every - self.updates
         measured = self.done < self.splits and due <= self.batches
         if measured:
@@ -135,7 +135,7 @@ class GradientSharing(PolicyGradient):
                     moment[new] = moment[old]
 
     def state(self) -> dict[str, Any]:
-        """Also what was measured since the last split."""
+        """State of the policy gradient, and the gradients' cosines since the last split."""
         measured = {name: np.array(each) for name, each in self.cosines.items() if each}
         return super().state() | {"sharing": {"done": self.done, "cosines": measured}}
 

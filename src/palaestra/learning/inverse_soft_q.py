@@ -25,7 +25,7 @@ EPISODE = ("run", "iteration", "group", "episode")
 
 @LEARNERS.register("inverse_soft_q")
 class InverseSoftQ(TableLearner):
-    """Policies π_i(a_i|s) ∝ exp(λ Q̄_i(s, a_i)) of critics that make experts' turns good and all others bad.
+    """Imitation learner: policies π_i(a_i|s) ∝ exp(λ Q̄_i(s, a_i)) of soft critics fitted to experts' turns.
 
     The rule is in `SoftCritics`; rewards are not read. `recovered_reward()` reads the reward back from the critics.
     Every agent of the experts has a `tabular` policy of its own, and sees the whole state: critics have a table of
@@ -87,15 +87,15 @@ class InverseSoftQ(TableLearner):
         self._played: list[pl.DataFrame] = []
 
     def reads(self) -> set[str]:
-        """What agents saw and did."""
+        """Columns that it reads: observed states, actions and the keys of turns."""
         return {"state", "action_ids", "turn", "group", "episode", "agent"}
 
     def rows(self, turns: Turns, name: str) -> pl.DataFrame:
-        """Turns of a table, whether they were rewarded or not."""
+        """Turns of one policy in a table, whether they were rewarded or not."""
         return self.played(turns, name)
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
-        """Keep the turns of one table; all are trained together."""
+        """Store the turns of one policy; all policies are trained together."""
         self._played.append(rows)
 
     def _write(self) -> None:
@@ -115,7 +115,7 @@ class InverseSoftQ(TableLearner):
         return {name: each | {"objective": self.objectives[name]} for name, each in super()._keep(ready).items()}
 
     def steps_of(self, rows: pl.DataFrame) -> JointSteps:
-        """Joint steps of rows of whole episodes; states that are not known get places.
+        """Joint steps of rows of whole episodes; states that are not known get places in the tables.
 
         Raises:
             LearnerError: agents do not all act in every turn, or what one sees is not the whole state.
@@ -184,7 +184,7 @@ class InverseSoftQ(TableLearner):
                 self.critics.legal[place][places[listed]] = given
 
     def state(self) -> dict[str, Any]:
-        """Critics, states and policies of the last round."""
+        """State: critics, states and policies of the last round."""
         held = {"known": torch.from_numpy(self.known.view(np.int64).copy()), "objectives": dict(self.objectives),
                 "q": [torch.from_numpy(each.copy()) for each in self.critics.q],
                 "legal": [torch.from_numpy(each.copy()) for each in self.critics.legal],

@@ -19,7 +19,9 @@ GOOD = pl.col("error").is_null()
 
 
 def split(turns: Turns, group_size: int | Sequence[int], *, drop_incomplete: bool) -> tuple[Turns, Turns]:
-    """Rows that may train, and the rest: failed episodes, and all of a group that lacks episodes because of them.
+    """Split a table into the rows that may train and the rest: failed episodes, and groups left incomplete by them.
+
+    The latter are only dropped with `drop_incomplete`.
 
     A group is complete if `group_size` of its episodes did not fail, retries included; see `rollout` for sequences.
     """
@@ -35,7 +37,7 @@ def measure(
     learned: Mapping[str, Mapping[str, Any]],
     learners: Collection[str],
 ) -> dict[str, Any]:
-    """The fields of a line of metrics that come from the table and the update.
+    """Fields of a line of metrics that come from an iteration's table and its update.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by

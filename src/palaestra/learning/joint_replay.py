@@ -14,7 +14,7 @@ FIELDS = ("seen", "legal", "action", "reward", "next_seen", "next_legal", "over"
 
 
 class JointReplay:
-    """A ring of the last `capacity` joint steps.
+    """Replay buffer of the last `capacity` joint steps of a team.
 
     seen, next_seen: float32[steps, agents, features], shorter observations filled up with 0. legal, next_legal:
     bool[steps, agents, actions]. action: int64[steps, agents]. reward: float32[steps, agents]. over: bool[steps], no
@@ -47,7 +47,7 @@ class JointReplay:
         return self.size
 
     def add(self, rows: pl.DataFrame, reward: str, *, continuing: bool = False, clock: str | None = None) -> int:
-        """Put in the turns of whole episodes, one row per agent and turn; how many joint steps they make.
+        """Add the turns of whole episodes, one row per agent and turn; returns the number of joint steps.
 
         The last step of an episode that was cut off, or is `continuing`, is left out: nothing is known of what would
         have followed. clock: column with the time of a turn, see `duration`.
@@ -92,12 +92,12 @@ class JointReplay:
         return len(kept)
 
     def draw(self, rng: np.random.Generator, number: int) -> dict[str, np.ndarray]:
-        """So many steps at random."""
+        """Sample `number` joint steps uniformly, as arrays by name."""
         places = rng.integers(self.size, size=number)
         return {name: values[places] for name, values in self.columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What is in it."""
+        """The stored steps, for a checkpoint."""
         return {"size": self.size, "at": self.at, **{name: each[: self.size] for name, each in self.columns.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

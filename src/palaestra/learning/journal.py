@@ -11,14 +11,14 @@ from palaestra.foundation.files import open_to_append, plain, write_text
 
 
 class Journal:
-    """`lines` in memory and, if there is a path, the same lines on disk."""
+    """Metrics of a run: `lines` in memory and, if there is a path, the same lines in a JSONL file."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.lines: list[dict[str, Any]] = []
 
     def append(self, line: dict[str, Any]) -> None:
-        """Add a line. What is not finite becomes null, for JSON has no word for it.
+        """Add a line to memory and file. A number that is not finite becomes null, as JSON has none.
 
         Raises:
             StorageError: the file cannot be written.
@@ -33,7 +33,7 @@ class Journal:
                 raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def rewind(self, iteration: int) -> None:
-        """Read the file and forget, there too, what came after `iteration`.
+        """Read the file and remove, there too, the lines after `iteration`.
 
         A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
         sealed it to say; see `algebra.checksums`.

@@ -49,7 +49,7 @@ Transaction = Literal["update", "step"]
 
 @LEARNERS.register("policy_gradient")
 class PolicyGradient:
-    """The sum of its terms, minimised by AdamW, per policy.
+    """Policy-gradient learner: minimises the sum of its loss terms by AdamW, per policy.
 
     Args:
         team: its policies that have trainable parameters are trained; agents that share a policy share an update.
@@ -185,7 +185,7 @@ class PolicyGradient:
 
     @cached_property
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        """Of each policy; made when one is asked for, since the first in a process takes PyTorch two seconds."""
+        """AdamW optimiser of each policy; made on first use, since the first in a process takes two seconds."""
         made = optimizer_class(self.optimizer)
         return {
             name: made(self._groups(name), self.lr[name], betas=self.betas, weight_decay=self.weight_decay)
@@ -201,7 +201,7 @@ class PolicyGradient:
 
     @on_every_rank
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Add to the gradients of every policy that of its rows, all of them one step; nothing moves yet.
+        """Accumulate the gradients of every policy on its rows, as one step; no parameter changes yet.
 
         Rows are those that have no `error` and an advantage. Gradients of several calls add up until `optim_step`;
         denominators are those of a call.
@@ -228,20 +228,20 @@ class PolicyGradient:
 
     @on_every_rank
     def optim_step(self) -> None:
-        """Move every policy along its gradient, clipped, and count an update. One without gradient stays."""
+        """Step every policy along its clipped gradient, and count an update. One without gradient stays."""
         for name in list(self._ready):
             self._move(name)
         self._finish()
 
     def drop_gradients(self) -> None:
-        """Forget gradients that were added up and not moved along."""
+        """Discard accumulated gradients."""
         self._drop()
 
     @on_every_rank
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """`forward_backward` and `optim_step`.
+        """Train on a table: `forward_backward` and `optim_step`, with epochs and minibatches, as one transaction.
 
         With epochs, minibatches or in sequence, several of both, undone if one fails. Gradients that were there before
         are dropped.
@@ -301,7 +301,7 @@ class PolicyGradient:
         return found
 
     def values(self, turns: Turns) -> np.ndarray | Ragged:
-        """Predictions of the term `value`: float64[rows], NaN for rows of others and without actions.
+        """Predictions of the critic term `value`: float64[rows], NaN for rows of others and without actions.
 
         With level="token": a value per token of `action_ids`, of rows without any none.
 
@@ -377,11 +377,11 @@ class PolicyGradient:
 
     @property
     def rank(self) -> int:
-        """Which of the processes that learn together this is; the first, 0, plays, says what is done, and writes."""
+        """Rank of this process among those that learn together; rank 0 plays, decides and writes."""
         return self.devices.rank
 
     def follow(self) -> None:
-        """On another rank: take part in all that the first does, until it is done.
+        """On ranks other than 0: take part in rank 0's calls until it is done.
 
         Raises:
             RankError: a rank is gone or failed.
@@ -391,7 +391,7 @@ class PolicyGradient:
     # -- one policy ---------------------------------------------------------------------------------------------------
 
     def learn(self, name: str, batch: Batch, rng: np.random.Generator | None) -> Metrics:
-        """Every step of one policy on its rows; `update` is what makes a transaction of it."""
+        """All optimiser steps of one policy on its rows; `update` makes a transaction of it."""
         started = time.perf_counter()
         cache: dict[Any, Any] = {}
         taken: list[Taken] = []

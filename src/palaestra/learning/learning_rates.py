@@ -19,7 +19,7 @@ LARGE = 1e-4
 
 
 def decay(schedule: Schedule, step: int, steps: int | None, warmup: int = 0) -> float:
-    """Factor of the learning rate at a step.
+    """Factor of the learning rate at a step: warm-up, then a constant, linear or cosine schedule.
 
     Args:
         schedule: 1, 1 - x, or (1 + cos πx) / 2, where x = (step - warmup) / (steps - warmup).
@@ -42,7 +42,7 @@ def decay(schedule: Schedule, step: int, steps: int | None, warmup: int = 0) -> 
 
 
 def default_rate(policy: Any, fresh: float = FRESH) -> float:
-    """Learning rate of a policy for which none is given; `fresh` for one that is not pretrained."""
+    """Default learning rate of a policy: 1e-5 for a pretrained one, `fresh` for others."""
     return PRETRAINED if getattr(policy, "pretrained", None) else fresh
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether only a part of the tensor is here (a `DTensor`, whose module is slow to import)."""
+    """Whether a tensor is sharded over ranks (a `DTensor`), so that only a part of it is here."""
     return hasattr(tensor, "to_local")
 
 

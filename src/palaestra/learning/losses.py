@@ -27,7 +27,7 @@ LIMIT = 20.0
 
 
 def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token") -> Tensor:
-    """Log of the importance ratio, per token, cut to ±20: [rows, tokens].
+    """Log importance ratio per token, cut to ±20: [rows, tokens]; with level "sequence" the mean over the row.
 
     token: log π(y_t) - log π_old(y_t) (PPO 1707.06347, GRPO 2402.03300).
     sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the form
@@ -51,7 +51,7 @@ def clipped_surrogate(
     high: float | None = 0.2,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Loss per token, and a mask of the tokens whose gradient the clip removed.
+    """PPO's clipped surrogate loss per token, and a mask of the tokens whose gradient the clip removed.
 
     L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; high > low: DAPO 2503.14476).
     An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729; TRL's
@@ -69,7 +69,7 @@ def clipped_surrogate(
 
 
 def bounded(ratio: Tensor, low: float | None, high: float | None) -> Tensor:
-    """The ratio between 1 - low and 1 + high; an end that is None is open."""
+    """The ratio clipped to [1 - low, 1 + high]; an end that is None is open."""
     if low is None and high is None:
         return ratio
     return ratio.clamp(None if low is None else 1 - low, None if high is None else 1 + high)
@@ -84,7 +84,7 @@ def aggregate(
     rows: int | None = None,
     tokens: int | None = None,
 ) -> Tensor:
-    """One number from a loss per token.
+    """Scalar loss from a loss per token, by one of five means or sums.
 
     token-mean: Σ / number of tokens: long answers weigh more (DAPO 2503.14476; BNPO 2506.02864 when a step is a batch).
     sequence-mean: mean over rows of the mean over the row's tokens (GRPO 2402.03300; needed for GSPO).
@@ -144,7 +144,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, *, estimator: KLEstimator =
 
 
 def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(π ‖ reference) = Σ_v π (log π - log ref) per token, from logits [rows, tokens, vocabulary].
+    """Exact KL(π ‖ reference) = Σ_v π (log π - log ref) per token, from logits [rows, tokens, vocabulary].
 
     Logits may be -inf, in both, where an action is illegal.
     """
@@ -164,7 +164,7 @@ def kl_between(now: Scored, then: Scored) -> Tensor:
 
 
 def log_odds(logprobs: Tensor) -> Tensor:
-    """log(p / (1 - p)) from log p < 0."""
+    """Log-odds log(p / (1 - p)) from log p < 0, numerically stable."""
     below = logprobs.clamp(max=-1e-7)
     # log(1 - p) has two forms, each exact where the other is not; the unused one must not spoil the gradient
     near, far = below.clamp(min=-math.log(2)), below.clamp(max=-math.log(2))
@@ -172,7 +172,7 @@ def log_odds(logprobs: Tensor) -> Tensor:
 
 
 def two_sided(margin: Tensor, smoothing: float) -> Tensor:
-    """-(1 - ε)·log σ(m) - ε·log σ(-m): log-loss of a preference of which a share ε is mislabelled."""
+    """Label-smoothed preference loss -(1 - ε)·log σ(m) - ε·log σ(-m): a share ε of pairs is mislabelled."""
     return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 
@@ -187,7 +187,9 @@ def entropy_corridor(
     share: Tensor | None = None,
     rows: int | None = None,
 ) -> Tensor:
-    """EPO's L_smooth (2509.22576): smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
+    """EPO's entropy-smoothing loss (2509.22576): mean of the distance of entropy from a corridor around its history.
+
+    It is smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 
     H̄ (`history`): mean batch entropy of all earlier steps; None at the first, where P is 0. The mean runs over tokens,
     then rows, weighted by `share` [rows, 1]: with rows / (episodes · rows of its episode) it is one over turns, then
@@ -202,7 +204,7 @@ def entropy_corridor(
 
 
 def corridor_weight(step: int, steps: int, *, decay: float = 1.0) -> float:
-    """EPO's β_k = 1 + exp(-γ·k / ⌊K/2⌋), γ = decay: from 2 towards 1 over K steps.
+    """EPO's weight β_k = 1 + exp(-γ·k / ⌊K/2⌋), γ = decay, at step k: from 2 towards 1 over K steps.
 
     >>> [round(corridor_weight(k, 40), 4) for k in (0, 10, 20, 40)]
     [2.0, 1.6065, 1.3679, 1.1353]
@@ -223,7 +225,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """EPO's addition to the policy's loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
+    """EPO's term of the policy loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

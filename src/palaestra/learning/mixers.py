@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 
 class Sum(nn.Module):
-    """Q_tot = Σ_i Q_i, VDN."""
+    """VDN mixer: Q_tot = Σ_i Q_i."""
 
     def forward(self, own: Tensor, state: Tensor) -> Tensor:
-        """[rows] of own [rows, agents]; the state counts for nothing."""
+        """Q_tot [rows] of own values [rows, agents]; the state is ignored."""
         return own.sum(-1)
 
 
 class Monotonic(nn.Module):
-    """Q_tot = w₂(s)ᵀ ELU(w₁(s)ᵀQ + b₁(s)) + b₂(s) with w₁, w₂ >= 0, QMIX.
+    """QMIX mixer: Q_tot = w₂(s)ᵀ ELU(w₁(s)ᵀQ + b₁(s)) + b₂(s) with w₁, w₂ >= 0.
 
     Args:
         agents: how many. size: of the state. width: hidden units of the mixture.
@@ -34,7 +34,7 @@ class Monotonic(nn.Module):
         self.last_offset = nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, own: Tensor, state: Tensor) -> Tensor:
-        """[rows] of own [rows, agents] and state [rows, size]."""
+        """Q_tot [rows] of own values [rows, agents] and the state [rows, size]."""
         weights = self.weights(state).abs().view(-1, self.agents, self.width)
         hidden = nn.functional.elu((own[:, None] @ weights)[:, 0] + self.offset(state))
         found: Tensor = (hidden * self.last_weights(state).abs()).sum(-1) + self.last_offset(state)[:, 0]
@@ -42,7 +42,7 @@ class Monotonic(nn.Module):
 
 
 def mixer(name: str, agents: int, size: int, seed: int) -> nn.Module | None:
-    """`sum`, `monotonic`, or None for `none`: every agent by itself."""
+    """New mixer of a name: `sum` (VDN), `monotonic` (QMIX), or None for `none`, independent agents."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return None if name == "none" else Sum() if name == "sum" else Monotonic(agents, size)

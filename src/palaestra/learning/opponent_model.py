@@ -16,7 +16,7 @@ from palaestra.learning.critics import network
 
 
 class ActionNetwork:
-    """A distribution over `actions` for each of several agents, from one vector; uniform until it has learned.
+    """Network that predicts the actions of several agents from one state vector; uniform until it was fitted.
 
     Args:
         inputs: numbers of a state. agents: how many are predicted. actions: the most that there can be.
@@ -35,19 +35,19 @@ class ActionNetwork:
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=lr)
 
     def meet(self, actions: int) -> None:
-        """Say how many actions exist so far. Raises InputError if there are more than places."""
+        """Raise the number of actions known so far to `actions`. Raises InputError if there are more than places."""
         if actions > self.actions:
             raise InputError(f"{actions} different actions were met: there is room for {self.actions}")
         self.met = max(self.met, actions)
 
     def log_probabilities(self, x: np.ndarray) -> torch.Tensor:
-        """[rows, agents, actions], -inf for what was never met, with gradient; x: float64[rows, inputs]."""
+        """Log-probabilities [rows, agents, actions] for float64[rows, inputs], with gradient; -inf if never met."""
         logits = self.network(torch.from_numpy(x)).reshape(len(x), self.agents, self.actions)
         unknown = torch.arange(self.actions) >= self.met
         return torch.log_softmax(logits.masked_fill(unknown, -torch.inf), -1)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Probabilities, float64[rows, agents, actions]."""
+        """Probabilities of actions, float64[rows, agents, actions]."""
         with torch.no_grad():
             return np.asarray(self.log_probabilities(x).exp().numpy())
 
@@ -59,7 +59,7 @@ class ActionNetwork:
             return float(self._cross_entropy(x, done))
 
     def fit(self, x: np.ndarray, done: np.ndarray, rng: np.random.Generator, *, steps: int, batch: int) -> None:
-        """Steps of cross-entropy on random batches.
+        """Train by cross-entropy on random batches.
 
         x: float64[rows, inputs]. done: what each agent did, int64[rows, agents], -1 where nothing is known.
         """
@@ -69,7 +69,7 @@ class ActionNetwork:
             self._step(self._cross_entropy(x[some], done[some]))
 
     def reinforce(self, x: np.ndarray, done: np.ndarray, worth: np.ndarray, *, steps: int, clip: float = 0.2) -> None:
-        """PPO's clipped steps on all rows: what was done and was worth more than expected becomes more probable.
+        """Train by PPO's clipped steps on all rows: actions of positive advantage become more probable.
 
         worth: advantage of each agent's action, float64[rows, agents]; where `done` is -1 it does not count.
         """

@@ -12,7 +12,7 @@ from palaestra.errors import InputError
 
 
 class OutcomeCritic:
-    """Logistic regressions of success on the hashed words of a text; each head is fitted to its own resample.
+    """Outcome critic: an ensemble of logistic regressions of success on the hashed words of a text.
 
     The cross-entropy critic of DigiRL (arXiv 2406.11896) and WebRL (arXiv 2411.02337), with words in place of a
     language model's trunk. Heads differ where little is known.
@@ -38,7 +38,7 @@ class OutcomeCritic:
         return found
 
     def fit(self, texts: Sequence[str], success: np.ndarray, rng: np.random.Generator, *, steps: int = 6) -> None:
-        """Newton's steps from the last fit towards the least cross-entropy of `success`, float64[texts] in [0, 1]."""
+        """Fit each head to its own resample of `success`, float64[texts] in [0, 1], by a few Newton steps."""
         seen, outcome = self.features(texts), np.asarray(success, float)
         penalty = np.full(self.buckets + 1, self.ridge)
         penalty[-1] *= 1e-6
@@ -57,7 +57,7 @@ class OutcomeCritic:
         return _logistic(self.features(texts) @ self.weights.T)
 
     def state_dict(self) -> dict[str, Any]:
-        """The coefficients."""
+        """Copy of the coefficients."""
         return {"weights": self.weights.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class OutcomeCritic:
 
 
 class OutcomeTable:
-    """A chance of success for each text: the table of least cross-entropy, after one more success and failure.
+    """Outcome critic as a table: the share of successes of each text, with one more success and failure.
 
     Each head counts half of the samples, drawn anew at each fit, twice. Same methods as `OutcomeCritic`.
 
@@ -81,7 +81,7 @@ class OutcomeTable:
         self.chances: dict[str, list[float]] = {}
 
     def fit(self, texts: Sequence[str], success: np.ndarray, rng: np.random.Generator) -> None:
-        """Shares of success of each text, float64[texts] in [0, 1]; what was fitted before is forgotten."""
+        """Count the successes of each text anew, float64[texts] in [0, 1]; earlier fits are forgotten."""
         names, codes = np.unique(np.asarray(texts, object), return_inverse=True)
         found = np.zeros((len(names), self.heads))
         for head in range(self.heads):
@@ -91,12 +91,12 @@ class OutcomeTable:
         self.chances = dict(zip(names.tolist(), found.tolist(), strict=True))
 
     def predict(self, texts: Sequence[str]) -> np.ndarray:
-        """Chance of success by each head, float64[texts, heads]; 0.5 for a text that was not met."""
+        """Chance of success by each head, float64[texts, heads]; 0.5 for an unknown text."""
         unknown = [0.5] * self.heads
         return np.array([self.chances.get(text, unknown) for text in texts], float).reshape(len(texts), self.heads)
 
     def state_dict(self) -> dict[str, Any]:
-        """The chances."""
+        """The table of chances."""
         return {"chances": {text: list(each) for text, each in self.chances.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -32,13 +32,13 @@ HEADS = 2
 
 
 class Ending(Protocol):
-    """Condition that ends a phase."""
+    """Protocol of a condition that ends a training phase."""
 
     def __call__(self, lines: Sequence[Line], round: int) -> bool:
-        """Whether it is, after these iterations of it. round: how often its cycle has begun."""
+        """Whether the phase is over, after the metrics `lines` of it. round: how often its cycle has begun."""
 
     def found(self, lines: Sequence[Line]) -> str:
-        """The condition and the measured value, in words."""
+        """Text of the condition and the measured value."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Pool:
 
 
 class PhasedTrainer(Trainer):
-    """A trainer whose parts change between iterations.
+    """Trainer that goes through phases, each with its own credit, reward, stages, learner or env.
 
     Args:
         env, team, learner: as of `Trainer`; the learner is that of the first phase.
@@ -130,7 +130,7 @@ class PhasedTrainer(Trainer):
 
     @property
     def phase(self) -> TrainingPhase:
-        """The one that is on."""
+        """The current phase."""
         return self.phases[self.steps[self.at][0]]
 
     def _take(self, at: int, since: int) -> None:
@@ -219,7 +219,7 @@ class PhasedTrainer(Trainer):
 
 
 def carry_over(before: Learner, now: Learner) -> None:
-    """Let a learner of the same team go on from another one.
+    """Copy optimiser state, counts and references from a learner to another one of the same team.
 
     Two learners by gradients share the moments of each policy's optimiser, the number of updates, and for each term
     that both have (of one name, with a head of one shape) its memory and head. The reference of kl(), dpo() and the

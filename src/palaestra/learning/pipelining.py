@@ -31,7 +31,7 @@ Weights = Mapping[str, Mapping[str, Any]]
 
 @dataclasses.dataclass
 class Ahead:
-    """An iteration that is planned. notes: what the stages left for it. weights: that it is played with."""
+    """Iteration that is planned and may be played already. notes: of its stages. weights: those it is played with."""
 
     plan: Plan
     notes: Any
@@ -40,7 +40,7 @@ class Ahead:
 
 
 class Overlap:
-    """The iterations between player and learner, oldest first, and the player: a copy of the team in its own thread.
+    """Queue of iterations between player and learner, oldest first, and the player, a team copy in its own thread.
 
     One plays at a time, in order. Where the executor has workers of its own the thread only waits for them.
     """
@@ -52,7 +52,7 @@ class Overlap:
         self._thread: threading.Thread | None = None
 
     def add(self, ahead: Ahead, *, play: bool) -> None:
-        """The next iteration; one beyond the end of the run is kept for a run that goes on, but not played."""
+        """Append the next iteration and play it; one beyond the end of the run is kept unplayed (`play` False)."""
         self.queue.append(ahead)
         if play:
             if self._thread is None:
@@ -62,7 +62,7 @@ class Overlap:
             self._orders.put(ahead)
 
     def next(self) -> tuple[Ahead, Turns, float, float]:
-        """The oldest iteration, its table, the seconds that one waited for it, CPU-seconds of workers.
+        """Wait for the oldest iteration; returns it, its table, seconds waited, and CPU-seconds of workers.
 
         Raises:
             whatever playing it raised.
@@ -88,14 +88,14 @@ class Overlap:
                 played.set_exception(error)
 
     def close(self) -> None:
-        """Drop iterations that were not begun."""
+        """Cancel iterations that were not begun."""
         for ahead in self.queue:
             if ahead.played is not None:
                 ahead.played.cancel()
         self._orders.put(None)
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Plans, notes and weights; those of the last one are the weights of now, and are not told twice."""
+        """Plans, notes and weights of the queue; None for weights that equal those of the newest one."""
         now = self.queue[-1].weights if self.queue else None
         return [
             {
@@ -108,12 +108,12 @@ class Overlap:
 
     @staticmethod
     def again(state: list[dict[str, Any]], now: Weights) -> list[Ahead]:
-        """Inverse of `state_dict`. now: the weights that the run goes on with."""
+        """Queue entries restored from `state_dict`. now: the weights that the run goes on with."""
         return [Ahead(_plan(each["plan"]), each["notes"], each["weights"] or now) for each in state]
 
 
 def spent_by(executor: Executor) -> float:
-    """CPU-seconds of an executor's workers, for this thread."""
+    """CPU-seconds that an executor's workers used so far for this thread; 0 if it does not count them."""
     return float(getattr(executor, "cpu_seconds", 0.0))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("play")
 class PlayOnly:
-    """Nothing is learned, iterations are play alone; other fields of `learn` count for nothing.
+    """Learner that learns nothing: iterations are play alone; other fields of `learn` are ignored.
 
     Raises:
         InputError: a policy of the team could learn.
@@ -34,32 +34,32 @@ class PlayOnly:
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
-        """None."""
+        """Empty mapping: no policy is trained."""
         return {}
 
     def needs(self) -> set[str]:
-        """No columns."""
+        """Empty set: no column is read."""
         return set()
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Nothing to look at."""
+        """No effect; returns no metrics."""
         return {}
 
     def optim_step(self) -> None:
-        """Count an update."""
+        """Count an update and change nothing."""
         self.updates += 1
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Count an update; no metrics."""
+        """Count an update and change nothing; returns no metrics."""
         self.optim_step()
         return {}
 
     def state(self) -> dict[str, Any]:
-        """How often there was something to learn from."""
+        """Number of updates so far."""
         return {"updates": self.updates}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the number of updates."""
         self.updates = int(state["updates"])

@@ -47,7 +47,7 @@ Metrics = dict[str, float | int | None]
 
 @runtime_checkable
 class LearnedPolicy(Protocol):
-    """A policy as far as a trainer has to know it: by name, with a state of its own (empty, if that is elsewhere)."""
+    """Protocol of a policy as a trainer needs it: a name and a state (empty, if that is kept elsewhere)."""
 
     name: str
 
@@ -60,7 +60,7 @@ class LearnedPolicy(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """Moves the policies of a team along what their turns were worth.
+    """Protocol of a learner: it changes the policies of a team by the credit of their turns.
 
     policies: those that it changes, by name. updates: how many there were.
     A learner may also have `divergence(turns, start=)`, nats per token from the start by policy, which a trainer asks
@@ -70,25 +70,25 @@ class Learner(Protocol):
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
-        """Name -> policy."""
+        """Trained policies by name."""
 
     @property
     def updates(self) -> int:
-        """Updates so far, those before a resume included."""
+        """Number of updates so far, those before a resume included."""
 
     def needs(self) -> set[str]:
         """Columns that it reads beside `policy`, `action_ids`, `logprobs` and the advantage."""
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Add up the gradients of a table with credit; metrics per policy. Nothing moves yet."""
+        """Accumulate the gradients of a table with credit; metrics per policy. No parameter changes yet."""
 
     def optim_step(self) -> None:
-        """Move along the gradients that have been added up, forget them, and count an update."""
+        """Step along the accumulated gradients, clear them, and count an update."""
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Both, as one transaction: it succeeds, or leaves everything as it was."""
+        """`forward_backward` and `optim_step` as one transaction: it succeeds, or leaves everything as it was."""
 
     def state(self) -> dict[str, Any]:
         """State for a resume beside the policies' own: tensors, plain values, a name on another side."""
@@ -99,13 +99,13 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Served(Learnable, Protocol):
-    """A policy that learns here and is sampled elsewhere, by a server that has to be given its weights."""
+    """Protocol of a policy that is trained here and sampled by a server, which has to be given its weights."""
 
     def sync(self, version: int | None = None) -> None:
-        """See that the server has the weights that are here, and calls them by this number."""
+        """Make sure that the server has the current weights, labelled with this number."""
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
-        """How far the server's log-probabilities are from those here: numbers for the metrics."""
+        """Differences of the server's log-probabilities from those here, as numbers for the metrics."""
 
 
 LEARNERS: Registry[Learner] = Registry(

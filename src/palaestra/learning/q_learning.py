@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("q_learning")
 class QLearner(TableLearner):
-    """Q(s, a) moves by `rate` towards r + γ max Q(s', ·), s' what the agent saw next in its episode.
+    """Q-learning of `q_table` policies: Q(s, a) moves by `rate` towards r + γ max Q(s', ·).
 
     Turns of an episode are learned from in their order, those of all episodes at once. An agent's last turn has the
     target r; if its episode was cut off, or `continuing`, nothing is known of what follows, and it is left out.
@@ -49,11 +49,11 @@ class QLearner(TableLearner):
         self.rate, self.gamma, self.continuing = rate, gamma, continuing
 
     def reads(self) -> set[str]:
-        """States and rewards."""
+        """Columns that it reads: the reward, states and the keys of turns."""
         return {self.reward, "state", "turn", "group", "episode", "agent"}
 
     def rows(self, turns: Turns, name: str) -> pl.DataFrame:
-        """The turns that are learned from, with `after`, what the agent saw next, and `wave`, its turn."""
+        """Turns to learn from, with `after`, the next state that the agent saw, and `wave`, its turn's number."""
         rows = self.played(turns, name).sort("turn", maintain_order=True)
         keys = [key for key in ("run", "iteration", "group", "episode", "agent") if key in rows.columns]
         rows = rows.with_columns(pl.int_range(pl.len()).over(keys).alias("wave"), _next("state", keys, "after"))
@@ -65,7 +65,7 @@ class QLearner(TableLearner):
         return rows.filter(known, pl.col(self.reward).is_not_null())
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
-        """One wave after the other: the first turns of all episodes, then the second ones."""
+        """Update the Q-table of one policy, wave by wave: the first turns of all episodes, then the second ones."""
         table = self.tables[name]
         assert isinstance(table, QTablePolicy)
         rows = rows.sort("wave", maintain_order=True)

@@ -42,7 +42,7 @@ _world: Ranks | None = None
 
 @contextlib.contextmanager
 def by_itself() -> Iterator[None]:
-    """Context in which nothing waits for other ranks, to try whether objects can be made."""
+    """Context in which no learner waits for other ranks, to try whether objects can be made."""
     token = _alone.set(True)
     try:
         yield
@@ -51,7 +51,7 @@ def by_itself() -> Iterator[None]:
 
 
 def world(timeout: float) -> Ranks | None:
-    """The ranks among which this process was started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun says).
+    """`Ranks` of the processes started with this one (RANK, WORLD_SIZE, …, as torchrun sets them), or None if alone.
 
     None: it was started alone. All ranks must ask; they wait for each other.
 
@@ -72,7 +72,7 @@ def world(timeout: float) -> Ranks | None:
 
 
 def leave() -> None:
-    """Be no longer among ranks; the next learner may be among others."""
+    """Close the connection to the other ranks; the next learner may join others."""
     global _world
     if _world is not None:
         _world.close()
@@ -80,7 +80,7 @@ def leave() -> None:
 
 
 class Ranks:
-    """This process among `size`. timeout: seconds of one collective."""
+    """Communication of this process with the other ranks of `size`. timeout: seconds of one collective."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
@@ -103,7 +103,7 @@ class Ranks:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Give connections back; without this a process does not end in peace."""
+        """Close the connections; without this a process does not end cleanly."""
         atexit.unregister(self.close)
         self._ended.set()
         self._thread.join(2 * BEAT)
@@ -130,14 +130,14 @@ class Ranks:
     # -- what all ranks do at once ------------------------------------------------------------------------------------
 
     def gather(self, thing: Any) -> list[Any]:
-        """Objects of all ranks, in their order."""
+        """Gather an object of every rank, in their order."""
         self.entered += 1
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, thing, group=self.talk)
         return found
 
     def add(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum over the ranks, in place."""
+        """Sum a tensor over the ranks, in place."""
         self.entered += 1
         dist.all_reduce(tensor)
         return tensor
@@ -155,7 +155,7 @@ class Ranks:
         return thing
 
     def agree(self, error: Exception | None, what: str) -> None:
-        """All ranks fail if one does, with its words.
+        """Raise on all ranks if one has an error, with its message.
 
         Raises:
             LearnerError: names the rank; where it happened, what happened.
@@ -170,7 +170,7 @@ class Ranks:
     # -- what rank 0 announces ----------------------------------------------------------------------------------------
 
     def announce(self, thing: Any) -> None:
-        """Tell the others what is next."""
+        """Send the next call from rank 0 to the ranks that wait in `heard`."""
         self._refuse_broken()
         skeleton, tensors = _taken_apart(thing)
         self.store.set(f"call/{self.calls}", skeleton)
@@ -191,7 +191,7 @@ class Ranks:
             return self._put_together(self.store.get(key))
 
     def assemble(self) -> None:
-        """All ranks are here: to load a model takes one longer than another, and that is no fault.
+        """Wait until all ranks are here (loading a model takes some longer than others).
 
         Raises:
             RankError: one is gone.
@@ -237,7 +237,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """An error inside is this rank's own, or that of a connection; both end the work of all ranks.
+        """Context that turns an unexpected error of this rank or its connection into a RankError on all ranks.
 
         Raises:
             RankError: names the rank at which it began. What is raised on purpose passes: all ranks raise it.
@@ -255,7 +255,7 @@ class Ranks:
             raise RankError(self.broken)
 
     def fault(self, error: Exception) -> str:
-        """The one sentence that all ranks say of it."""
+        """Sentence about an error that all ranks agree on."""
         if not _of_connection(error):
             return self._blame(f"rank {self.rank} of {self.size} failed: {type(error).__name__}: {error}")
         try:

@@ -27,7 +27,7 @@ Learn = Callable[[Turns, str], dict[str, Metrics]]
 
 
 class Strategy(Protocol):
-    """One update of all policies; metrics per policy."""
+    """Protocol of one update of all policies: in which order rows are learned from; returns metrics per policy."""
 
     def __call__(
         self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
@@ -38,13 +38,13 @@ class Strategy(Protocol):
 def together(
     learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
 ) -> dict[str, Metrics]:
-    """All rows at once."""
+    """Strategy that learns all rows at once."""
     return learn(turns, advantage)
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """SeeUPO [96] (2602.06554): the rows of one turn (or agent) after the other, each minding what moved before.
+    """Strategy of SeeUPO [96] (2602.06554): the rows of one turn (or agent) after the other, by updated credit.
 
     key: "turn" or "agent". order: "reverse", and for comparison "forward" and "random". tokens: as `chunk_tokens`.
 
@@ -64,7 +64,7 @@ class Sequential:
     def __call__(
         self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
     ) -> dict[str, Metrics]:
-        """Metrics of the parts: counts are added up, means weighted by rows."""
+        """Update part by part; returns metrics, counts added up and means weighted by rows."""
         if turns[advantage].dtype.base_type() in (pl.List, pl.Array):
             raise InputError(
                 f"PolicyGradient: sequential={self.key!r} needs one advantage per turn, and column {advantage!r} "
@@ -81,7 +81,7 @@ class Sequential:
 
 
 def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -> np.ndarray:
-    """Log π_now - log π_then of every turn, summed over its tokens, float64[rows]; 0 for turns of other policies."""
+    """Log-ratio log π_now - log π_then of every turn, summed over its tokens, float64[rows]; 0 for other policies."""
     result = np.zeros(len(turns))
     frame = turns.frame.with_row_index("_row")
     for policy in policies:

@@ -38,12 +38,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def shardable(policy: Learnable) -> bool:
-    """Whether a policy is cut into parts: language models are; whatever else learns is small."""
+    """Whether a policy can be sharded: language models are; other policies are small."""
     return hasattr(getattr(policy, "model", None), "get_output_embeddings")
 
 
 def shard(policies: Mapping[str, Learnable], ranks: Ranks, *, copied: bool) -> dict[str, ShardedLM]:
-    """Their parts on this rank; a model that several policies share is shared still."""
+    """Sharded form of policies on this rank; a model that several policies share stays shared."""
     both: tuple[Any, ...] = tuple(policy.model for policy in policies.values())  # type: ignore[attr-defined]
     models = copy.deepcopy(both) if copied else both
     for model in {id(model): model for model in models}.values():
@@ -69,7 +69,7 @@ def _fully_shard(model: Any, ranks: Ranks) -> None:
 
 
 class ShardedLM:
-    """The part of a language policy on this rank: it scores and learns, and does not act."""
+    """Shard of a language policy on this rank: it can score and learn, but not act."""
 
     def __init__(self, policy: Any, model: Any) -> None:
         self.name, self.temperature, self.model = policy.name, policy.temperature, model
@@ -83,13 +83,13 @@ class ShardedLM:
         return [p for name, p in self.own.items() if name in set(self.names) and p.requires_grad]
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """As `LMPolicy.score`."""
+        """Log-probabilities of stored actions, as `LMPolicy.score`."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is done in place
             return evaluate_rows(self.forward, rows, temperature=self.temperature, top_p=self.top_p)
 
     def adopt(self, state: Mapping[str, Tensor] | None) -> None:
-        """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""
+        """Copy this rank's shards from rank 0's state; called on all ranks at once."""
         self.model.reshard()  # what was gathered before is no longer true
         for name in self.names:
             part = self.own[name].detach()
@@ -101,7 +101,7 @@ class ShardedLM:
             put(part, whole)
 
     def publish(self, to: Any | None) -> None:
-        """Gather the whole, into rank 0's policy; all ranks at once, one tensor after the other."""
+        """Gather the whole parameters into rank 0's policy; called on all ranks at once."""
         state = None if to is None else to.state_dict()
         for name in self.names:
             part = self.own[name].detach()
@@ -111,11 +111,11 @@ class ShardedLM:
                 state[name].copy_(whole)
 
     def state_dict(self) -> dict[str, Any]:
-        """The parts on this rank, by name."""
+        """This rank's shards by name."""
         return {name: self.own[name].detach() for name in self.names}
 
     def act(self, requests: Any) -> Any:
-        """It does not; rank 0's own policy does."""
+        """Always raises LearnerError: rank 0's own policy acts."""
         raise LearnerError(
             f"policy {self.name!r} is in parts on several devices and cannot act; the team of rank 0 does"
         )
@@ -124,7 +124,7 @@ class ShardedLM:
 
 
 def put(part: Tensor, whole: Tensor) -> None:
-    """Set a tensor, or the part of it that is here, to a whole one that every rank has."""
+    """Copy a whole tensor, which every rank has, into a tensor or into the shard of it that is here."""
     if isinstance(part, DTensor):
         here = distribute_tensor(whole.to(part.dtype), part.device_mesh, part.placements, src_data_rank=None)
         part.to_local().copy_(here.to_local())
@@ -136,7 +136,7 @@ def put(part: Tensor, whole: Tensor) -> None:
 
 
 def kept(learner: LearnerTensors, sharded: Collection[str], write: Callable[[Path], None]) -> dict[str, Any]:
-    """State of sharded moments and references, which `write` makes every rank write."""
+    """State of sharded optimiser moments and references, with a folder into which every rank writes."""
     tensors, steps = _held(learner, sharded)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return {"steps": steps, "shards": Folder(write, size)}
@@ -157,7 +157,7 @@ def _held(learner: LearnerTensors, sharded: Collection[str]) -> tuple[dict[str, 
 
 
 def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folder: Path) -> None:
-    """Every rank writes its part, as safetensors.
+    """Write each rank's shards into `folder`, as safetensors.
 
     Raises:
         StorageError: a rank could not; names it, on all of them.
@@ -174,7 +174,7 @@ def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folde
 
 
 def restored(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
-    """Moments and reference of one policy, from parts or whole, into parts or whole."""
+    """Restore the moments and reference of one policy, from sharded or whole state."""
     parameters, optimiser = learner.parameters(name), learner.optimisers()[name]
     optimiser.state.clear()
     reference = learner.references[name].state_dict() if name in learner.references else {}

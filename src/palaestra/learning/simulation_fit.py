@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def straight_through(chances: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Draws of 0 or 1 with the gradient of their chances: 1[u < p] + p - stop(p).
+    """Straight-through draws of 0 or 1, with the gradient of their chances: 1[u < p] + p - stop(p).
 
     The gradient is that of the expectation for one draw, and biased for functions of several.
 
@@ -44,7 +44,7 @@ def epidemic_curve(
     begins: float = 0.02,
     seed: int = 0,
 ) -> torch.Tensor:
-    """Share of people who are infectious after each day, with a gradient in `infects`: float64[days].
+    """Simulated share of infectious people after each day, differentiable in `infects`: float64[days].
 
     The transitions are those of `native/epidemic`, in torch; what is random is drawn before, so that the same seed has
     the same numbers whatever the chance of infection.
@@ -84,7 +84,7 @@ def epidemic_curve(
 def fit_chance(
     simulate: Callable[[torch.Tensor], torch.Tensor], observed: np.ndarray, *, start: float, steps: int, lr: float = 0.1
 ) -> tuple[float, float]:
-    """The chance, from 0 to 1, with which a simulation is nearest to what was observed, and the error left.
+    """Fit a chance, from 0 to 1, such that a simulation reproduces an observed curve; returns it and the error left.
 
     Adam on the log-odds of the chance, by the mean squared error in units of the observed mean.
 
@@ -118,7 +118,9 @@ def fit_chance(
 
 @ANALYSES.register("fit_epidemic")
 def fit_epidemic(start: float = 0.3, steps: int = 60, seed: int = 0, **options: Any) -> Analysis:
-    """The chance of infection that reproduces a curve of `native/epidemic`. CURVE: day, ill, and home if people stayed.
+    """Analysis: the chance of infection that reproduces a curve of `native/epidemic`. CURVE: day, ill, and maybe home.
+
+    home: share of people who stayed at home.
 
     start: first guess. steps: of the fit. Others: those of the simulation (people, contacts, incubates, recovers,
     begins). `error` is the root of the mean squared error, relative to the mean of the curve.

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 
 class JointSteps(NamedTuple):
-    """Steps of a team: `here`, int[steps], the place of the state; `went`, int[steps, agents]; `there`, int[steps].
+    """Joint steps of a team: `here`, int[steps], the state's place; `went`, int[steps, agents]; `there`, int[steps].
 
     over: bool[steps], nothing follows by the rules of the game, and `there` means nothing.
     """
@@ -62,7 +62,7 @@ def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np
 
 
 def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
-    """Soft value V = log Σ exp(λQ) / λ and policy π ∝ exp(λQ), float64[states] and float64[states, actions].
+    """Soft value V = log Σ exp(λQ) / λ and Boltzmann policy π ∝ exp(λQ), float64[states], float64[states, actions].
 
     Args:
         q: float64[states, actions]; -inf for an illegal action.
@@ -73,7 +73,7 @@ def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def concave(residual: np.ndarray, alpha: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """φ(x) = x - x² / 4α of the χ² divergence, and its derivative 1 - x / 2α; φ(x) = x where alpha is None.
+    """Concave regulariser φ(x) = x - x² / 4α of the χ² divergence, and its derivative; φ(x) = x if alpha is None.
 
     >>> concave(np.array([1.0]), 1.0)
     (array([0.75]), array([0.5]))
@@ -84,7 +84,7 @@ def concave(residual: np.ndarray, alpha: float | None) -> tuple[np.ndarray, np.n
 
 
 class SoftCritics:
-    """Critics of all agents of a team, and the Boltzmann policies of their marginals.
+    """Soft Q-tables of joint actions, one per agent of a team, and the Boltzmann policies of their marginals.
 
     Agent i ascends E_expert[φ(x)] - E_ρ[V̄_i(s) - γ V̄_i(s')] in its critic Q_i, with the inverse Bellman residual
     x = Q_i(s, a) - γ V̄_i(s'), V̄_i the soft value of its marginal Q̄_i, and V̄_i = 0 after the end. Others' policies are
@@ -122,13 +122,13 @@ class SoftCritics:
         return len(self.legal[0])
 
     def grow(self, states: int) -> None:
-        """Places for so many states, the new ones with zeros and every action legal."""
+        """Enlarge the tables to so many states, the new ones with zeros and every action legal."""
         more = states - self.states
         self.q = [np.concatenate([q, np.zeros((more, *q.shape[1:]))]) for q in self.q]
         self.legal = [np.concatenate([each, np.ones((more, each.shape[1]), bool)]) for each in self.legal]
 
     def marginals(self, agent: int, policies: Sequence[np.ndarray]) -> np.ndarray:
-        """Q̄ of an agent, -inf where an action is illegal, float64[states, actions]."""
+        """Marginal Q̄ of an agent, -inf where an action is illegal, float64[states, actions]."""
         return np.where(self.legal[agent], marginal(self.q[agent], self._of_others(policies, agent), agent), -np.inf)
 
     def policies(self, start: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
@@ -140,7 +140,7 @@ class SoftCritics:
 
     def fit(self, expert: JointSteps, own: JointSteps | None, *, online: float, rate: float, steps: int,
             start: Sequence[np.ndarray] | None = None) -> tuple[list[np.ndarray], list[float]]:  # fmt: skip
-        """Gradient steps of all agents; policies afterwards, and the objective of each agent in the last step.
+        """Train by gradient steps of all agents; returns the policies and each agent's last objective.
 
         A state's gradient is divided by its share in ρ, so that `rate` means the same in rare and frequent states.
 

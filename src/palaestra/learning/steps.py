@@ -14,7 +14,7 @@ Place = tuple[str, str, str]
 
 
 class Taken(NamedTuple):
-    """A step whose gradient is known: its loss, the norm (None: there was nothing to learn), what its terms said."""
+    """Result of a step's backward pass: loss, gradient norm (None: nothing to learn from), tokens, terms' metrics."""
 
     loss: float
     norm: float | None

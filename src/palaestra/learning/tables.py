@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableLearner(abc.ABC):
-    """Policies of one class learn by `write`, the rest of the team by `policy_gradient`.
+    """Base class of learners of tabular policies: those learn by `write`, the rest of the team by `policy_gradient`.
 
     Args:
         team: in which at least one policy is a `table`.
@@ -51,28 +51,28 @@ class TableLearner(abc.ABC):
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
-        """Tables, then the others."""
+        """All trained policies by name: tables, then the others."""
         return {**self.tables, **(self.rest.policies if self.rest else {})}
 
     @property
     def updates(self) -> int:
-        """Updates so far."""
+        """Number of updates so far."""
         return self._updates
 
     def reads(self) -> set[str]:
-        """The columns that the rule reads."""
+        """Columns that the update rule reads; the reward by default."""
         return {self.reward}
 
     @abc.abstractmethod
     def write(self, name: str, rows: pl.DataFrame) -> None:
-        """Learn from rows of one table, at least one."""
+        """Update one table by its rows, at least one; abstract."""
 
     def needs(self) -> set[str]:
-        """The columns of the rule, and what the terms read."""
+        """Columns that the update rule and the terms read."""
         return self.reads() | (self.rest.needs() if self.rest else set())
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Look at the turns of each table that did not fail and have a reward; nothing is written yet.
+        """Collect the turns of each table that did not fail and have a reward; no table changes yet.
 
         Returns:
             per table: rows, reward (mean of what is learned from), best (share of the choice that was taken most).
@@ -85,7 +85,7 @@ class TableLearner(abc.ABC):
         return metrics | self._keep(ready)
 
     def optim_step(self) -> None:
-        """Write what was looked at into the tables, and move the other policies."""
+        """Update the tables by the collected turns, and step the other policies."""
         self._write()
         if self.rest:
             self.rest.optim_step()
@@ -93,7 +93,7 @@ class TableLearner(abc.ABC):
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Both; the other policies are updated as `policy_gradient` does it, with its minibatches and epochs."""
+        """`forward_backward` and `optim_step` in one; other policies as by `policy_gradient`, with its minibatches."""
         ready = self._look(turns)
         metrics = self.rest.update(turns, advantage=advantage, rng=rng) if self.rest else {}
         metrics |= self._keep(ready)
@@ -101,7 +101,7 @@ class TableLearner(abc.ABC):
         return metrics
 
     def rows(self, turns: Turns, name: str) -> pl.DataFrame:
-        """The turns that a table learns from: played by it, without an error, with a reward."""
+        """Turns that a table learns from: played by it, without an error, with a reward."""
         return self.played(turns, name).filter(pl.col(self.reward).is_not_null())
 
     def played(self, turns: Turns, name: str) -> pl.DataFrame:
@@ -115,7 +115,7 @@ class TableLearner(abc.ABC):
         return rows
 
     def numbers(self) -> tuple[str, ...]:
-        """Columns that must be finite."""
+        """Names of the columns that must be finite."""
         return (self.reward,)
 
     def _look(self, turns: Turns) -> dict[str, pl.DataFrame]:
@@ -160,7 +160,7 @@ class TableLearner(abc.ABC):
 
 
 def choices(rows: pl.DataFrame) -> np.ndarray:
-    """The choice of each row, int64[rows]."""
+    """Action id of each row, int64[rows]."""
     return rows["action_ids"].list.first().to_numpy().astype(np.int64)
 
 

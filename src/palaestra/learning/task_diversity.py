@@ -11,7 +11,7 @@ from palaestra.envs.task_keys import normalise, task_keys
 
 
 def distinct_share(texts: Sequence[str]) -> float:
-    """Share of texts that say something of their own, normalised; nan of none.
+    """Share of distinct texts, after normalisation; nan of none.
 
     >>> distinct_share(["add 2 and 3", "Add 2 and 3.", "add 4 and 5", "add 4 and 5"])
     0.5
@@ -20,7 +20,7 @@ def distinct_share(texts: Sequence[str]) -> float:
 
 
 def effective_number(texts: Sequence[str]) -> float:
-    """Hill number of order 1, exp of the entropy of their shares: k texts, equally often, are k; nan of none.
+    """Effective number of distinct texts (Hill number of order 1: exp of the entropy of their shares); nan of none.
 
     >>> effective_number(["a", "b", "c", "d"]), effective_number(["a"] * 1000)
     (4.0, 1.0)
@@ -39,7 +39,7 @@ def word_shares(texts: Sequence[str]) -> dict[str, float]:
 
 
 def drift(now: Mapping[str, float], start: Mapping[str, float]) -> float:
-    """Jensen–Shannon distance of two distributions of words, base 2: 0 if they are equal, 1 if they share none.
+    """Jensen–Shannon distance of two word distributions, base 2: 0 if they are equal, 1 if they share no word.
 
     >>> drift({"a": 1.0}, {"a": 1.0}), drift({"a": 1.0}, {"b": 1.0})
     (0.0, 1.0)

@@ -18,10 +18,10 @@ from palaestra.learning.task_table import learnable
 
 
 class Sampler(Protocol):
-    """Chooses rows of a table of tasks."""
+    """Protocol of a sampler of tasks: it chooses rows of a table of tasks."""
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of rows, int64[at most number], none twice."""
+        """Numbers of the chosen rows, int64[at most number], none twice."""
 
 
 def _drawn(rows: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
@@ -30,7 +30,7 @@ def _drawn(rows: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarra
 
 @dataclass
 class Learnable:
-    """Tasks whose chance of success lies in [low, high], each as likely; see `learnable`."""
+    """Sampler of tasks whose chance of success lies in [low, high], each equally likely; see `learnable`."""
 
     low: float = 0.05
     high: float = 0.95
@@ -39,13 +39,13 @@ class Learnable:
         learnable(self.low, self.high)
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of rows."""
+        """Numbers of the chosen rows."""
         return _drawn(np.flatnonzero(tasks.select(learnable(self.low, self.high)).to_series().to_numpy()), number, rng)
 
 
 @dataclass
 class Percentile:
-    """Tasks up to a percentile of difficulty that rises evenly from `start` to `end` over `steps` iterations.
+    """Sampler of tasks up to a percentile of difficulty that rises evenly from `start` to `end` in `steps` iterations.
 
     Raises:
         InputError: not 0 < start <= end <= 1, or steps is less than 1.
@@ -60,7 +60,7 @@ class Percentile:
             raise InputError(f"percentile: start={self.start}, end={self.end} must rise in (0, 1], steps={self.steps}")
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of rows."""
+        """Numbers of the chosen rows."""
         hard = tasks["difficulty"].fill_null(float("nan")).to_numpy()
         known = np.flatnonzero(~np.isnan(hard))
         cap = self.start + (self.end - self.start) * min(1.0, iteration / self.steps)
@@ -71,7 +71,7 @@ class Percentile:
 
 @dataclass
 class AdaptiveLevel:
-    """Tasks of one of `levels` equal parts by difficulty; the level follows the score, as in SAPO (arXiv 2509.08721).
+    """Sampler of tasks of one difficulty level out of `levels`; the level follows the score (SAPO, arXiv 2509.08721).
 
     Every `every` reports the mean of the last `window` is compared with the `window` before: higher by more than
     `delta` is one level up, lower one down.
@@ -86,7 +86,7 @@ class AdaptiveLevel:
     reports: int = 0
 
     def report(self, score: float) -> int:
-        """Take the mean score of an iteration; the level after it, from 1."""
+        """Report the mean score of an iteration; returns the level after it, from 1."""
         self.scores = [*self.scores, score][-2 * self.window :]
         self.reports += 1
         if self.reports % self.every == 0 and len(self.scores) == 2 * self.window:
@@ -96,7 +96,7 @@ class AdaptiveLevel:
         return self.level
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
-        """Numbers of rows."""
+        """Numbers of the chosen rows."""
         hard = tasks["difficulty"].fill_null(float("nan")).to_numpy()
         known = np.flatnonzero(~np.isnan(hard))
         order = known[np.argsort(hard[known], kind="stable")]
@@ -107,7 +107,7 @@ SAMPLERS: dict[str, Any] = {"learnable": Learnable, "percentile": Percentile, "a
 
 
 def sampler(text: str) -> Sampler:
-    """Sampler by its call: `learnable(low=0.2, high=0.8)`.
+    """Sampler made from the text of its call: `learnable(low=0.2, high=0.8)`.
 
     Raises:
         InputError: there is none, or it does not take these options.

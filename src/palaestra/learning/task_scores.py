@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Refused(NamedTuple):
-    """Why tasks are refused, bool[tasks] each; `accepted` are those that no reason refuses.
+    """Masks of the tasks that each reason refuses, bool[tasks] each; `accepted` are those that no reason refuses.
 
     mastered: the learner solves it nearly always. unlearned: the learner is hardly ever better than the control
     policy. trivial: the control policy solves it.
@@ -33,7 +33,7 @@ class Refused(NamedTuple):
 
     @property
     def accepted(self) -> np.ndarray:
-        """Tasks that are worth training on."""
+        """Mask of the tasks that no reason refuses."""
         return np.asarray(~(self.mastered | self.unlearned | self.trivial))
 
 
@@ -47,7 +47,9 @@ def judged(
     better: float = 0.1,
     easy: float = 0.1,
 ) -> Refused:
-    """XLand's filter of tasks (arXiv 2107.12808): P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
+    """Filter of tasks as XLand's: accepted if P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
+
+    Source: arXiv 2107.12808.
 
     r is the learner's score, r_c that of a control policy. P[r > r_c + m] is the share among all pairs of an episode
     of the one and an episode of the other. The symbols of the thresholds are reconstructed.
@@ -88,7 +90,7 @@ def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: flo
 def task_scores(
     context: Context, team: Team, tasks: Sequence[int], size: int, score: Signal, *, floor: float = 0.0
 ) -> np.ndarray:
-    """Scores of a team that plays each task `size` times, float64[tasks, size]."""
+    """Scores of a team on tasks, each played `size` times now, float64[tasks, size]."""
     from palaestra.play.plan import Plan
 
     if not len(tasks):

@@ -45,7 +45,7 @@ TASKS = pl.Schema(
 
 
 def read_tasks(run: str | Path) -> pl.DataFrame:
-    """Tasks of a run as they are after its last iteration, in the order in which they were met.
+    """Table of a run's tasks as they are after its last iteration, in the order in which they were met.
 
     Raises:
         DamagedFileError: the run has no tasks, or a file is not whole.
@@ -61,7 +61,7 @@ def read_tasks(run: str | Path) -> pl.DataFrame:
 
 
 def learnable(low: float = 0.05, high: float = 0.95) -> pl.Expr:
-    """Rows whose chance of success, 1 - difficulty, lies in [low, high]; a task without an answer is none of them.
+    """Polars expression: whether the chance of success, 1 - difficulty, lies in [low, high]; false without an answer.
 
     WebRL keeps [.05, .75] of its critic's value (arXiv 2411.02337).
 
@@ -77,7 +77,7 @@ def learnable(low: float = 0.05, high: float = 0.95) -> pl.Expr:
 
 
 def dedupe(tasks: pl.DataFrame, jaccard: float | None = None) -> pl.DataFrame:
-    """The first of the tasks that say the same, normalised.
+    """Tasks without duplicates of the normalised text; the first of each is kept.
 
     jaccard: also drop a task whose set of words has at least this Jaccard similarity with that of one that stays;
     AgentEvolver takes .8 (arXiv 2511.10395).
@@ -112,7 +112,7 @@ def _apart(texts: list[str], jaccard: float) -> np.ndarray:
 
 
 def feasible(tasks: pl.DataFrame, check: Callable[[str], object]) -> pl.DataFrame:
-    """Tasks with status "refused" and the reason where `check` raises ValueError, or returns False or None."""
+    """Tasks with those marked "refused", with a reason, on which `check` raises ValueError or returns False or None."""
     whys = [_why(check, text) for text in tasks["text"].to_list()]
     refused = pl.Series("why", whys, pl.String)
     return tasks.with_columns(
@@ -130,7 +130,7 @@ def _why(check: Callable[[str], object], text: str) -> str | None:
 
 
 def mix(given: pl.DataFrame, proposed: pl.DataFrame, ratio: float, rng: np.random.Generator) -> pl.DataFrame:
-    """All given tasks and `ratio` times as many proposed ones, drawn without replacement, or all there are.
+    """Table of all given tasks and `ratio` times as many proposed ones, drawn without replacement, or all there are.
 
     Raises:
         InputError: the ratio is negative.
@@ -142,7 +142,7 @@ def mix(given: pl.DataFrame, proposed: pl.DataFrame, ratio: float, rng: np.rando
 
 
 def check_leaks(tasks: pl.DataFrame, held_out: np.ndarray | Iterable[str]) -> None:
-    """No task that is trained on is held out, says what one says, or was proposed from one, however far back.
+    """Raise InputError if a task that is trained on is held out, repeats a held-out text, or was proposed from one.
 
     tasks: with `id`, `parent`, `text` and `status`; refused ones train nobody. held_out: keys, uint64[], or names or
     texts.

@@ -14,7 +14,7 @@ KEYS = ("run", "iteration", "group", "episode")
 
 
 class TeamPlay(NamedTuple):
-    """Episodes of a team, padded to the longest.
+    """Episodes of a team as arrays, padded to the longest.
 
     Attributes:
         seen: float32[episodes, turns, agents, features].
@@ -32,7 +32,7 @@ class TeamPlay(NamedTuple):
 
 
 def team_play(turns: Turns, agents: list[str]) -> TeamPlay:
-    """Episodes of a table by turn and agent; the turns of an episode are numbered anew from 0.
+    """Episodes of a table as arrays by turn and agent; the turns of an episode are numbered anew from 0.
 
     Raises:
         InputError: a row has no array or action id, arrays differ in length, or actions are masked.
@@ -73,7 +73,7 @@ def team_play(turns: Turns, agents: list[str]) -> TeamPlay:
 
 
 def joined_play(old: TeamPlay | None, new: TeamPlay, most: int) -> TeamPlay:
-    """Old episodes and new ones, the newest `most` of them."""
+    """The newest `most` of old and new episodes, in one set of arrays."""
     if old is None:
         return TeamPlay(*(each[-most:] for each in new))
     longest = max(old.ended.shape[1], new.ended.shape[1])
@@ -85,7 +85,7 @@ def joined_play(old: TeamPlay | None, new: TeamPlay, most: int) -> TeamPlay:
 
 
 def smoothed(paid: np.ndarray, there: np.ndarray, width: float) -> np.ndarray:
-    """Rewards spread over the turns before and after by a Gaussian, inside an episode, with the same sum.
+    """Rewards spread by a Gaussian over the agent's turns before and after, inside an episode, with the same sum.
 
     Turn s gives turn t the share w(t - s) / Σₜ w(t - s) of its reward, with w(d) = exp(-d² / 2 width²), over the turns
     of the agent in the episode. The paper's kernel is not known; this one is a reconstruction.

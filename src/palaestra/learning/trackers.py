@@ -23,18 +23,18 @@ from palaestra.foundation.registry import Registry, read_call
 
 
 class Tracker(Protocol):
-    """Takes the numbers of a run."""
+    """Protocol of an experiment tracker, which receives the metrics of a run."""
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Numbers of an iteration by their names, "policies/solver/entropy"."""
+        """Log the metrics of an iteration by their names, "policies/solver/entropy"."""
 
     def close(self) -> None:
-        """Nothing comes any more."""
+        """Close the tracker at the end of the run."""
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """A run that is to be tracked.
+    """Description of a run for its trackers.
 
     directory: of the seed; files belong there. name: of recipe and seed. group: the recipe's. config: the recipe.
     since: the last iteration that stays; what was told after it will be told again.
@@ -48,7 +48,7 @@ class Tracked:
 
     @property
     def id(self) -> str:
-        """The same for the same directory, also after a resume, and no other's."""
+        """Id of the run, the same for the same directory, also after a resume."""
         place = hashlib.sha256(str(self.directory.resolve()).encode()).hexdigest()[:12]
         return f"palaestra-{place}"
 
@@ -59,7 +59,10 @@ TRACKERS: Registry[Tracker] = Registry("tracker", home=("palaestra.learning.trac
 
 @TRACKERS.register("tensorboard")
 class TensorBoard:
-    """Event files in `directory`, default the folder tensorboard/ of the seed: `tensorboard --logdir runs`."""
+    """Tracker that writes TensorBoard event files to `directory`, by default the folder tensorboard/ of the seed.
+
+    To see them: `tensorboard --logdir runs`.
+    """
 
     def __init__(self, run: Tracked, *, directory: str | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -68,19 +71,21 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder), purge_step=run.since + 1)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """A scalar each."""
+        """Write a scalar for each metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, iteration)
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file."""
         self._writer.close()
 
 
 @TRACKERS.register("wandb")
 class WeightsAndBiases:
-    """A run of `project` (default: the recipe's name), one per seed. mode: "online", "offline", or as WANDB_MODE says.
+    """Tracker for Weights & Biases: a run of `project` (default: the recipe's name) per seed.
+
+    mode: "online", "offline", or as WANDB_MODE says.
 
     Steps that were told before a resume stay as they were told first.
     """
@@ -103,17 +108,17 @@ class WeightsAndBiases:
         )
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """All of them as one step."""
+        """Log all metrics as one step."""
         self._run.log(dict(metrics), step=iteration)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Finish the run and upload what is left."""
         self._run.finish()
 
 
 @TRACKERS.register("mlflow")
 class MLflow:
-    """A run of `experiment` (default: the recipe's name), one per seed.
+    """Tracker for MLflow: a run of `experiment` (default: the recipe's name) per seed.
 
     uri: of the server or store; default MLFLOW_TRACKING_URI, else the file mlflow.db in the folder of the seed.
     """
@@ -139,12 +144,12 @@ class MLflow:
                 self._client.log_param(self._id, key, str(value)[:500])
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """A metric each."""
+        """Log each metric."""
         for name, value in metrics.items():
             self._client.log_metric(self._id, name, value, step=iteration)
 
     def close(self) -> None:
-        """The run is finished."""
+        """Mark the run as finished."""
         self._client.set_terminated(self._id)
 
 
@@ -155,7 +160,7 @@ _PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 def check(texts: Iterable[str]) -> None:
-    """Whether these trackers can be made; none is.
+    """Raise InputError or MissingExtraError if one of these trackers could not be made; none is made.
 
     Raises:
         InputError: there is no such tracker, or it does not take these options.
@@ -174,7 +179,7 @@ def check(texts: Iterable[str]) -> None:
 
 
 def build(texts: Iterable[str], run: Tracked) -> list[Tracker]:
-    """Trackers of a run; one that cannot be made is left out with a warning."""
+    """Trackers of a run made from texts; one that cannot be made is left out with a warning."""
     made = []
     for text in texts:
         name, values, options = read_call(text, TRACKERS.example)
@@ -189,18 +194,18 @@ def build(texts: Iterable[str], run: Tracked) -> list[Tracker]:
 
 
 class Trackers:
-    """Several trackers as one; who fails is not asked again."""
+    """Several trackers as one; one that fails is not called again."""
 
     def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
         self._asked = list(trackers)
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Tell the numbers of a line of metrics."""
+        """Send the numbers of a line of metrics to every tracker."""
         metrics = numbers(line)
         self._ask(lambda tracker: tracker.log(line["iteration"], metrics))
 
     def close(self) -> None:
-        """Close them."""
+        """Close every tracker."""
         self._ask(lambda tracker: tracker.close())
 
     def _ask(self, what: Any) -> None:
@@ -213,7 +218,7 @@ class Trackers:
 
 
 def numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a line by the path to them.
+    """Finite numbers of a line of metrics, nested ones by their path.
 
     >>> numbers({"iteration": 3, "reward": 0.5, "success": None, "policies": {"a": {"kl": 1}}, "alarms": ["x"]})
     {'reward': 0.5, 'policies/a/kl': 1.0}
@@ -229,7 +234,7 @@ def numbers(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Nested fields by their path."""
+    """Pairs (path, value) of nested fields, the path parted by slashes."""
     for name, item in value.items():
         if isinstance(item, Mapping):
             yield from flat(item, f"{prefix}{name}/")

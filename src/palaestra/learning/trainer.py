@@ -53,7 +53,7 @@ MINIBATCHES = 0
 
 
 class Trainer:
-    """Trains a team and, given a `directory`, keeps everything that happened.
+    """Training loop of a team: play, rewards, credit and updates, with checkpoints and metrics in a `directory`.
 
     Args:
         env: makes a fresh env.

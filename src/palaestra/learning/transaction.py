@@ -23,7 +23,7 @@ Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 
 @contextmanager
 def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[None]:
-    """All that these optimisers change, and what they know, is put back if the block raises."""
+    """Context that restores the parameters and state of optimisers if its block raises."""
     before = {optimiser: _snapshot(optimiser) for optimiser in optimisers}
     try:
         yield
@@ -34,7 +34,7 @@ def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[N
 
 
 def extend_moments(optimiser: torch.optim.Optimizer) -> None:
-    """Zeros for the rows by which a parameter has grown since the last step: what Adam knows of a new row."""
+    """Extend Adam's moments by zeros for the rows by which a parameter has grown since the last step."""
     for parameter, state in optimiser.state.items():
         for name, moment in state.items():
             if name in MOMENTS and moment.shape != parameter.shape:

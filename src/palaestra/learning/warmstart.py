@@ -35,17 +35,17 @@ FRESH = 3e-3
 
 @runtime_checkable
 class TextPolicy(Protocol):
-    """A policy with a tokenizer, as `LMPolicy` has."""
+    """Protocol of a policy with a tokenizer, such as `LMPolicy`."""
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
         """Token ids of the prompts."""
 
     def encode(self, prompt: str, action: str) -> tuple[np.ndarray, np.ndarray]:
-        """(prompt_ids, action_ids) of an action that somebody else chose."""
+        """Token ids (prompt_ids, action_ids) of a prompt and an action chosen elsewhere."""
 
 
 def demonstrations(turns: Turns, team: Team, *, choices: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
-    """Scripted play as rows that the team's trainable policies can score: {policy name: rows}.
+    """Scripted play as rows that the team's trainable policies can score, by policy: {policy name: rows}.
 
     Whoever sits in an agent's seat learns what was played there. Rows of failed episodes and of invalid actions are
     left out. A language model learns the action's text and an end token after the observation's text; other policies
@@ -80,7 +80,9 @@ def supervised_warm_start(
     seed: int = 0,
     progress: bool | Report = False,
 ) -> dict[str, Metrics]:
-    """Minimise the mean over action tokens of -log π, `steps` batches per policy of `examples`, by AdamW.
+    """Supervised fine-tuning of a team on example rows: AdamW on the mean of -log π over action tokens.
+
+    Each policy of `examples` learns from `steps` batches.
 
     Args:
         team: Its trainable policies learn.

@@ -25,7 +25,7 @@ def _layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 class JointWorldModel(nn.Module):
-    """Recurrent state-space model of a team: a state per agent, joined by attention, and a global code of all.
+    """Recurrent state-space world model of a team: a state per agent, joined by attention, and a global code.
 
     The token of agent i is made of what it sees and did last; attention over the tokens gives its context e_i. With
     u_i, attention over the (z_j, a_j) of all agents, its recurrent state is h_i' = GRU(u_i, h_i). The posterior
@@ -65,7 +65,7 @@ class JointWorldModel(nn.Module):
     # -- one step, of [episodes, agents, …] ---------------------------------------------------------------------------
 
     def mixed(self, tokens: Tensor, there: Tensor, layer: int) -> Tensor:
-        """Tokens and what each reads from those of agents who are there, by attention; [rows, agents, size]."""
+        """Tokens plus attention over those of other present agents; [rows, agents, size]."""
         hidden = ~there[:, None].expand(-1, self.agents, -1)
         if not self.fuse:
             hidden = torch.ones_like(hidden)
@@ -76,7 +76,7 @@ class JointWorldModel(nn.Module):
         return tokens + torch.as_tensor(found)
 
     def pooled(self, x: Tensor, there: Tensor) -> Tensor:
-        """The global code: the mean over agents who are there, for each agent; [rows, agents, size]."""
+        """Global code: the mean over the present agents, for each agent; [rows, agents, size]."""
         if not self.fuse:
             return x
         weight = there[..., None].float()
@@ -87,12 +87,12 @@ class JointWorldModel(nn.Module):
         return self.mixed(self.token(torch.cat([seen, did, self._names(seen)], -1)), there, 0)
 
     def follow(self, h: Tensor, z: Tensor, did: Tensor, there: Tensor) -> Tensor:
-        """The next recurrent states after one-hot actions."""
+        """Next recurrent states after one-hot actions."""
         read = self.mixed(self.joint(torch.cat([z, did, self._names(z)], -1)), there, 1)
         return torch.as_tensor(self.cell(read.flatten(0, 1), h.flatten(0, 1))).reshape(h.shape)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """[…, groups, classes], with one per cent of the uniform distribution."""
+        """Class probabilities […, groups, classes], mixed with one per cent of the uniform distribution."""
         shaped = logits.reshape(*logits.shape[:-1], self.groups, self.classes)
         return 0.99 * torch.softmax(shaped, -1) + 0.01 / self.classes
 
@@ -103,7 +103,7 @@ class JointWorldModel(nn.Module):
         return (drawn + p - p.detach()).flatten(-2)
 
     def outcome(self, h: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the turn that led to h, by agent: rewards in units of `scale`, and logits of an end."""
+        """Predicted rewards, in units of `scale`, and logits of an end, by agent, of the turn that led to h."""
         found = self.result(torch.cat([h, self.pooled(h, there)], -1))
         return found[..., 0], found[..., 1]
 
@@ -113,7 +113,7 @@ class JointWorldModel(nn.Module):
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def filtered(self, play: TeamPlay) -> dict[str, Tensor]:
-        """States along episodes, by what was seen: h, z, logits of prior and posterior; [episodes, turns, agents, …].
+        """Filtered states along episodes: h, z, logits of prior and posterior; [episodes, turns, agents, …].
 
         `after` is h of the turn after each turn, `code` the global code of what is seen in it.
         """
@@ -137,7 +137,7 @@ class JointWorldModel(nn.Module):
         return states | {"code": code, "prior": self.prior(states["h"])}
 
     def losses(self, play: TeamPlay) -> dict[str, Tensor]:
-        """Of what is seen (squared error), rewards (squared error of the smoothed ones), the end, and the KL."""
+        """Losses by name: observations and smoothed rewards (squared errors), the episode's end, and the KL."""
         states, there = self.filtered(play), torch.from_numpy(play.there)
         seen = self.sees(torch.cat([states["h"], states["z"]], -1))
         paid, end = self.outcome(states["after"].flatten(0, 1), there.flatten(0, 1))
@@ -157,7 +157,7 @@ class JointWorldModel(nn.Module):
         }
 
     def fit(self, play: TeamPlay, rng: np.random.Generator, *, steps: int, batch: int) -> dict[str, float]:
-        """Steps of Adam on random episodes; returns the losses of the last one."""
+        """Train by Adam on random episodes; returns the losses of the last step."""
         spread = float(smoothed(play.paid, play.there, self.width)[play.there].std())
         self.scale.fill_(max(spread, 1e-3))
         found: dict[str, float] = {}
@@ -174,7 +174,7 @@ class JointWorldModel(nn.Module):
         return found
 
     def state(self) -> dict[str, Any]:
-        """Parameters and optimiser."""
+        """State: parameters and optimiser."""
         return {"model": self.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ class JointWorldModel(nn.Module):
 def imagined(
     model: JointWorldModel, play: TeamPlay, turns: np.ndarray, act: Act, *, horizon: int, seed: int = 0
 ) -> tuple[TeamPlay, np.ndarray]:
-    """Episodes that go on from known ones in the model: actions by `act`, the next states from the prior.
+    """Imagined episodes that continue known ones in the model: actions by `act`, next states from the prior.
 
     The first turn is a real one: what the agents saw in turn `turns` of each episode. Later ones are what the model
     says they see. An episode ends after the turn in which the model holds an end for likelier than not.

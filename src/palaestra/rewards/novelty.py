@@ -42,7 +42,7 @@ FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
 
 @register()
 def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) -> Signal:
-    """How often the key has been met up to and with this row: in the episode, or in all of the batch.
+    """Number of times that the row's key was met so far, this row included: in the episode, or in the whole batch.
 
     Turn by turn; rows that meet it in the same turn (agents that act at once, episodes side by side) share the mean of
     their places. before: what was counted earlier, such as the column that `VisitCounts` adds.
@@ -62,7 +62,7 @@ def _scope(method: str, key: Keys, scope: str) -> tuple[str | Signal, ...]:
 
 @register()
 def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, beta: float = 1.0) -> Signal:
-    """The node of `cum_count` and, with a form, `count_bonus`: rows of a turn share the mean over all their orders."""
+    """Kernel node of `cum_count` and, with a form, `count_bonus`: rows of a turn share a mean over their orders."""
     return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
 
 
@@ -115,7 +115,7 @@ def count_bonus(
     beta: float = 1.0,
     before: SignalLike = 0.0,
 ) -> Signal:
-    """A bonus from the count N of `cum_count`: first: 1 if N = 1, else 0. inv_sqrt: 1/√N. inv_pow: 1/N^β.
+    """Exploration bonus from the count N of `cum_count`: first: 1 if N = 1, else 0. inv_sqrt: 1/√N. inv_pow: 1/N^β.
 
     Rows that meet the key in the same turn share the mean of what they would get one after the other.
 
@@ -131,7 +131,7 @@ def count_bonus(
 def elliptical(
     features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False, over: Keys = ("episode", "agent")
 ) -> Signal:
-    """φᵀC⁻¹φ with C = ridge · I + Σ φφᵀ over the agent's earlier turns of the episode: E3B (arXiv 2210.05805).
+    """E3B's bonus φᵀC⁻¹φ, C = ridge · I + Σ φφᵀ over the agent's earlier turns of the episode (arXiv 2210.05805).
 
     features: a list column of φ, as long on every row. C⁻¹ ← C⁻¹ - uuᵀ/(1 + b), u = C⁻¹φ, b the bonus. With one-hot φ
     it is 1/(ridge + N) for N earlier visits. skip_first: an episode's first bonus is 0, as in released code.
@@ -178,7 +178,7 @@ def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: f
 
 @register()
 def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
-    """NovelD: max(e(s') - scale · e(s), 0), on the turn that led to s'; 0 on the agent's last turn, whose s' is unseen.
+    """NovelD's bonus max(e(s') - scale · e(s), 0) on the turn that led to s'; 0 on the last, whose s' is unseen.
 
     error: of a random-network distillation at the state of each turn, a column.
     """
@@ -190,7 +190,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 
 
 class VisitCounts:
-    """How often each key was met in earlier tables; `key` names columns. Counts of different runs are kept apart.
+    """Running counts of how often each key was met in earlier tables; `key` names columns; runs are kept apart.
 
     >>> counts = VisitCounts("state")
     >>> turns = Turns({"state": [7, 7, 8]})
@@ -204,7 +204,7 @@ class VisitCounts:
         self.table: pl.DataFrame | None = None
 
     def add(self, turns: Turns) -> Turns:
-        """The table with what was counted before it in `column`; then its rows are counted too.
+        """The table with a column of how often each row's key was counted before; then its rows are counted too.
 
         Raises:
             MissingColumnError: the table lacks a column of the key.
@@ -251,7 +251,7 @@ class VisitCounts:
 
 
 class RunningScale:
-    """Standard deviation of everything seen so far, in one pass per table (Chan, Golub and LeVeque's merge).
+    """Running standard deviation of all values seen so far, in one pass per table (Chan, Golub and LeVeque's merge).
 
     >>> scale = RunningScale()
     >>> [round(scale.add(np.array(batch)), 4) for batch in ([1.0, 3.0], [5.0])]
@@ -262,7 +262,7 @@ class RunningScale:
         self.number, self.mean, self.squares = 0, 0.0, 0.0
 
     def add(self, values: np.ndarray) -> float:
-        """Count these (missing ones are left out) and return the deviation of all so far; 0 before there are two."""
+        """Add values (missing ones are left out) and return the deviation of all so far; 0 before there are two."""
         x = np.asarray(values, float)
         x = x[~np.isnan(x)]
         if len(x):

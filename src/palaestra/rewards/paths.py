@@ -8,7 +8,7 @@ import numpy as np
 
 
 def path_credit(correct: Any, gamma: float = 0.4) -> np.ndarray:
-    """1 if the last step is right, else min(1, Σ_{i>=1} γ^i · correct[-1-i]), along the last axis.
+    """Score of a path of steps: 1 if the last is right, else min(1, Σ_{i>=1} γ^i · correct[-1-i]); along the last axis.
 
     The reward of ExCyTIn [187] (arXiv 2507.14201). gamma: .4 as the released code has it; a comment there says .3.
 

@@ -31,13 +31,13 @@ Pay = Literal["learnability", "challenge", "regret"]
 
 @register()
 def solve_rate(score: SignalLike = "score", *, over: Keys = "episode") -> Signal:
-    """Mean score p of the solvers' answers to a proposal; missing where nobody answered."""
+    """Mean score p of the solvers' answers to a proposal; missing where none was answered."""
     return mean(score, over=over)
 
 
 @register()
 def learnability(p: SignalLike | None = None) -> Signal:
-    """4·p·(1 - p): 1 where a task is solved half of the time, 0 where always or never; default p: `solve_rate`.
+    """Reward 4·p·(1 - p) of a task with solve rate p: 1 if it is solved half of the time, 0 if always or never.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 0, 0], "score": [1.0, 0.0, 0.0, 0.0]})
@@ -50,7 +50,7 @@ def learnability(p: SignalLike | None = None) -> Signal:
 
 @register()
 def challenge(p: SignalLike | None = None) -> Signal:
-    """1 - p where 0 < p < 1, else 0: the harder the better, but solved by somebody (arXiv 2509.08721, 2505.03335).
+    """Reward 1 - p of a task where 0 < p < 1, else 0: hard, but solved by somebody (arXiv 2509.08721, 2505.03335).
 
     >>> from palaestra.algebra.turns import Turns
     >>> challenge("score").evaluate(Turns({"score": [0.25, 1.0, 0.0]}))
@@ -62,7 +62,7 @@ def challenge(p: SignalLike | None = None) -> Signal:
 
 @register()
 def regret(score: SignalLike = "score", *, control: SignalLike = "control_score", over: Keys = "episode") -> Signal:
-    """The best control's score less the solvers' mean, at least 0: solvable, and not yet solved (arXiv 2012.02096)."""
+    """Estimated regret: the best control's score less the solvers' mean, at least 0 (arXiv 2012.02096)."""
     return clip(highest(control, over=over) - mean(score, over=over), low=0.0)
 
 
@@ -76,7 +76,7 @@ def proposer_reward(
     seat: str = "proposer",
     reward: SignalLike = "reward",
 ) -> Signal:
-    """Reward of every seat of `proposer`: solvers and controls get theirs, who proposes the pay of the proposal.
+    """Reward of all seats of the env `proposer`: the proposer gets the pay of its proposal, the others their reward.
 
     Args:
         pay: "learnability", "challenge" or "regret".

@@ -16,11 +16,11 @@ TRIP = 3
 
 
 class OutageError(PolicyError):
-    """The endpoint was absent for longer than callers are willing to wait."""
+    """The endpoint did not answer for longer than `patience` seconds."""
 
 
 class Breaker:
-    """Lets callers through while an endpoint answers, and only probes while it is absent.
+    """Circuit breaker of an endpoint: lets requests through while it answers, and only probes while it does not.
 
     The pause before the n-th probe is min(longest_wait, wait · 2ⁿ⁻¹) seconds, times a factor from uniform(½, 1).
 
@@ -45,16 +45,16 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether the endpoint counts as absent."""
+        """Whether the endpoint counts as absent, after several failures in a row."""
         return self._failures >= TRIP
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first of the failures in a row; 0 while the endpoint is there."""
+        """Seconds since the first of the failures in a row; 0 while the endpoint answers."""
         return time.monotonic() - self.began if self.open else 0.0
 
     async def enter(self) -> bool:
-        """Wait until a request may be sent; whether it is a probe, which has to be passed on to a method below.
+        """Wait until a request may be sent; returns whether it is a probe, which `failed` has to be told.
 
         Raises:
             OutageError: nobody has answered for `patience` seconds.
@@ -77,7 +77,7 @@ class Breaker:
         return False
 
     def failed(self, why: str, *, probe: bool) -> None:
-        """A request met nobody."""
+        """Record that a request got no answer from the endpoint."""
         if not self._failures:
             self.began = time.monotonic()
         self._failures += 1
@@ -86,12 +86,12 @@ class Breaker:
             self.release()
 
     def answered(self) -> None:
-        """Somebody is there."""
+        """Record that the endpoint answered: it counts as present again."""
         self._failures = self._probes = 0
         self.release()
 
     def release(self) -> None:
-        """A probe was not sent, or has its result: another one may go."""
+        """Free the place of a probe that was not sent or has its result, so that another one may go."""
         self._probing = False
         self._changed.set()
         self._changed = asyncio.Event()

@@ -34,28 +34,28 @@ class Dialect(Protocol):
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
-        """Ask for one answer of at most so many tokens; without `ends` it has exactly so many."""
+        """HTTP call for one answer of at most `tokens` tokens; without `ends` it has exactly so many."""
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """Sampled answer of a response. Raises ServerError for an answer that cannot be learned from."""
+        """Sampled answer in a response. Raises ServerError for an answer that cannot be learned from."""
 
     def version(self, client: Client) -> str | None:
-        """The server's label of its weights."""
+        """Label that the server gives to its current weights; None if it has none."""
 
     def name(self, client: Client, version: str) -> None:
-        """Call the weights so."""
+        """Set the server's label of its current weights."""
 
     def load(self, client: Client, folder: Path, version: str) -> None:
-        """Take the weights of a folder in place, forget what was computed with others, call them so."""
+        """Make the server load the weights of a folder in place, drop cached prefixes, and label them `version`."""
 
     def models(self, client: Client) -> list[str]:
-        """Names of the model and of adapters that are there."""
+        """Names of the models and adapters that the server has."""
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
-        """Take an adapter."""
+        """Make the server load an adapter from a folder under a name."""
 
     def forget(self, client: Client, name: str) -> None:
-        """Drop an adapter."""
+        """Make the server unload an adapter."""
 
 
 LOADING = 1800.0
@@ -63,14 +63,14 @@ LOADING = 1800.0
 
 
 class VLLM:
-    """vLLM from 0.11 on. Weights are changed by its developer endpoints."""
+    """Dialect of vLLM from 0.11 on. Weights are changed by its developer endpoints."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
-        """`/v1/completions`, one prompt of token ids; whatever a generation config would change is said outright."""
+        """Call of `/v1/completions` with one prompt of token ids; sets every sampling option, whatever the defaults."""
         return HttpCall(
             "/v1/completions",
             {
@@ -81,7 +81,7 @@ class VLLM:
         )  # fmt: skip
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """Of the only choice."""
+        """Sampled answer: token ids and log-probabilities of the response's only choice."""
         choice = at(answer, "choices", 0)
         ids, logprobs = at(choice, "token_ids"), at(choice, "logprobs", "token_logprobs")
         if ids is None:
@@ -91,16 +91,16 @@ class VLLM:
         return _checked(ids, logprobs, finish=at(choice, "finish_reason"))
 
     def version(self, client: Client) -> str | None:
-        """`/weight_info`."""
+        """Label of the weights, from `/weight_info`."""
         found: str | None = at(_developer(client, HttpCall("/weight_info")), "weight_version")
         return found
 
     def name(self, client: Client, version: str) -> None:
-        """`/update_weight_version`."""
+        """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
-        """`reload_weights`, between a pause, which drops cached prefixes, and going on."""
+        """Load weights by `reload_weights`, between a pause, which drops cached prefixes, and a resume."""
         _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
         try:
             job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
@@ -110,28 +110,28 @@ class VLLM:
             client.ask(HttpCall("/resume", {}))
 
     def models(self, client: Client) -> list[str]:
-        """`/v1/models`."""
+        """Names of models and adapters, from `/v1/models`."""
         return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
-        """`/v1/load_lora_adapter`."""
+        """Load an adapter by `/v1/load_lora_adapter`."""
         body = {"lora_name": name, "lora_path": str(folder)}
         _developer(client, HttpCall("/v1/load_lora_adapter", body, job=True), timeout=LOADING)
 
     def forget(self, client: Client, name: str) -> None:
-        """`/v1/unload_lora_adapter`."""
+        """Unload an adapter by `/v1/unload_lora_adapter`."""
         client.ask(HttpCall("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 class SGLang:
-    """SGLang by its own endpoints, whose answers say the version of their weights."""
+    """Dialect of SGLang by its own endpoints, whose answers hold the version of their weights."""
 
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
-        """`/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
+        """Call of `/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
         sampling = {
             "max_new_tokens": tokens,
             "temperature": temperature,
@@ -147,7 +147,7 @@ class SGLang:
         return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """`output_token_logprobs`: (log-probability, id, text) of each token."""
+        """Sampled answer from `output_token_logprobs`: (log-probability, id, text) of each token."""
         said = at(answer, "meta_info", "output_token_logprobs")
         if not isinstance(said, list):
             raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
@@ -157,30 +157,30 @@ class SGLang:
         return _checked([at(each, 1) for each in said], [at(each, 0) for each in said], version, finish=finish)
 
     def version(self, client: Client) -> str | None:
-        """`/get_model_info`."""
+        """Label of the weights, from `/get_model_info`."""
         found: str | None = at(client.ask(HttpCall("/get_model_info")), "weight_version")
         return found
 
     def name(self, client: Client, version: str) -> None:
-        """`/update_weight_version`."""
+        """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
-        """`/update_weights_from_disk`."""
+        """Load weights by `/update_weights_from_disk`."""
         body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
         _succeeded(client.ask(HttpCall("/update_weights_from_disk", body, job=True), timeout=LOADING))
 
     def models(self, client: Client) -> list[str]:
-        """`/v1/models`."""
+        """Names of models and adapters, from `/v1/models`."""
         return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
-        """`/load_lora_adapter`."""
+        """Load an adapter by `/load_lora_adapter`."""
         body = {"lora_name": name, "lora_path": str(folder)}
         _succeeded(client.ask(HttpCall("/load_lora_adapter", body, job=True), timeout=LOADING))
 
     def forget(self, client: Client, name: str) -> None:
-        """`/unload_lora_adapter`."""
+        """Unload an adapter by `/unload_lora_adapter`."""
         client.ask(HttpCall("/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
@@ -188,14 +188,14 @@ DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect of that name. Raises InputError if there is none."""
+    """New `Dialect` of a name such as "vllm". Raises InputError if there is none."""
     if name not in DIALECTS:
         raise InputError(f"ServedPolicy: dialect {name!r} is unknown{nearest(name, DIALECTS)}")
     return DIALECTS[name]()
 
 
 def encoded(client: Client, model: str, text: str) -> list[int] | None:
-    """A text as the server's tokenizer has it; None if the server does not tell."""
+    """Token ids of a text by the server's tokenizer; None if the server has no such endpoint."""
     try:
         found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
     except GoneError:

@@ -45,11 +45,11 @@ class UnusableAnswerError(PolicyError):
 
 
 class ProxyAnswerError(UnusableAnswerError):
-    """Something between here and the endpoint answered in its place: a page, an encoding that nobody asked for."""
+    """Something between client and endpoint answered in its place: a web page, or an encoding not asked for."""
 
 
 class RedirectedError(PolicyError):
-    """The endpoint sends callers to another address, which nobody has agreed to give the prompt and the key."""
+    """The endpoint redirects to another address, which is not followed, to keep prompt and key from it."""
 
 
 def redirected(
@@ -85,7 +85,7 @@ b.example is meant, set base_url to 'https://b.example/v1'
 
 
 def address(base_url: str | None) -> str:
-    """Where an endpoint is, for messages: neither credentials nor query.
+    """Address of an endpoint for messages, without credentials and query.
 
     >>> address("https://example.org:8000/v1?key=abc")
     'https://example.org:8000/v1'
@@ -97,7 +97,7 @@ def address(base_url: str | None) -> str:
 
 
 def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> None:
-    """Raises InputError for an address that is none, or that holds credentials, which it does not repeat."""
+    """Raise InputError for an invalid address, or one that holds credentials, which it does not repeat."""
     if base_url is None:
         return
     try:
@@ -116,7 +116,7 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
 
 
 def check_key_name(name: str | None, what: str = "") -> None:
-    """Raises InputError for what is no name of an environment variable that is set; never repeats what it was given."""
+    """Raise InputError unless `name` is None or a set environment variable; the message never repeats it."""
     if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
         raise InputError(
             f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
@@ -130,7 +130,7 @@ def check_key_name(name: str | None, what: str = "") -> None:
 
 
 def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """Messages in the form of chat endpoints: arguments of tool calls are JSON text.
+    """A conversation as chat endpoints expect it: arguments of tool calls are JSON text.
 
     >>> messages([{"role": "user", "content": "Hi"}])
     [{'role': 'user', 'content': 'Hi'}]
@@ -146,7 +146,7 @@ def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def held_to(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`response_format` of a request whose reply is held to a JSON schema."""
+    """`response_format` field that makes a chat endpoint reply by a JSON schema."""
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)}}
 
 
@@ -172,14 +172,14 @@ def at(found: Any, *path: Any) -> Any:
 
 
 def calls(message: Any) -> list[Any]:
-    """Functions that an answer calls, as it has them."""
+    """Function calls in an answer's message, as the endpoint wrote them."""
     found = at(message, "tool_calls")
     functions = [at(call, "function") for call in found] if isinstance(found, list) else []
     return [function for function in functions if function is not None]
 
 
 def said(message: Any, format: str) -> str:
-    """Text and calls of an answer as one text in a tool format.
+    """One text of an answer's content and its tool calls, which are written in a tool format.
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
     """
@@ -204,7 +204,7 @@ def said(message: Any, format: str) -> str:
 
 
 def finish(reason: Any) -> str | None:
-    """Why a generation ended, in one word for all servers: stop, length, tool, filtered, aborted, or the server's own.
+    """Finish reason in one word for all servers: stop, length, tool, filtered, aborted, or the server's own.
 
     >>> [finish(reason) for reason in ("stop", "end_turn", "max_tokens", "tool_calls", "abort", "Pause", None)]
     ['stop', 'stop', 'length', 'tool', 'aborted', 'pause', None]
@@ -216,7 +216,7 @@ def finish(reason: Any) -> str | None:
 
 
 def count(value: Any) -> int | None:
-    """A number of tokens, or None for what cannot be one.
+    """Number of tokens as an int, or None for a value that cannot be one.
 
     >>> [count(value) for value in (12, 12.0, "12", -1, 10**12, 1.5, None, True, float("nan"))]
     [12, 12, 12, None, None, None, None, None, None]
@@ -244,7 +244,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def without(key: str, text: str, *, shortest: int = 1) -> str:
-    """The text with the key, however it is written in it, as ***; keys below `shortest` letters stay.
+    """The text with the key, in any of its encodings, replaced by ***; keys below `shortest` letters stay.
 
     >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
     'Bearer ***, ***, ***'

@@ -31,19 +31,19 @@ BLIND = -1e30
 
 
 class State(Protocol):
-    """Rows whose past has been read."""
+    """Protocol of the state of generation: rows with the cache of the tokens read so far."""
 
     joins: bool
 
     def keep(self, rows: Tensor) -> None:
-        """Drop all other rows."""
+        """Keep these rows and drop all others."""
 
     def join(self, other: Self) -> None:
-        """Go on with the rows of `other` after those that are here; without gradient, and if `joins`."""
+        """Append the rows of `other` to these; without gradient, and if `joins`."""
 
 
 class Forward(Protocol):
-    """A model as two functions. They return what the head reads, [rows, tokens, width].
+    """Protocol of a model's forward pass, in two steps; they return the head's input, [rows, tokens, width].
 
     compute: the type in which matrices are multiplied, if not that of the weights; see `precision`.
     """
@@ -62,14 +62,14 @@ class Forward(Protocol):
         """
 
     def extend(self, state: State, ids: Tensor) -> Tensor:
-        """Append `ids` [rows, tokens] and return what stands after each of them."""
+        """Append `ids` [rows, tokens]; returns the hidden state after each of them."""
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """Hidden state before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
-    """Around all calls that belong together: weights are then converted once, not for every token."""
+    """Context of a forward pass (autocast if the model has a `compute` type): weights are converted once in it."""
     compute = getattr(forward, "compute", None)
     return contextlib.nullcontext() if compute is None else torch.autocast(forward.device.type, compute)
 
@@ -84,7 +84,7 @@ def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tup
 
 
 class KeyValueCache:
-    """How far rows have come: places 0..`length` of every row are used, the first `pad` of them by padding.
+    """Base of caches of keys and values: places 0..`length` of every row are used, the first `pad` by padding.
 
     blind: what is added to the scores of places, [rows, 1, 1, places]; None if there is no padding.
     """
@@ -100,7 +100,7 @@ class KeyValueCache:
             self.blind = torch.where(padding, BLIND, 0.0)[:, None, None]
 
     def places(self, tokens: int) -> Any:
-        """Positions of the next `tokens`: a slice, or int64[rows, tokens] where padding differs."""
+        """Positions of the next `tokens` tokens: a slice, or int64[rows, tokens] where padding differs."""
         if self.blind is None:
             return slice(self.length, self.length + tokens)
         there = torch.arange(self.length, self.length + tokens, device=self.pad.device)
@@ -116,12 +116,12 @@ class KeyValueCache:
         return future if blind is None else future + blind
 
     def choose(self, rows: Tensor) -> None:
-        """Drop all other rows."""
+        """Keep these rows and drop all others."""
         self.pad = self.pad[rows]
         self.blind = None if self.blind is None else self.blind[rows]
 
     def beside(self, other: KeyValueCache) -> list[tuple[int, int]]:
-        """Line up with `other` on the right: for both, (places to cut on the left, places of padding to add there)."""
+        """Align with `other` on the right; returns for both (places to cut on the left, padding to add there)."""
         cuts = [int(each.pad.min()) for each in (self, other)]
         longest = max(each.length - cut for each, cut in zip((self, other), cuts, strict=True))
         gaps = [longest - each.length + cut for each, cut in zip((self, other), cuts, strict=True)]
@@ -132,7 +132,7 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Keys or values of rows that go on together, lined up by `KeyValueCache.beside`.
+    """Keys, or values, of two sets of rows in one tensor, aligned as `KeyValueCache.beside` says.
 
     [rows, heads, places, size] of each.
     """
@@ -144,7 +144,7 @@ def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tupl
 
 
 class Generic:
-    """Any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
+    """`Forward` of any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
 
     def __init__(self, model: Any, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> None:
         self.model, self.device, self.compute, self.checkpoints = model, model.device, compute, checkpoints
@@ -154,7 +154,7 @@ class Generic:
 
     @functools.cached_property
     def head(self) -> Head:
-        """The model's own, if hidden states through it are what the model says; otherwise the model makes the logits.
+        """The model's own output head, if a `Head` gives the same logits; otherwise one that lets the model make them.
 
         Tried once: what the model does to logits must be what `Head` does, for numbers of any size.
         """
@@ -188,7 +188,7 @@ class Generic:
         )
 
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
-        """One forward pass over all prompts."""
+        """Read all prompts in one forward pass; see `Forward.read`."""
         ids, pad = left_pad(prompts, self.device)
         state = _GenericState(_roomy(self.inner.config) if self.plain else None, pad, ids.shape[1], room)
         hidden = self._call(state, ids, keep=1)
@@ -196,18 +196,18 @@ class Generic:
         return hidden[rows], state
 
     def extend(self, state: State, ids: Tensor) -> Tensor:
-        """One forward pass."""
+        """Append tokens in one forward pass; see `Forward.extend`."""
         assert isinstance(state, _GenericState)
         return self._call(state, ids, keep=ids.shape[1])
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """Prompts first; under checkpoints every row from its beginning, because a past cannot be made again."""
+        """See `Forward.whole`: distinct prompts are read once; with checkpoints every row is read as a whole."""
         if not (self.checkpoints and torch.is_grad_enabled()):
             return read_and_extend(self, prompts, rows, ids)
         return self.once(prompts, rows, ids)
 
     def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """`whole` in one call of the model, whatever the rows are: ranks that share a model must call it alike."""
+        """`Forward.whole` in one call of the model, whatever the rows: ranks that share a model must call it alike."""
         said = ids[:, :-1].cpu().numpy()
         both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
         every, pad = left_pad(both, self.device)
@@ -249,13 +249,13 @@ class Generic:
 
 
 class Once(Generic):
-    """Every row from its beginning, with and without gradient."""
+    """`Generic` that reads every row from its beginning in one call, with and without gradient."""
 
     whole = Generic.once
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-    """`Forward.whole` in two steps: distinct prompts, then what rows said after them."""
+    """`Forward.whole` in two steps: read distinct prompts, then extend each row by its own tokens."""
     hidden, state = forward.read(prompts, rows, ids.shape[1] - 1)
     return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
 

@@ -21,7 +21,7 @@ _ADDING_UP: ContextVar[bool] = ContextVar("adding_up", default=False)
 
 @contextmanager
 def adding_up() -> Iterator[None]:
-    """Around a forward pass whose loss is given to `backward()`, once, and to nothing else (`torch.autograd.grad`)."""
+    """Context of a forward pass that lets layers add to `.grad` directly; its loss may only get one `backward()`."""
     token = _ADDING_UP.set(True)
     try:
         yield
@@ -30,20 +30,20 @@ def adding_up() -> Iterator[None]:
 
 
 def adds_up(weight: Tensor) -> bool:
-    """Whether a use of this matrix may write into its `.grad`: a whole parameter that learns, and nobody listens."""
+    """Whether the backward pass may write into this matrix's `.grad` directly: a trainable parameter without hooks."""
     hooks = (weight._backward_hooks, getattr(weight, "_post_accumulate_grad_hooks", None))
     return _ADDING_UP.get() and type(weight) is nn.Parameter and weight.requires_grad and not any(hooks)
 
 
 def grad_of(weight: Tensor) -> Tensor:
-    """Its `.grad`, zeros if it had none."""
+    """The `.grad` of a parameter, set to zeros first if it has none."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
     return weight.grad
 
 
 def embedding(ids: Tensor, weight: Tensor) -> Tensor:
-    """`F.embedding`: [..., width] of ids [...]."""
+    """Embedding lookup as `F.embedding`, [..., width] of ids [...], that may add to the weight's `.grad` directly."""
     looked_up: Tensor = _Embedding.apply(ids, weight) if adds_up(weight) else F.embedding(ids, weight)
     return looked_up
 

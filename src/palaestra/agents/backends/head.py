@@ -27,19 +27,19 @@ CHUNK, CHUNK_ON_GPU = 2**24, 2**26
 
 
 class Low(NamedTuple):
-    """An adapter in a linear layer: y += (x · downᵀ · scale) · upᵀ."""
+    """A LoRA adapter of a linear layer: y += (x · downᵀ · scale) · upᵀ."""
 
     down: Tensor
     up: Tensor
     scale: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Input of the layer `up`."""
+        """Scaled product x · downᵀ, the input of `up`."""
         return F.linear(x.to(self.down.dtype), self.down) * self.scale
 
 
 def is_linear(layer: Any) -> bool:
-    """Whether `lows` and the weight of its base are all there is to a layer: nn.Linear, or plain LoRA on one."""
+    """Whether a layer is nn.Linear, or plain LoRA on one, so that its weight and `lows` compute it exactly."""
     base = getattr(layer, "base_layer", layer)
     if not isinstance(base, nn.Linear) or base.weight.shape != (base.out_features, base.in_features):
         return False
@@ -66,7 +66,7 @@ def lows(layer: Any) -> list[Low]:
 
 
 class Head:
-    """logits = cap · tanh(scale · (W x + b) / cap), or whatever `layer` makes of the hidden states x.
+    """Output head: logits = cap · tanh(scale · (W x + b) / cap), or what `layer` makes of the hidden states x.
 
     layer: None if hidden states are logits already. compute: the type of the product, if not that of the weights.
     """
@@ -79,14 +79,14 @@ class Head:
 
     @classmethod
     def of(cls, model: Any, compute: torch.dtype | None = None) -> Head:
-        """The head of a Hugging Face model, as its configuration has it."""
+        """Head of a Hugging Face model, with the scale and cap of its configuration."""
         config = model.config.get_text_config()
         scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
         cap = getattr(config, "final_logit_softcapping", None)
         return cls(model.get_output_embeddings(), scale=float(scale), cap=cap, compute=compute)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32[..., vocabulary], not yet divided by a temperature."""
+        """Logits of hidden states, float32[..., vocabulary], not yet divided by a temperature."""
         if self.layer is None:
             return hidden.float()
         if not self.linear:
@@ -128,12 +128,12 @@ class Head:
         return Scored(logprobs, entropies, mask, Distribution(distribution, len(said), self.step), hidden)
 
     def small(self, tokens: int) -> bool:
-        """Whether all logits of so many tokens may be held at once."""
+        """Whether the logits of so many tokens may be held in memory at once."""
         return tokens <= self.step
 
     @property
     def step(self) -> int:
-        """Tokens of a chunk."""
+        """Number of tokens in a chunk, by the size of the vocabulary."""
         layer = getattr(self.layer, "base_layer", self.layer)
         vocabulary = getattr(layer, "out_features", None) or 2**15
         device = next(layer.parameters()).device.type if layer is not None else "cpu"
@@ -150,12 +150,12 @@ class Head:
 
 
 def slices(count: int, step: int) -> Iterator[slice]:
-    """Cut 0..count into runs of at most `step`."""
+    """Slices that cut 0..count into runs of at most `step`."""
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def in_chunks(make: Callable[[slice], Any], count: int, step: int) -> Any:
-    """`make` of every run of at most `step`, put together; a backward pass makes each run again."""
+    """Concatenated results of `make` on slices of at most `step`; the backward pass recomputes each (checkpointing)."""
     parts = [checkpoint(make, at, use_reentrant=False, preserve_rng_state=False) for at in slices(count, step)]
     return (
         torch.cat(parts)

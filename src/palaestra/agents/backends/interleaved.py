@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, top_p: float = 1.0) -> Scored:
-    """The actions of a table's rows after their prompts; with a column `context_ids`, between context.
+    """Log-probabilities and entropies of a table's stored actions after their prompts (and context), with gradient.
 
     Raises:
         InputError: a row lacks its tokens, or see `interleave`.
@@ -47,7 +47,7 @@ def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.n
 def interleave(
     actions: Sequence[np.ndarray], contexts: Sequence[np.ndarray], places: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sampled tokens and context in the order in which they were said.
+    """Sampled tokens and context merged into one sequence a row, and a mask of the sampled ones.
 
     Args:
         actions: Sampled tokens of each row, int64[A].
@@ -94,7 +94,7 @@ def evaluate_interleaved(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """As `sampling.evaluate`, with context between the sampled tokens; only the sampled ones are in what it returns.
+    """As `sampling.evaluate`, with context between the sampled tokens, for which nothing is returned.
 
     Only hidden states before sampled tokens go through the vocabulary layer.
 

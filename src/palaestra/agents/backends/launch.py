@@ -56,7 +56,7 @@ end()
 
 
 class ServerProcess:
-    """vLLM serving `folder`, or a hub's model, under the name `model`. Raises InputError if there is no vLLM to start.
+    """Child process of vLLM that serves `folder`, or a hub's model, as `model`. Raises InputError without vLLM.
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
     pid: of the server.
@@ -113,7 +113,7 @@ class ServerProcess:
         return self._keeper.poll() is None
 
     def died(self) -> PolicyError:
-        """Why it ended, from the last line that names an error."""
+        """Error that says why the server ended: the last line of its log that names an error."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
         causes = [line for line in lines if re.search(r"Error: |Error$", line) and "EngineDeadError" not in line]
         said = causes[-1] if causes else lines[-1] if lines else "it said nothing"
@@ -121,7 +121,7 @@ class ServerProcess:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises InputError for an option that is not one of `ENGINE`."""
+    """Raise InputError for an option that is not one of `ENGINE`."""
     for name in options:
         if name not in ENGINE:
             raise InputError(f"ServedPolicy: engine: no option {name!r}{nearest(str(name), ENGINE)}")

@@ -30,14 +30,14 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj",
 
 
 class Matrix(NamedTuple):
-    """A linear layer and its adapters."""
+    """A linear layer and its LoRA adapters, as a callable."""
 
     weight: Tensor
     bias: Tensor | None
     lows: Sequence[Low]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out]."""
+        """Output of the layer with its adapters: [..., in] -> [..., out]."""
         y = F.linear(x, self.weight, self.bias)
         for low in self.lows:
             y = y + F.linear(low(x), low.up)
@@ -45,7 +45,7 @@ class Matrix(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The weights of a decoder layer; norms of queries and keys may be absent."""
+    """Weights of one decoder layer; norms of queries and keys may be absent."""
 
     before: Tensor
     q: Matrix
@@ -60,7 +60,7 @@ class Layer(NamedTuple):
 
 
 class Llama:
-    """The way through `KINDS`. checkpoints: activations of a layer are made again when its gradient is."""
+    """Hand-written `Forward` of the models in `KINDS`. checkpoints: a layer's activations are recomputed backwards."""
 
     compute: torch.dtype | None = None
 
@@ -99,7 +99,7 @@ class Llama:
         self.cos = self.sin = torch.empty(0)
 
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
-        """Block by block; keys and values are then lined up on the right and handed out to the rows."""
+        """Read prompts block by block, then copy their keys and values to the rows; see `Forward.read`."""
         layers = self._layers()
         width, hidden, parts = len(prompts[-1]), [], []
         self._turn(width + room)
@@ -121,12 +121,12 @@ class Llama:
         return torch.cat(hidden)[rows], state
 
     def extend(self, state: State, ids: Tensor) -> Tensor:
-        """In place, unless a gradient is wanted."""
+        """Append tokens, in place unless a gradient is wanted; see `Forward.extend`."""
         assert isinstance(state, _LlamaState)
         return self._walk(state, ids, keep=ids.shape[1])
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """Distinct prompts first, then what rows said after them."""
+        """See `Forward.whole`: distinct prompts are read once, then each row's tokens."""
         return read_and_extend(self, prompts, rows, ids)
 
     def _walk(self, state: _LlamaState, ids: Tensor, keep: int) -> Tensor:

@@ -13,7 +13,7 @@ OUTSIDE = -1e30
 
 
 def nucleus(logits: Tensor, top_p: float, also: Tensor | None = None) -> Tensor:
-    """The logits with `OUTSIDE` for all tokens outside the set; they are those of transformers' `TopPLogitsWarper`.
+    """Logits with `OUTSIDE` for all tokens outside the top-p set, as transformers' `TopPLogitsWarper` has it.
 
     Args:
         logits: After the temperature, float[..., vocabulary].

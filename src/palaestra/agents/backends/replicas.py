@@ -24,7 +24,7 @@ MODELS_TIMEOUT = 10.0
 
 @dataclass(eq=False)
 class Replica:
-    """One server.
+    """One server of a policy, with its connections and its circuit breaker.
 
     Attributes:
         under_way: requests that it is answering. sent: all that it got.
@@ -40,7 +40,7 @@ class Replica:
 
 
 class Replicas:
-    """The servers behind one policy.
+    """Load balancer over the servers of one policy, which skips those that do not answer.
 
     A single one is probed by requests, as `Breaker` has it; several by their list of models.
 
@@ -67,13 +67,13 @@ class Replicas:
         self._jitter = random.Random()  # neither an episode's nor the global stream moves
 
     def least(self, avoid: Replica | None = None) -> Replica | None:
-        """The one that is there and has the fewest requests under way; `avoid` only if no other is; None: nobody is."""
+        """Present replica with the fewest requests under way; `avoid` only if no other is; None if none is present."""
         there = [each for each in self.all if not each.breaker.open]
         others = [each for each in there if each is not avoid] or there
         return min(others, key=lambda each: (each.under_way, each.sent)) if others else None
 
     async def enter(self, avoid: Replica | None = None) -> tuple[Replica, bool]:
-        """Wait for a replica; and whether the request is its probe.
+        """Wait for a replica; returns it, and whether the request is its probe.
 
         Raises:
             OutageError: none has answered for `patience` seconds.
@@ -96,13 +96,13 @@ class Replicas:
         return found, False
 
     def failed(self, replica: Replica, why: str, *, probe: bool) -> None:
-        """A request met nobody there."""
+        """Record that a request to a replica got no answer."""
         replica.breaker.failed(why, probe=probe)
         if len(self.all) > 1 and replica.breaker.open:
             self._watch(replica)
 
     def answered(self, replica: Replica) -> None:
-        """It is there."""
+        """Record that a replica answered: it counts as present again."""
         if replica.breaker.open or replica.asked:
             replica.asked = False
             self._back.set()
@@ -110,11 +110,11 @@ class Replicas:
 
     @property
     def since(self) -> float | None:
-        """Monotonic time since which nobody is there; None if somebody is."""
+        """Monotonic time since which no replica is present; None if one is."""
         return max(each.breaker.began for each in self.all) if all(each.breaker.open for each in self.all) else None
 
     async def close(self) -> None:
-        """Ask no absent replica any more."""
+        """Stop asking absent replicas whether they are back."""
         for task in self._watches.values():
             task.cancel()
         await asyncio.gather(*self._watches.values(), return_exceptions=True)

@@ -30,7 +30,7 @@ def sample(
     top_p: float = 1.0,
     over: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw an answer of at most T tokens per prompt, `uniforms` being float64[rows, T] in [0, 1).
+    """Sample an answer of at most T tokens per prompt by inverse CDF, `uniforms` being float64[rows, T] in [0, 1).
 
     ends: ids that end an answer. over: says of answers so far, ids[rows, tokens], which of them have ended by another
     rule; it is asked every `EVERY` tokens, so an answer may go on beyond that. Returns ids (int32), log-probabilities
@@ -99,7 +99,7 @@ def evaluate(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """The actions after their prompts, with gradient unless it is switched off.
+    """Log-probabilities and entropies of actions after their prompts, with gradient unless it is switched off.
 
     Only positions of the actions go through the vocabulary layer.
     """

@@ -22,15 +22,15 @@ from palaestra.errors import PolicyError
 
 
 class ServerError(PolicyError):
-    """A server did not do what it was asked for."""
+    """A server failed at a request, or gave an unusable answer."""
 
 
 class GoneError(ServerError):
-    """Nobody answers, or somebody says that he cannot: it may pass."""
+    """No answer, or a temporary failure such as 5xx: a later attempt may succeed."""
 
 
 class AbsentError(ServerError):
-    """The server does not have what was named: a model, an adapter, a route."""
+    """The server does not have the named model, adapter or route (404)."""
 
 
 Ends = Sequence[int]
@@ -62,7 +62,7 @@ class SampledAnswer(NamedTuple):
     finish: str | None = None
 
     def check(self, *, tokens: int, ends: Ends, vocabulary: int) -> None:
-        """See that this is what was asked for: at most so many tokens, fewer only if the last one is an end token.
+        """Raise unless the answer fits its request: at most `tokens` ids, fewer only if the last is an end token.
 
         Args:
             tokens: Most that were asked for.
@@ -107,7 +107,7 @@ class ServedModel(NamedTuple):
 
 
 class Client:
-    """JSON over HTTP, `concurrency` requests at a time.
+    """HTTP client for JSON, with at most `concurrency` requests at a time.
 
     timeout: seconds for one answer, from sending to the last byte. api_key_env: NAME of the variable with the key; it
     is read for each call and cut out of every message.
@@ -123,7 +123,7 @@ class Client:
         self._wires: dict[str, Wire] = {}
 
     def ask(self, call: HttpCall, *, timeout: float | None = None) -> Any:
-        """The JSON of an answer; None if it has no body.
+        """JSON of the answer to one call; None if it has no body.
 
         Raises:
             GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
@@ -132,7 +132,7 @@ class Client:
         return self._run(self._ask(call, timeout or self.timeout))
 
     def ask_all(self, calls: Sequence[HttpCall]) -> list[Any]:
-        """An answer, or the error in its place, for each call, at the same time."""
+        """Answers to several calls made concurrently; in place of a failed one, its error."""
 
         async def one(call: HttpCall) -> Any:
             async with self._slots:

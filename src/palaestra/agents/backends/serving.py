@@ -48,7 +48,7 @@ _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\
 
 
 class Serving:
-    """`lm` and its server; options as of `ServedPolicy`."""
+    """Base of `ServedPolicy`: the policy `lm`, the server that samples for it, and keeping their weights equal."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Serving:
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
     def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
-        """An answer to each, by the weights that are here; asked again if the server went, or had others."""
+        """Sampled answers of the server with the current weights, or errors; asks again if it had others."""
         found: list[SampledAnswer | PolicyError] = [GoneError("not asked") for _ in prompts]
         for _ in range(ATTEMPTS):
             again = [i for i, each in enumerate(found) if isinstance(each, GoneError | AbsentError)]
@@ -147,7 +147,7 @@ class Serving:
 
     @property
     def adapting(self) -> bool:
-        """Whether the server is given adapters, not whole weights."""
+        """Whether the server is given adapters rather than whole weights."""
         return hasattr(self.lm.model, "peft_config")
 
     def fingerprint(self) -> str:
@@ -161,7 +161,7 @@ class Serving:
         return digest.hexdigest()
 
     def sync(self, version: int | None = None) -> None:
-        """See that the server has the weights that are here, and answers with them; give them to it if not.
+        """Make sure that the server has the current weights and answers with them; send them if not.
 
         version: their number, updates so far; the server calls them "12-d1e6…", and no server is asked for an answer
         while it calls them otherwise.
@@ -229,7 +229,7 @@ class Serving:
                 rmtree(other, ignore_errors=True)
 
     def export(self, folder: str | Path) -> None:
-        """Write what a server loads: the adapter, or the whole model with a head of its own.
+        """Write into a folder the files that a server loads: the adapter, or the whole model with a head of its own.
 
         A server that ties its head to the embeddings keeps the old head when it reloads: vLLM does, and says nothing.
         """
@@ -339,7 +339,7 @@ class Serving:
         return float(np.abs(here - np.concatenate([answer.logprobs for answer in answers])).mean())
 
     def close(self) -> None:
-        """End a server that was started here, remove the weights that were written for it."""
+        """End a server that was started here, and remove the weights that were written for it."""
         if self.child is not None:
             self.child.end()
         if self.client is not None:
@@ -348,7 +348,7 @@ class Serving:
 
 
 def check_distribution(top_p: Any = 1.0, stop: Any = ()) -> None:
-    """Raises InputError for a policy whose distribution a server would not tell the log-probabilities of."""
+    """Raise InputError for `top_p` or `stop`, with which a server's log-probabilities are not the policy's."""
     if top_p != 1 or stop:
         raise InputError(
             f"ServedPolicy: top_p={top_p!r}, stop={stop!r}: what a server says of its tokens is then not what is "
@@ -363,7 +363,7 @@ def check(
     dialect: str = "vllm",
     **numbers: Any,
 ) -> None:
-    """Raises InputError for options of a server that cannot work."""
+    """Raise InputError for options of a server that cannot work."""
     if (url is None) == (server is None):
         raise InputError("ServedPolicy: give url= of a server that runs, or server='vllm' to start one")
     if server not in (None, "vllm"):

@@ -27,12 +27,12 @@ _HEAD = 2**16
 
 
 class NotSentError(ConnectionError):
-    """There was no connection, so nobody has seen the request."""
+    """No connection could be made, so the endpoint did not get the request."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """Status, headers by lower-case name, body."""
+    """HTTP response: status, headers by lower-case name, body."""
 
     status: int
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class Response:
 
 
 class StatusError(PolicyError):
-    """The endpoint refused a request; the text has the status and what it says of it.
+    """The endpoint refused a request; the text has the status and the endpoint's message.
 
     Attributes:
         status: HTTP status, 400 or above.
@@ -53,7 +53,7 @@ class StatusError(PolicyError):
 
 
 def complaint(response: Response) -> str:
-    """Status of a refusal and its message, on one line.
+    """Status and message of a refused request, on one line.
 
     >>> complaint(Response(429, {}, b'{"error": {"message": "too many"}}')), complaint(Response(500, {}, b""))
     ('HTTP 429: too many', 'HTTP 500')
@@ -94,7 +94,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 class Wire:
-    """Connections to a base address, through the proxy that the environment names for it (HTTPS_PROXY, NO_PROXY …).
+    """HTTP connections to a base address, through the proxy that the environment names (HTTPS_PROXY, NO_PROXY …).
 
     key: sent as a bearer token; "" sends none. It belongs to one event loop.
     """
@@ -123,7 +123,7 @@ class Wire:
         return await self.request("POST", path, body, timeout)
 
     async def request(self, method: str, path: str, body: bytes, timeout: float) -> Response:
-        """Send, and read to the end of the answer, within so many seconds each for the connection and the rest.
+        """Send a request and read the whole response, within `timeout` seconds each for the connection and the rest.
 
         Raises:
             NotSentError: no connection could be made.
@@ -191,7 +191,7 @@ class Wire:
         return reader, writer
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close idle connections."""
         for _, writer in self._idle:
             writer.close()
         for _, writer in self._idle:

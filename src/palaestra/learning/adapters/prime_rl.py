@@ -37,7 +37,7 @@ class _Turn(NamedTuple):
 
 
 def to_turns(episodes: Iterable[Any]) -> Turns:
-    """A row for each turn of each agent; `group` is the seed. Of an episode in which nobody answered, one of nulls.
+    """Table of prime-rl's episodes, a row per turn of each agent; `group` is the seed. Without answers one null row.
 
     Raises:
         InputError: an episode was not played by `plugin`; names it.
@@ -46,7 +46,7 @@ def to_turns(episodes: Iterable[Any]) -> Turns:
 
 
 def assign(episodes: Iterable[Any], credit: Signal | str) -> None:
-    """Write `credit` on every token that was sampled in a turn (`node.advantages`), as prime-rl's algorithms do.
+    """Write `credit` into `node.advantages` on every sampled token of prime-rl's episodes, as its algorithms do.
 
     episodes: of one group or several, whole. A missing credit is 0. An episode that failed has no credit and is not
     among those that others are compared with; an agent that is not trained is, but is given none.

@@ -67,7 +67,7 @@ class _Episode:
 
 
 class EnvRollout:
-    """`rollout_func=` for `GRPOTrainer`: an episode for each prompt of `data_set`, all advancing at once.
+    """TRL rollout function of an env, for `rollout_func=`: an episode for each prompt of `data_set`, all in parallel.
 
     made: the env's factory. per_turn: most tokens of a turn; default: what is left of `max_completion_length`, at which
     an episode ends. longest: most turns.
@@ -78,7 +78,7 @@ class EnvRollout:
         self.__name__ = "EnvRollout"
 
     def data_set(self, seeds: Iterable[int]) -> Any:
-        """TRL's `train_dataset`: the first observation of each seed, which stands beside it in the message.
+        """TRL's `train_dataset`: a row per seed, with the env's first observation as prompt.
 
         Raises:
             MissingExtraError: `datasets` is not installed.
@@ -94,7 +94,7 @@ class EnvRollout:
         return Dataset.from_list(rows)
 
     def reward(self, turns: Sequence[Sequence[dict[str, Any]]], **_: Any) -> list[float | None]:
-        """For `reward_funcs=`: what the agents of each episode got, the mean over them; None if nobody was scored."""
+        """TRL reward function for `reward_funcs=`: the mean of the agents' returns; None if none was scored."""
         found: list[float | None] = []
         for episode in turns:
             of: dict[str, float] = {}
@@ -105,7 +105,7 @@ class EnvRollout:
         return found
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """Token ids of prompts and completions, the mask of what the model said, and what the turns were."""
+        """Play the prompts' episodes; returns token ids, the mask of sampled tokens, and the turns."""
         tokenizer = trainer.processing_class
         episodes = []
         for prompt in prompts:
@@ -167,7 +167,7 @@ class EnvRollout:
 
 
 def environment(made: EnvFactory) -> Callable[[], Any]:
-    """`environment_factory=` for `GRPOTrainer`: the env behind one tool, `act`, for models that call tools.
+    """TRL environment factory of an env, for `environment_factory=`: a class with one tool, `act`.
 
     The data set needs a column `seed`. `get_reward` is what the agents got, the mean over them.
     """

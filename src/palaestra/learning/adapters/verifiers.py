@@ -35,7 +35,7 @@ def load_environment(
     seed: int = 0,
     longest: int = LONGEST,
 ) -> Any:
-    """Entry point of `vf.load_environment`: the env that these names say, as `env:` of a recipe, on so many seeds.
+    """Entry point of `vf.load_environment`: the named env (as in a recipe's `env:`) on `episodes` seeds.
 
     Raises:
         InputError: a name or an option is unknown, or agents act at once.
@@ -48,7 +48,7 @@ def load_environment(
 
 
 def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGEST, env_id: str = "palaestra") -> Any:
-    """A `vf.MultiTurnEnv` of any env of ours, with a row of its data set for each seed.
+    """New `vf.MultiTurnEnv` that plays an env, with a data set of one row per seed.
 
     Raises:
         InputError: there is no seed, or agents act at once at the start.

@@ -45,7 +45,7 @@ _BESIDE: list[Mapping[str, Any]] = []
 
 
 def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Estimator:
-    """Make `signal` verl's advantage estimator `name`; gives the function that verl will call.
+    """Register `signal` as verl's advantage estimator `name`; returns the function that verl will call.
 
     Registering the same again changes nothing, so the module that does it may be imported in every process
     (`VERL_USE_EXTERNAL_MODULES=my_module`). columns: see `advantage`.
@@ -84,7 +84,7 @@ def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = N
 def register_trainer(
     name: str, signal: Signal, *, columns: Mapping[str, str] | None = None, base: str = "sync"
 ) -> type[Any]:
-    """Make a trainer whose credit is `signal`: `trainer.v1.trainer_mode=NAME`, without copying one of verl's.
+    """Register a verl trainer whose credit is `signal`, for `trainer.v1.trainer_mode=NAME`; returns its class.
 
     base: verl's trainer below it, by its mode. columns: `TURNS` for samples of our envs. The estimator is registered
     under the same name, and `algorithm.adv_estimator` is set to it.
@@ -115,7 +115,7 @@ def register_trainer(
 
 
 class SignalCredit:
-    """To be mixed into a trainer of `trainer.use_v1`, in front: fetches extra fields of samples before the credit."""
+    """Mixin for a trainer of `trainer.use_v1`: fetches extra fields of samples before credit is computed."""
 
     adv_estimator = ""
 
@@ -156,7 +156,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def apply(data: Any, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Any:
-    """Write `advantages` and `returns` into a `DataProto`, in place of verl's `compute_advantage(data, ...)`.
+    """Write a signal's `advantages` and `returns` into a `DataProto`, in place of verl's `compute_advantage`.
 
     Every array of `data.non_tensor_batch` can be a column: `columns={"agent": "role", "episode": "traj_uid"}`.
     """
@@ -175,7 +175,7 @@ def advantage(
     *,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(advantages, returns), both the signal's value on the tokens of the mask: [rows, length], 0 elsewhere.
+    """Advantages and returns of a verl batch, both the signal on tokens of the mask: [rows, length], 0 elsewhere.
 
     The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of
     them, as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become

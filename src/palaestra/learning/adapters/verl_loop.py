@@ -42,7 +42,7 @@ def factory(
     workflow: str | None = None,
     workflow_options: Mapping[str, Any] | None = None,
 ) -> EnvFactory:
-    """Factory of the env that these names say; equal to `env:` of a recipe.
+    """Env factory from names and options, as `env:` of a recipe has them.
 
     Raises:
         InputError: a name or an option is unknown.
@@ -52,7 +52,7 @@ def factory(
 
 
 def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]) -> Path:
-    """Write the Parquet file for `data.train_files`: a row for each seed of the env, with the name of its loop.
+    """Write the Parquet file for verl's `data.train_files`: a row per seed of the env, with the name of its loop.
 
     The prompt is the first observation. verl reads it for length and logs; the loop plays the seed.
     """
@@ -77,7 +77,7 @@ def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]
 
 
 class EnvPlay:
-    """One episode of an env, all of whose agents are the model that verl trains. The options are those of `factory`.
+    """Mixin for verl's `AgentLoopBase` that plays one episode of an env; all its agents are the model in training.
 
     `EnvLoop` is this in front of verl's `AgentLoopBase`, made when it is first asked for, so that this module needs no
     verl.
@@ -99,7 +99,7 @@ class EnvPlay:
         self.longest = longest
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[Any]:
-        """A sample for each turn, in the order of play.
+        """Play one episode; returns a sample for each turn, in the order of play.
 
         Raises:
             InputError: the row of the data set has no seed.

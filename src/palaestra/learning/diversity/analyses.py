@@ -14,7 +14,7 @@ from palaestra.learning.diversity import states
 
 @ANALYSES.register("archives")
 def archived(*, only: str | None = None, top: int | None = None) -> Analysis:
-    """What a search for many behaviours keeps in its last checkpoint: archive, reward, place_0 …, genome.
+    """Analysis of a diversity search: the archives in its last checkpoint: archive, reward, place_0 …, genome.
 
     SEED is the folder of a seed. only: "rewarded", "novelty" or "candidate". top: so many of the largest rewards.
     """

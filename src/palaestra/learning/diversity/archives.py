@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Genomes with what came of them.
+    """Genomes with their evaluation: rewards, behaviour and descriptors.
 
     Attributes:
         genomes: float64[n, size].
@@ -39,7 +39,7 @@ class Evaluated:
 
     @staticmethod
     def concat(parts: Sequence[Evaluated]) -> Evaluated:
-        """One after the other; at least one."""
+        """One object with the genomes of all parts, one after the other; at least one part."""
         names = ("genomes", "reward", "seen", "place")
         return Evaluated(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -62,7 +62,7 @@ def ribs_archives() -> Any:
 
 
 def archive_of(kept: Evaluated, neighbours: int) -> ProximityArchive:
-    """A pyribs archive of all of them: places are its measures, rewards its objectives.
+    """A pyribs `ProximityArchive` of all given genomes: places are its measures, rewards its objectives.
 
     It keeps whatever it is given; what is worth keeping is decided by the search.
     """
@@ -78,7 +78,7 @@ def archive_of(kept: Evaluated, neighbours: int) -> ProximityArchive:
 
 
 def novelty(of: Evaluated, among: Sequence[Evaluated], *, k: int = 15, inside: bool = False) -> np.ndarray:
-    """Mean distance of descriptors to the k nearest of others, float64[n]; infinite where there are none.
+    """Novelty of each genome: mean distance of its descriptor to the k nearest of `among`, float64[n]; inf without any.
 
     Args:
         of: whose novelty.

@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 
 
 class Descriptor(Protocol):
-    """Makes a point of a behaviour space of what a behaviour looked like, float64[n, width] -> float64[n, dimensions].
+    """Protocol of a behaviour descriptor: maps observed behaviour, float64[n, width], to float64[n, dimensions].
 
     learns: whether `fit` changes anything; then places must be encoded again.
     """
@@ -19,48 +19,48 @@ class Descriptor(Protocol):
     learns: bool
 
     def encode(self, seen: np.ndarray) -> np.ndarray:
-        """The points."""
+        """Descriptors of behaviours."""
 
     def surprise(self, seen: np.ndarray) -> np.ndarray:
-        """How badly it knows them, float64[n]."""
+        """Reconstruction error of behaviours, float64[n]; 0 for a descriptor that is not learned."""
 
     def fit(self, seen: np.ndarray, seed: int) -> float:
-        """Learn from what was seen; the mean error after that."""
+        """Train on behaviours; returns the mean error after that."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has learned."""
+        """Learned state of the descriptor."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
 
 
 class Given:
-    """What was seen is the descriptor."""
+    """Identity descriptor: the observed behaviour itself."""
 
     learns = False
 
     def encode(self, seen: np.ndarray) -> np.ndarray:
-        """As it is."""
+        """The behaviours unchanged."""
         return seen
 
     def surprise(self, seen: np.ndarray) -> np.ndarray:
-        """None."""
+        """Zeros, float64[n]."""
         return np.zeros(len(seen))
 
     def fit(self, seen: np.ndarray, seed: int) -> float:
-        """Nothing to learn."""
+        """No training; returns 0."""
         return 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty."""
+        """Empty state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing."""
+        """No effect, since there is no state."""
 
 
 class Signature(Given):
-    """Signature of order 2 of the path that was seen, with a channel for time.
+    """Descriptor that is the path signature of order 2 of the observed behaviour, with a channel for time.
 
     Args:
         width: channels of a path; what was seen is the path flattened, [n, steps · width].
@@ -104,7 +104,7 @@ def path_signature(paths: np.ndarray) -> np.ndarray:
 
 
 class Autoencoder:
-    """Code of a small autoencoder of what was seen, as in TAXONS and STAX (arXiv 2203.01027, 2111.01919).
+    """Descriptor: the code of a small autoencoder of behaviours, as in TAXONS, STAX (arXiv 2203.01027, 2111.01919).
 
     tanh layers inputs → hidden → code → hidden → inputs, trained on squared error with Adam. A share of the rows is
     held out, and the parameters that were best on it stay. The published one is convolutional, on images.
@@ -150,20 +150,20 @@ class Autoencoder:
         self.whole = torch.nn.Sequential(self.encoder, self.decoder).double()
 
     def encode(self, seen: np.ndarray) -> np.ndarray:
-        """The codes, float64[n, code]."""
+        """Codes of behaviours, float64[n, code]."""
         with torch.no_grad():
             found: np.ndarray = self.encoder(torch.from_numpy(seen)).numpy()
         return found
 
     def surprise(self, seen: np.ndarray) -> np.ndarray:
-        """Mean squared error of what is decoded from the code, float64[n]."""
+        """Mean squared reconstruction error of each behaviour, float64[n]."""
         with torch.no_grad():
             x = torch.from_numpy(seen)
             found: np.ndarray = ((self.whole(x) - x) ** 2).mean(1).numpy()
         return found
 
     def fit(self, seen: np.ndarray, seed: int) -> float:
-        """Train on what was seen; the mean squared error on the rows held out, or on all if none is."""
+        """Train on behaviours; returns the mean squared error on the rows held out, or on all if none is."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(seen))
         held = seen[order[: int(self.held_out * len(seen))]]
@@ -184,7 +184,7 @@ class Autoencoder:
         return best
 
     def state_dict(self) -> dict[str, Any]:
-        """The parameters."""
+        """Copy of the parameters."""
         return _copy(self.whole)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

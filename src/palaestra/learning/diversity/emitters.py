@@ -28,7 +28,7 @@ def mutated(parents: np.ndarray, sigma: float, seed: int) -> np.ndarray:
 
 
 def local_sigma(genome: np.ndarray, others: np.ndarray, reach: float = 3.0) -> float:
-    """Distance to the nearest other genome over `reach`, a third of it as published; inf where there is no other.
+    """Mutation step of a genome: distance to the nearest other over `reach`; inf where there is no other.
 
     Args:
         genome: float[size].
@@ -43,7 +43,7 @@ def local_sigma(genome: np.ndarray, others: np.ndarray, reach: float = 3.0) -> f
 
 
 def pareto_front(values: np.ndarray) -> np.ndarray:
-    """Rows that no other row beats or equals in all columns while beating it in one, bool[n]; larger is better.
+    """Mask of the Pareto-optimal rows, bool[n]; larger is better in every column.
 
     >>> pareto_front(np.array([[1.0, 3.0], [2.0, 2.0], [1.0, 2.0]])).tolist()
     [True, True, False]
@@ -55,7 +55,7 @@ def pareto_front(values: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Emitter:
-    """One local search.
+    """One local search (emitter) around a rewarded genome.
 
     Attributes:
         parents: its population; at first only its seed.
@@ -76,13 +76,13 @@ class Emitter:
     active: bool = False
 
     def ask(self, seed: int) -> np.ndarray:
-        """Genomes of its next generation: six around its seed, then two children of each of its six parents."""
+        """Genomes of its next generation: six around the seed, later two children of each of its six parents."""
         count = CHILDREN if self.means else PARENTS
         parents = self.parents.genomes[np.arange(count) % len(self.parents)]
         return mutated(parents, self.sigma, seed)
 
     def tell(self, children: Evaluated, novelty: np.ndarray) -> Evaluated:
-        """Keep the best of parents and children, and return the children that were better than all before.
+        """Keep the best of parents and children; returns the children with more reward than all before.
 
         novelty: of the children, float64[n].
         """
@@ -96,7 +96,7 @@ class Emitter:
         return better
 
     def improvement(self) -> float:
-        """max(0, mean reward of the last three generations - that of the three before)."""
+        """Recent improvement: max(0, mean reward of the last three generations - that of the three before)."""
         last = self.means[-TRIAL:]
         half = len(last) // 2
         return max(0.0, float(np.mean(last[half:]) - np.mean(last[:half]))) if half else 0.0
@@ -113,7 +113,7 @@ class Emitter:
         return float(np.median(last[-ends:])) <= float(np.median(last[:ends]))
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """Complete state of the emitter."""
         return {
             "parents": self.parents.arrays(),
             "sigma": self.sigma,
@@ -126,7 +126,7 @@ class Emitter:
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Emitter:
-        """Inverse of `state_dict`."""
+        """Emitter restored from its `state_dict`."""
         found = [Evaluated(**each) for each in state["found"]]
         return cls(**state | {"parents": Evaluated(**state["parents"]), "means": list(state["means"]), "found": found})
 

@@ -31,7 +31,7 @@ Space = Literal["given", "signature", "autoencoder", "untrained"]
 
 @LEARNERS.register("diversity")
 class Diversity:
-    """Novelty search and reward emitters in turn, over the genomes of a `population` policy.
+    """Learner that alternates novelty search and reward emitters over the genomes of a `population` policy.
 
     A genome's reward is the mean credit of its seat's rows, so `credit: agent_return()` makes it the return. Fitness
     of every genome is what one iteration played, so `train.groups` × `train.group_size` is how often each is evaluated.
@@ -87,25 +87,25 @@ class Diversity:
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
-        """The population."""
+        """The population policy, by name."""
         return {self.policy.name: self.policy}
 
     @property
     def updates(self) -> int:
-        """Generations so far."""
+        """Number of generations so far."""
         return self._updates
 
     @property
     def archives(self) -> pl.DataFrame:
-        """A row per archived genome: see `states.archives`."""
+        """Table with a row per archived genome: see `states.archives`."""
         return states.archives(states.of_search(self.search))
 
     def needs(self) -> set[str]:
-        """The columns of behaviour, and seats."""
+        """Columns that it reads: those of behaviour, and `agent`."""
         return {"agent", *self.behaviour}
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Remember what was played.
+        """Store a table's credit and behaviour for the next step.
 
         Raises:
             LearnerError: credit is not finite.
@@ -118,13 +118,13 @@ class Diversity:
         return {self.policy.name: {"loss": None, "kl": None, "entropy": None, "zero_credit": None, "rows": len(rows)}}
 
     def optim_step(self) -> None:
-        """Tell the search, seat the next generation, and count it."""
+        """Evaluate the stored generation in the search, and seat the next one."""
         self._step()
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Both. Metrics of the population: see `_step`."""
+        """`forward_backward` and `optim_step` in one. Metrics of the population: see `_step`."""
         metrics = self.forward_backward(turns, advantage=advantage)
         metrics[self.policy.name] |= self._step()
         return metrics
@@ -180,7 +180,7 @@ class Diversity:
         self.policy.genomes = genomes
 
     def state(self) -> dict[str, Any]:
-        """The search, archives included."""
+        """State of the search, archives included."""
         return {"updates": self._updates, "width": self._width, "search": states.of_search(self.search)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ class Diversity:
 
 
 def elites(archive: Evaluated, count: int) -> np.ndarray:
-    """Genomes of the best of an archive, then of those of its better half that are farthest from all taken so far.
+    """Genomes to keep of an archive: the best one, then diverse ones of the better half, farthest first.
 
     Args:
         archive: at least one.

@@ -16,7 +16,7 @@ Mode = Literal["explore", "exploit"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that is over: its mode, and the share of its evaluations that were a success of that mode.
+    """Finished chunk of a search: its mode, and the share of its evaluations that succeeded by that mode's measure.
 
     Exploring succeeds where a genome is rewarded, exploiting where one is better than its emitter's best so far.
     """
@@ -26,14 +26,14 @@ class Chunk:
 
 
 class Schedule(Protocol):
-    """The mode of the next chunk."""
+    """Protocol of a schedule: decides whether the next chunk explores or exploits."""
 
     def __call__(self, chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
-        """By what came before; spent: share of all planned evaluations that are made."""
+        """Mode of the next chunk, given those before; spent: share of all planned evaluations that are made."""
 
 
 def alternate() -> Schedule:
-    """Exploring and exploiting take turns."""
+    """Schedule in which exploring and exploiting take turns."""
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         return "exploit" if chunks and chunks[-1].mode == "explore" else "explore"
@@ -42,7 +42,7 @@ def alternate() -> Schedule:
 
 
 def fixed(explore: float = 0.5) -> Schedule:
-    """A chunk explores with this probability."""
+    """Schedule in which each chunk explores with the same probability."""
     _share("explore", explore)
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
@@ -52,7 +52,7 @@ def fixed(explore: float = 0.5) -> Schedule:
 
 
 def by_time(first: float = 1.0, last: float = 0.0) -> Schedule:
-    """A chunk explores with a probability that goes from `first` to `last` over the planned evaluations."""
+    """Schedule whose probability of exploring goes linearly from `first` to `last` over the planned evaluations."""
     _share("first", first)
     _share("last", last)
 
@@ -63,7 +63,10 @@ def by_time(first: float = 1.0, last: float = 0.0) -> Schedule:
 
 
 def bandit(discount: float = 0.9, width: float = 0.5) -> Schedule:
-    """Discounted UCB over both modes: n_m = Σ γ^age, mean_m + width·√(ln Σ n / n_m); an untried mode comes first."""
+    """Schedule by discounted UCB over both modes: mean_m + width·√(ln Σ n / n_m); an untried mode comes first.
+
+    Counts are n_m = Σ γ^age.
+    """
     _share("discount", discount)
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
@@ -81,7 +84,7 @@ SCHEDULES: Mapping[str, object] = {"alternate": alternate, "fixed": fixed, "by_t
 
 
 def discounted(chunks: Sequence[Chunk], discount: float) -> tuple[np.ndarray, np.ndarray]:
-    """Σ γ^age and Σ γ^age·gain of each mode, age 0 for the latest chunk; float64[2] each.
+    """Discounted count Σ γ^age and gain Σ γ^age·gain of each mode, age 0 for the latest chunk; float64[2] each.
 
     >>> count, gain = discounted([Chunk("explore", 1.0), Chunk("exploit", 0.0), Chunk("explore", 0.0)], 0.5)
     >>> count.tolist(), gain.tolist()
@@ -94,7 +97,7 @@ def discounted(chunks: Sequence[Chunk], discount: float) -> tuple[np.ndarray, np
 
 
 def schedule(text: str) -> Schedule:
-    """A schedule from text: alternate(), fixed(0.7), by_time(1, 0), bandit(0.9).
+    """Schedule parsed from text: alternate(), fixed(0.7), by_time(1, 0), bandit(0.9).
 
     Raises:
         InputError: there is none of that name, or an option is wrong.

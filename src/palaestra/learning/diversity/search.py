@@ -22,7 +22,7 @@ CRITERIA = ("novelty", "surprise")
 
 
 class DiversitySearch:
-    """A generation is what `ask` returns; `tell` says what came of it, and the next one is prepared.
+    """Quality-diversity search by `ask` and `tell`: a generation of genomes is evaluated, the next one is prepared.
 
     Args:
         start: genomes of the first generation, float[n, size]; n bounds the size of all later ones.
@@ -105,11 +105,11 @@ class DiversitySearch:
         self.rewarded: Evaluated | None = None
 
     def ask(self) -> np.ndarray:
-        """Genomes to evaluate, float64[at most n, size]; the same until they are told."""
+        """Genomes to evaluate, float64[at most n, size]; the same until `tell` is called."""
         return self.pending
 
     def tell(self, reward: np.ndarray, seen: np.ndarray) -> None:
-        """What came of the genomes that were asked for, in their order: float[n] and float[n, width]."""
+        """Take the rewards, float[n], and behaviours, float[n, width], of the asked genomes, and prepare the next."""
         seen = np.asarray(seen, float)
         found = Evaluated(self.pending, np.asarray(reward, float), seen, self.descriptor.encode(seen))
         rng = np.random.default_rng((self.seed, self.generation))

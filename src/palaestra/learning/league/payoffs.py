@@ -25,7 +25,7 @@ FILES = ("payoffs.json", "payoffs.csv", "matches.csv")
 
 
 class Payoffs:
-    """Pay-offs between members.
+    """Empirical pay-off matrix between the members of a league.
 
     Args:
         mirrored: whether an episode of (row, column) is one of (column, row) as well, with the sides exchanged.
@@ -41,12 +41,12 @@ class Payoffs:
         self.sums: dict[str, np.ndarray] = {name: np.zeros((0, 0)) for name in SUMS}
 
     def grow(self, name: str) -> None:
-        """A further member, with empty cells."""
+        """Add a member, with empty cells."""
         self.names.append(name)
         self.sums = {key: np.pad(table, (0, 1)) for key, table in self.sums.items()}
 
     def add(self, row: int, column: int, own: np.ndarray, other: np.ndarray) -> None:
-        """Episodes of a pair.
+        """Add the returns of episodes between two members.
 
         Args:
             row: number of who had the learner's seats.
@@ -63,19 +63,19 @@ class Payoffs:
                 self.sums[name][column, row] += value
 
     def mean(self) -> np.ndarray:
-        """Mean return of the row's side, float64[members, members]; NaN where nobody played."""
+        """Mean return of the row's side, float64[members, members]; NaN where no episode was played."""
         return _ratio(self.sums["own"], self.sums["n"])
 
     def errors(self) -> np.ndarray:
-        """Standard error of each mean, float64[members, members]; NaN below two episodes."""
+        """Standard error of each mean return, float64[members, members]; NaN below two episodes."""
         return _error(self.sums["n"], self.sums["own"], self.sums["own_squares"])
 
     def points(self) -> np.ndarray:
-        """Share of episodes that the row won, draws half, float64[members, members]; NaN where nobody played."""
+        """Share of episodes that the row's side won, draws half, float64[members, members]; NaN without episodes."""
         return _ratio(self.sums["won"] + self.sums["drawn"] / 2, self.sums["n"])
 
     def game(self) -> Game:
-        """The game between those who have met everybody (rows: past selves) and all members (columns).
+        """Empirical game between the members who met all others (rows: past selves) and all members (columns).
 
         Raises:
             InputError: there is nobody who has; names a pair that did not play.
@@ -100,7 +100,7 @@ class Payoffs:
         return Game((own, other), ("learner", "opponent"), names, covariance=covariance, count=n.astype(np.int64))
 
     def table(self, level: float = 0.95) -> pl.DataFrame:
-        """`member, opponent, mean, low, high, n`: of each pair that has played, with Student's t interval."""
+        """Table `member, opponent, mean, low, high, n` of each pair that has played, with Student's t interval."""
         n, mean, error = self.sums["n"], self.mean(), self.errors()
         row, column = np.nonzero(n > 0)
         margin = error * scipy.stats.t.ppf((1 + level) / 2, np.maximum(n - 1, 1))
@@ -113,7 +113,7 @@ class Payoffs:
         )
 
     def matches(self) -> pl.DataFrame:
-        """`player, opponent, score, weight`: how often each pair ended in 1, .5 or 0, as `palaestra rank` reads it."""
+        """Table `player, opponent, score, weight`: how often each pair ended in 1, .5 or 0, for `palaestra rank`."""
         lost = self.sums["n"] - self.sums["won"] - self.sums["drawn"]
         size, parts = len(self.names), []
         counted = np.tri(size, k=-1) if self.mirrored else 1 - np.eye(size)
@@ -157,7 +157,7 @@ class Payoffs:
 
 
 def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Sums of the returns of two sides, by the names in `SUMS`.
+    """Sums over episodes of the returns of two sides, by the names in `SUMS`.
 
     >>> {name: float(value) for name, value in tally(np.array([1.0, -1, 0]), np.array([-1.0, 1, 0])).items()}["won"]
     1.0

@@ -25,7 +25,7 @@ from palaestra.learning.league.payoffs import Payoffs
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """State of a league as a rule sees it.
+    """State of a league, given to a matchmaking rule.
 
     Attributes:
         past: whether a member is a past self rather than a script, bool[members]; past selves are in order of age.
@@ -40,7 +40,7 @@ class Standing:
 
 
 class Rule:
-    """Base class. LATEST: the learner's own latest parameters are met. SCRIPTS: nobody but scripts is met.
+    """Base class of matchmaking rules. LATEST: the opponent is the learner's latest self. SCRIPTS: scripts only.
 
     PAYOFFS: it reads the pay-offs between members, so every pair has to play.
     """
@@ -50,11 +50,11 @@ class Rule:
     PAYOFFS: ClassVar[bool] = False
 
     def draw(self, standing: Standing) -> np.ndarray:
-        """Weights of the members, float64[members], not all 0; not asked if LATEST."""
+        """Weights with which members are drawn as opponents, float64[members], not all 0; not called if LATEST."""
         raise NotImplementedError
 
     def answer(self, standing: Standing) -> np.ndarray:
-        """Mixture of past selves that stands for the league, float64[members], scripts 0; uniform by default."""
+        """Mixture of past selves that represents the league, float64[members], scripts 0; uniform by default."""
         return np.asarray(standing.past / max(standing.past.sum(), 1))
 
 
@@ -64,12 +64,15 @@ MATCHMAKING: Registry[Rule] = Registry("matchmaking", home=("palaestra.learning.
 
 @MATCHMAKING.register("latest")
 class Latest(Rule):
-    """Self-play against one's own latest parameters; with a floor, past selves now and then (arXiv 1912.06680)."""
+    """Matchmaking rule `latest`: self-play against the learner's latest parameters; with a floor, past selves too.
+
+    Source: arXiv 1912.06680.
+    """
 
     LATEST = True
 
     def answer(self, standing: Standing) -> np.ndarray:
-        """The youngest."""
+        """All weight on the youngest past self."""
         found = np.zeros(len(standing.past))
         found[np.flatnonzero(standing.past)[-1:]] = 1.0
         return found
@@ -77,7 +80,10 @@ class Latest(Rule):
 
 @MATCHMAKING.register("uniform")
 class Uniform(Rule):
-    """Scripts and past selves alike: fictitious self-play; `recent`: only that share of the past (arXiv 1710.03748)."""
+    """Matchmaking rule `uniform`: fictitious self-play, all scripts and past selves (`recent`: a share) are equal.
+
+    Source: arXiv 1710.03748.
+    """
 
     def __init__(self, recent: float = 1.0) -> None:
         if not 0 < recent <= 1:
@@ -85,7 +91,7 @@ class Uniform(Rule):
         self.recent = recent
 
     def draw(self, standing: Standing) -> np.ndarray:
-        """Equal weights."""
+        """Equal weights of scripts and of the recent past selves."""
         ages = np.flatnonzero(standing.past)
         found = np.where(standing.past, 0.0, 1.0)
         found[ages[len(ages) - int(np.ceil(self.recent * len(ages))) :]] = 1.0
@@ -94,7 +100,7 @@ class Uniform(Rule):
 
 @MATCHMAKING.register("pfsp")
 class Prioritised(Rule):
-    """Prioritised fictitious self-play (AlphaStar): weights by the share p of episodes that the learner wins.
+    """Matchmaking rule `pfsp`, prioritised fictitious self-play (AlphaStar): weights by the learner's win rate p.
 
     weighting: hard, (1 - p)^power, or variance, p(1 - p).
     """
@@ -107,7 +113,7 @@ class Prioritised(Rule):
         self.weighting, self.power = weighting, power
 
     def draw(self, standing: Standing) -> np.ndarray:
-        """By the share that the learner takes from each member."""
+        """Weights by the learner's share of wins against each member."""
         p = standing.won
         found = np.asarray((1 - p) ** self.power if self.weighting == "hard" else p * (1 - p))
         return found if found.sum() > 0 else np.ones(len(p))
@@ -115,7 +121,7 @@ class Prioritised(Rule):
 
 @MATCHMAKING.register("psro")
 class Psro(Rule):
-    """The meta-strategy of the empirical game, by a solver of `palaestra names solver` (PSRO, arXiv 1711.00832).
+    """Matchmaking rule `psro`: opponents by the meta-strategy of the empirical game (PSRO, arXiv 1711.00832).
 
     train: whose mixture is met. evaluate: whose mixture is the league's answer; None: the same. With nash it is a
     double oracle, with uniform fictitious play.
@@ -128,11 +134,11 @@ class Psro(Rule):
         self.names = train, evaluate or train
 
     def draw(self, standing: Standing) -> np.ndarray:
-        """The opponents' mixture."""
+        """The opponents' mixture in the solved game."""
         return meta_strategy(standing.payoffs.game(), self.train, self.names[0])[1]
 
     def answer(self, standing: Standing) -> np.ndarray:
-        """The learner's mixture."""
+        """The learner's mixture in the solved game."""
         found = np.zeros(len(standing.past))
         found[standing.past] = meta_strategy(standing.payoffs.game(), self.evaluate, self.names[1])[0]
         return found
@@ -140,17 +146,17 @@ class Psro(Rule):
 
 @MATCHMAKING.register("scripts")
 class Scripts(Rule):
-    """Scripts only, all alike."""
+    """Matchmaking rule `scripts`: all scripts are equally likely opponents, past selves never."""
 
     SCRIPTS = True
 
     def draw(self, standing: Standing) -> np.ndarray:
-        """Equal weights of scripts."""
+        """Equal weights of scripts, 0 for past selves."""
         return np.where(standing.past, 0.0, 1.0)
 
 
 def meta_strategy(game: Game, solver: object, name: str) -> tuple[np.ndarray, ...]:
-    """Each player's mixture by a solver; of a joint distribution its marginals. Rounding below 0 is cut off.
+    """Each player's mixture by a solver; of a joint distribution its marginals. Values below 0 are cut off.
 
     Raises:
         InputError: the solver does not take this game; says which do.
@@ -168,7 +174,7 @@ def meta_strategy(game: Game, solver: object, name: str) -> tuple[np.ndarray, ..
 
 
 def read_rule(text: str) -> Rule:
-    """The rule of a text: `latest`, `uniform(recent=.5)`, `pfsp(hard)`, `psro(alpha_rank)`.
+    """Matchmaking rule parsed from text: `latest`, `uniform(recent=.5)`, `pfsp(hard)`, `psro(alpha_rank)`.
 
     Raises:
         ExpressionError: there is none of this name, or it does not take these options.

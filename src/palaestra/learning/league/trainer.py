@@ -39,7 +39,7 @@ class _Opponents:
 
 
 class LeagueTrainer(Trainer):
-    """A trainer whose learner meets the opponents of a league.
+    """Trainer whose learner plays against opponents from a league of past selves and scripts.
 
     Args:
         league: made for the same team.
@@ -112,4 +112,4 @@ class LeagueTrainer(Trainer):
 
 
 class PhasedLeagueTrainer(LeagueTrainer, PhasedTrainer):
-    """A trainer with both: parts that change between iterations, and opponents of a league."""
+    """Trainer with both: a league of opponents, and phases with other settings."""

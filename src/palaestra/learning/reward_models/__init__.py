@@ -66,7 +66,7 @@ _HOMES = {
 
 @SCORERS.register()
 def reward_model(path: str | Path) -> Scorer:
-    """A reward model that `palaestra fit-reward` wrote, of any kind, or a sequence classifier of transformers."""
+    """Scorer loaded from a folder: a model of `palaestra fit-reward`, or a sequence classifier of transformers."""
     from palaestra.learning.reward_models.reward_model import load
 
     return load(path)
@@ -74,7 +74,7 @@ def reward_model(path: str | Path) -> Scorer:
 
 @SCORERS.register("routed")
 def routed_reward(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Scorer:
-    """A mixture for the person of a file of pairs: `routed("rm", "mine.parquet", features="x")`, MiCRo [30]."""
+    """Scorer of a mixture adapted to a person's pairs: `routed("rm", "mine.parquet", features="x")`, MiCRo [30]."""
     from palaestra.learning.reward_models.mixture import routed
 
     return routed(path, pairs, features=features, eta=eta)
@@ -82,7 +82,7 @@ def routed_reward(path: str, pairs: str, *, features: str | None = None, eta: fl
 
 @SCORERS.register()
 def implicit_reward(policy: str, reference: str, *, beta: float = 0.1) -> Scorer:
-    """DPO's implicit reward, β·(log π - log π_ref), of two folders of causal models."""
+    """Scorer by DPO's implicit reward β·(log π - log π_ref), from two folders of causal models."""
     from palaestra.learning.reward_models.implicit import ImplicitReward
 
     return ImplicitReward(policy, reference, beta=beta)

@@ -12,7 +12,7 @@ from palaestra.judges.scorers import Members, build
 
 @SCORERS.register("against")
 class Against:
-    """P(row better than its reference) = σ(r(row) - r(reference)), in (0, 1).
+    """Scorer of P(row better than its reference) = σ(r(row) - r(reference)), in (0, 1), by a pointwise scorer r.
 
     What the scorer adds to all answers to a prompt cancels. Its slope in r is P·(1 - P), so a reference that is far
     behind teaches nothing any more: take references among the best, e.g. the first two of a group.
@@ -28,7 +28,7 @@ class Against:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See the class; null where either is."""
+        """Probability that each row is better than its reference; null where either has no score."""
         if reference is None or len(reference) != len(rows):
             raise InputError(f"{self.name}: a reference is needed, a row for each of {len(rows)}")
         ours, theirs = (self.scorer.score(each, condition=condition) for each in (rows, reference))
@@ -38,7 +38,7 @@ class Against:
 
 @SCORERS.register("against_best")
 class AgainstBest(Members):
-    """Mean P(row better than reference) over the `best` highest other rows of the same `group` (RewardDance [47]).
+    """Scorer of the mean P(row better than another) over the `best` others of its `group` (RewardDance [47]).
 
     The answers of one prompt are each other's references, so a run needs no other model.
 
@@ -63,7 +63,7 @@ class AgainstBest(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See the class; null where no other row of the group has a score."""
+        """Mean probability to beat the group's best others; null where no other row of the group has a score."""
         need_columns(self.name, rows.columns, ["group"])
         alone = self.scorer.score(rows, condition=condition).cast(pl.Float64).fill_nan(None)
         table = pl.DataFrame({"group": rows["group"], "alone": alone}).with_row_index("row")

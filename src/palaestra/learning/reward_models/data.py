@@ -57,7 +57,7 @@ class _Data:
 
 @dataclass(frozen=True)
 class Preferences(_Data):
-    """Pairs: a row of `chosen` is better than that of `rejected`.
+    """Preference pairs: a row of `chosen` is better than that of `rejected`.
 
     reference, condition: a row per pair, as scorers take them. margin, weight: per pair. key: what pairs have in common
     (a prompt, a group).
@@ -71,14 +71,14 @@ class Preferences(_Data):
         return len(self.chosen)
 
     def both(self) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
-        """Rows, reference and condition of both sides, all chosen before all rejected."""
+        """Rows, reference and condition of both sides in one table each, all chosen before all rejected."""
         twice = [None if each is None else pl.concat([each, each]) for each in (self.reference, self.condition)]
         return pl.concat([self.chosen, self.rejected], how="diagonal_relaxed"), twice[0], twice[1]
 
 
 @dataclass(frozen=True)
 class Labels(_Data):
-    """Rows and what each is worth: value float64[rows], or [rows, heads]; NaN where it is not known.
+    """Labelled rows: value float64[rows], or [rows, heads]; NaN where it is not known.
 
     key: also the group inside which a ranking loss orders.
     """
@@ -91,7 +91,7 @@ class Labels(_Data):
 
 
 def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
-    """A column, or what a table of turns calls it.
+    """Column of a table by its name, or by the name that tables of turns have for it.
 
     Raises:
         MissingColumnError: there is none; names who reads it.
@@ -103,7 +103,7 @@ def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
 
 
 def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
-    """Lists of numbers of one length as float64[rows, length]; a row that is null, or holds one, is NaN.
+    """Column of lists of numbers of one length as float64[rows, length]; NaN rows where it is null or holds one.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -128,7 +128,7 @@ def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
 
 
 def texts(frame: pl.DataFrame, name: str, who: str) -> list[Any]:
-    """Texts, or lists of messages {role, content}; None where missing.
+    """Column of texts, or of lists of messages {role, content}, as a list; None where missing.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -141,7 +141,7 @@ def texts(frame: pl.DataFrame, name: str, who: str) -> list[Any]:
 
 
 def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
-    """Raises InputError if a table beside the rows has another number of them."""
+    """Raise InputError if a table beside the rows has another number of them."""
     for name, other in others.items():
         if other is not None and len(other) != len(rows):
             raise InputError(f"score: {name} has {len(other)} rows for {len(rows)} that are scored")

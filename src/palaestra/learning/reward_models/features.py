@@ -16,7 +16,7 @@ FLOOR = 1e-6
 
 
 def joined(x: np.ndarray, condition: np.ndarray | None, how: Join) -> np.ndarray:
-    """float64[rows, columns]: x alone; every product of x and the condition ("outer": bilinear); or both in a row."""
+    """Features joined with a condition: x alone, all products of both ("outer": bilinear), or side by side."""
     if condition is None:
         return x
     if how == "concat":
@@ -25,13 +25,13 @@ def joined(x: np.ndarray, condition: np.ndarray | None, how: Join) -> np.ndarray
 
 
 def features(rows: pl.DataFrame, condition: pl.DataFrame | None, *, name: str, how: Join, who: str) -> np.ndarray:
-    """Columns `name` of the rows, and `features` of the condition, joined; NaN where one is missing."""
+    """Matrix of the rows' column `name` joined with the condition's `features`; NaN where one is missing."""
     given = None if condition is None else matrix(condition, "features", f"{who} (condition)")
     return joined(matrix(rows, name, who), given, how)
 
 
 def scale_of(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of each column; 1 where it hardly moves (a hit that is always 1 against 0 must not blow up)."""
+    """Mean and standard deviation of each column; 1 where it hardly varies, to divide by."""
     x = x[~np.isnan(x).any(1)]
     if not len(x):
         raise InputError("no row has all its features")

@@ -37,7 +37,7 @@ UNLABELLED, FAILED = "without a label", "of verdicts that failed"
 
 
 def read(path: str | Path, **options: Any) -> Preferences | Labels:
-    """The data of `read_counted`."""
+    """Preferences or labels read from a file; options as of `read_counted`."""
     return read_counted(path, **options)[0]
 
 
@@ -52,7 +52,7 @@ def read_counted(
     key: str | None = None,
     pairing: str | None = None,
 ) -> tuple[Preferences | Labels, dict[str, int]]:
-    """Preferences, or labels, of a .parquet, .jsonl, .json or .csv file, whichever of the above it holds.
+    """Preferences or labels read from a .parquet, .jsonl, .json or .csv file, and counts of rows left out.
 
     Args:
         path: the file.

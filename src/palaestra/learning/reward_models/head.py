@@ -21,7 +21,7 @@ ACTIVATIONS = {"silu": nn.SiLU, "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GEL
 
 
 class Layers(nn.Module):
-    """Linear layers on standardised vectors; what was standardised by is part of the weights."""
+    """MLP on standardised vectors; the means and deviations are part of its weights."""
 
     mean: Tensor
     spread: Tensor
@@ -37,13 +37,13 @@ class Layers(nn.Module):
         self.net = nn.Sequential(*parts[:-1])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[rows, inputs] to [rows, outputs]."""
+        """Outputs [rows, outputs] of inputs [rows, inputs]."""
         out: Tensor = self.net((x - self.mean) / self.spread)
         return out
 
 
 class FeatureReward(NetworkReward):
-    """Base of the models that read a column of features: one vector per row, one network of `Layers`."""
+    """Base class of reward models that read a column of features: one vector per row, one network of `Layers`."""
 
     features: str
     join: Join = "concat"
@@ -51,16 +51,16 @@ class FeatureReward(NetworkReward):
     outputs_of = 1
 
     def vector(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-        """float64[rows, inputs]; NaN where something is missing."""
+        """Input vectors of rows, float64[rows, inputs]; NaN where something is missing."""
         return features(rows, condition, name=self.features, how=self.join, who=self.name)
 
     def layers(self, inputs: int) -> nn.Module:
-        """The network for so many inputs."""
+        """New network for so many inputs."""
         o = self.options
         return Layers(inputs, self.outputs_of, o.get("layers", 1), o.get("hidden", 1), o.get("activation", "silu"))
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """The vectors as a float32 tensor."""
+        """Input vectors of rows as a float32 tensor."""
         x = self.vector(rows, reference, condition)
         there = self.module.mean.shape[0] if isinstance(self.module, Layers) else x.shape[1]
         if x.shape[1] != there:
@@ -68,26 +68,26 @@ class FeatureReward(NetworkReward):
         return Inputs(torch.from_numpy(np.nan_to_num(x)).float(), ~np.isnan(x).any(1))
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """One number per row, or `outputs_of`."""
+        """Network output: one number per row, or `outputs_of`."""
         found: Tensor = self.ready()(inputs.data[torch.from_numpy(index)])
         return found[:, 0] if self.outputs_of == 1 else found
 
     def offset(self) -> nn.Parameter | None:
-        """The bias of the last layer."""
+        """Bias of the last layer."""
         if not isinstance(self.module, Layers):
             return None
         last = self.module.net[-1]
         return last.bias if isinstance(last, nn.Linear) else None
 
     def prepare(self, data: Preferences | Labels, seed: int) -> None:
-        """Make the network; one that is there goes on learning."""
+        """Make the network unless there is one, which is then trained further."""
         if self.module is not None:
             return
         given = data.both() if isinstance(data, Preferences) else (data.rows, data.reference, data.condition)
         self.module = self.made(self.vector(*given), seed)
 
     def made(self, x: np.ndarray, seed: int) -> nn.Module:
-        """A network at its start, for vectors like these."""
+        """New network for vectors like these, standardised by them."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = self.layers(x.shape[1])
@@ -98,12 +98,12 @@ class FeatureReward(NetworkReward):
         return module
 
     def shaped(self, state: dict[str, Tensor]) -> nn.Module:
-        """The network of such weights."""
+        """New network of the shapes of these weights."""
         return self.layers(len(state["mean"]))
 
 
 def check_layers(who: str, layers: Any, hidden: Any, activation: Any) -> None:
-    """Raises InputError for a network that cannot be made."""
+    """Raise InputError for options of a network that cannot be made."""
     if not all(isinstance(x, int) and x >= 1 for x in (layers, hidden)):
         raise InputError(f"{who}: layers={layers!r} and hidden={hidden!r} must be whole numbers of at least 1")
     if activation not in ACTIVATIONS:
@@ -112,7 +112,7 @@ def check_layers(who: str, layers: Any, hidden: Any, activation: Any) -> None:
 
 @REWARD_MODELS.register("head")
 class HeadReward(FeatureReward):
-    """A small network on a column of features; one layer is linear, two with SiLU are BaseReward's choice.
+    """Reward model by a small network on a column of features; one layer is linear, two with SiLU are BaseReward's.
 
     A condition's `features` stand beside the row's ("concat"), or are multiplied with them ("outer": bilinear with one
     layer). Learns from pairs (bt) or labels (regression, binary; ranknet, listnet, ce inside groups).

@@ -18,7 +18,7 @@ MOST = 2000
 
 
 def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
-    """Share of pairs whose better side scores higher; an equal score counts half, a missing one leaves.
+    """Accuracy on held-out pairs: share whose better side scores higher; equal scores count half.
 
     Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
     that a single key has no interval.
@@ -38,7 +38,7 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
 
 
 def ordered(labels: Labels, seed: int = 0) -> Preferences:
-    """Pairs of rows with different labels, the larger one chosen: all inside a key, or `MOST` random ones."""
+    """Preference pairs from rows with different labels, larger one chosen: all inside a key, or `MOST` random ones."""
     value = np.asarray(labels.value, float)
     if value.ndim > 1:
         raise InputError(f"labels have {value.shape[1]} heads, which have no order: compare one of them")
@@ -64,7 +64,7 @@ def ordered(labels: Labels, seed: int = 0) -> Preferences:
 
 
 def explained(model: RewardModel, labels: Labels) -> list[float]:
-    """R² of each head: 1 - squared error / variance; NaN where labels do not vary.
+    """R² of each head on held-out labels: 1 - squared error / variance; NaN where labels do not vary.
 
     Raises:
         InputError: the model has another number of heads than there are targets.

@@ -20,7 +20,7 @@ from palaestra.learning.reward_models.text import Said, conversation, plain, whe
 
 @REWARD_MODELS.register("implicit")
 class ImplicitReward(NetworkReward):
-    """β·(log π(response | prompt) - log π_ref(response | prompt)), summed over tokens, the end token included.
+    """Reward model β·(log π(response | prompt) - log π_ref(response | prompt)), summed over tokens (DPO's).
 
     Fitted to pairs, Bradley-Terry of these rewards is DPO's loss; at size train the policy with TRL or the term `dpo`
     and name both folders here.
@@ -64,7 +64,7 @@ class ImplicitReward(NetworkReward):
         self.module = self.policy.model
 
     def prepare(self, data: Preferences | Labels, seed: int) -> None:
-        """Make the tiny policy, unless there is one."""
+        """Make the tiny policy for the data's texts, unless there is one."""
         if self.module is None:
             rows = data.both()[0] if isinstance(data, Preferences) else data.rows
             said = [*texts(rows, "prompt", self.name), *texts(rows, "response", self.name)]
@@ -72,7 +72,7 @@ class ImplicitReward(NetworkReward):
             self._open()
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """(prompt_ids, action_ids) of each row."""
+        """Token ids (prompt_ids, action_ids) of each row."""
         self.ready()
         found: list[tuple[np.ndarray, np.ndarray] | None] = []
         for prompt, response in zip(texts(rows, "prompt", self.name), texts(rows, "response", self.name), strict=True):
@@ -88,7 +88,7 @@ class ImplicitReward(NetworkReward):
         return self.policy.encode(shown, plain(response) or "")
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """The rewards, [rows]."""
+        """Implicit rewards, [rows]."""
         assert self.policy is not None
         assert self.before is not None
         prompts, actions = zip(*(inputs.data[i] for i in index), strict=True)
@@ -100,7 +100,7 @@ class ImplicitReward(NetworkReward):
         return self.beta * moved.float().cpu()
 
     def write(self, folder: Path) -> None:
-        """Two policies, `policy` and `reference`."""
+        """Write both policies into the folders `policy` and `reference`."""
         self.ready()
         for name, each in (("policy", self.policy), ("reference", self.before)):
             assert each is not None

@@ -19,7 +19,7 @@ from palaestra.rewards.judged.linear import fit_differences
 
 @REWARD_MODELS.register("linear")
 class LinearReward(RewardModel):
-    """w·x: Bradley-Terry of pairs, ridge regression or logistic regression of labels; the optimum, so no seed.
+    """Linear reward model w·x: Bradley-Terry of pairs, ridge or logistic regression of labels; fitted exactly.
 
     x is a row's features, times those of the condition if there is one (bilinear: x ⊗ c). weights: in the units of the
     features, `float64[columns]`; bias: of labels, 0 of pairs.
@@ -53,7 +53,7 @@ class LinearReward(RewardModel):
         checkpoints: str | Path | None = None,
         progress: bool | Report = False,
     ) -> dict[str, float]:
-        """Learn. loss: default bt of pairs, regression of labels; rows with a missing feature or label are left out."""
+        """Fit w to pairs (bt) or labels (default regression); rows with a missing feature or label are left out."""
         what = loss or ("bt" if isinstance(data, Preferences) else "regression")
         if (what == "bt") != isinstance(data, Preferences) or what not in ("bt", "regression", "binary"):
             raise InputError(f"linear: loss={what!r} does not go with {type(data).__name__}")
@@ -92,7 +92,7 @@ class LinearReward(RewardModel):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """w·x + bias; null where a feature is missing."""
+        """Scores w·x + bias; null where a feature is missing."""
         together(rows, condition=condition)
         x, w = self._x(rows, condition), self._known()
         if x.shape[1] != len(w):
@@ -101,7 +101,7 @@ class LinearReward(RewardModel):
         return series(self.name, x[known] @ w + self.bias, known)
 
     def write(self, folder: Path) -> None:
-        """weights.json."""
+        """Write weights.json."""
         write_json(folder / "weights.json", {"weights": self._known().tolist(), "bias": self.bias})
 
     def read(self, folder: Path) -> None:

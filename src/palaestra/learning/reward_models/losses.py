@@ -20,7 +20,7 @@ Ranking = Literal["ranknet", "listnet", "ce"]
 
 
 def weighted(loss: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-    """Σ w·loss / Σ w over rows of the mask; 0 if there are none."""
+    """Weighted mean Σ w·loss / Σ w over rows of the mask; 0 if there are none."""
     if weight is None and mask is None:
         return loss.sum() / max(loss.numel(), 1)
     w = torch.ones_like(loss) if weight is None else weight.to(loss).expand_as(loss)
@@ -42,7 +42,7 @@ def bradley_terry_loss(
     centre: float = 0.0,
     centring: Centring = "square",
 ) -> Tensor:
-    """Mean of -log σ(r_w - r_l - margin), scores float[pairs] (margin: Llama 2, 2307.09288).
+    """Bradley-Terry loss: mean of -log σ(r_w - r_l - margin), scores float[pairs] (margin: Llama 2, 2307.09288).
 
     centre: weight of a penalty that keeps scores near 0: "square" mean (r_w + r_l)² (2312.09244, TRL's
     `center_rewards_coefficient`); "mean" |mean (r_w + r_l)| (ARMAP's code, 2502.12130). Weights count in both parts.
@@ -70,7 +70,7 @@ def mixture_bt_loss(
     weight: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Mean of -log Σ_k π_k·σ(Δ_k), a mixture of probabilities and so a likelihood (MiCRo, 2505.24846).
+    """Mixture Bradley-Terry loss: mean of -log Σ_k π_k·σ(Δ_k) over pairs (MiCRo, 2505.24846).
 
     delta, log_gate: [pairs, heads], lead of the chosen side by each head, and log π. entropy: λ of + λ·Σ_k π_k·log π_k
     per pair, which keeps the gate soft (.5 in the code).
@@ -84,7 +84,9 @@ def mixture_bt_loss(
 def pair_token_loss(
     yes_wl: Tensor, no_lw: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """-½ · mean of log P(yes | w, l) + log P(no | l, w): both orders of a judge of two (OneReward, 2508.21066).
+    """Loss of a pairwise judge in both orders: -½ · mean of log P(yes | w, l) + log P(no | l, w) (OneReward).
+
+    Source: arXiv 2508.21066.
 
     yes_wl, no_lw: log-probabilities, [pairs].
     """
@@ -95,14 +97,14 @@ def pair_token_loss(
 
 
 def binary_loss(logit: Tensor, label: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy of σ(logit) with a label in [0, 1]; a label that is NaN leaves the mean."""
+    """Binary cross-entropy of σ(logit) with a label in [0, 1], mean over rows; rows of NaN labels are left out."""
     known = ~label.isnan()
     loss = F.binary_cross_entropy_with_logits(logit, label.to(logit).nan_to_num(), reduction="none")
     return weighted(loss, weight, known if mask is None else known & mask)
 
 
 def regress(predicted: Tensor, target: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-    """Mean squared error, [rows] or [rows, heads]; a target that is NaN leaves the mean (multi-head, DPA 2402.18571).
+    """Mean squared error, [rows] or [rows, heads]; NaN targets are left out (multi-head, DPA 2402.18571).
 
     weight, mask: [rows].
     """
@@ -120,7 +122,7 @@ def regress(predicted: Tensor, target: Tensor, *, weight: Tensor | None = None, 
 def rank_loss(
     scores: Tensor, teacher: Tensor | None = None, kind: Ranking = "ranknet", *, mask: Tensor | None = None
 ) -> Tensor:
-    """A loss of the order inside groups, scores [groups, items]; mean over groups.
+    """Ranking loss inside groups (ranknet, listnet or ce), scores [groups, items]; mean over groups.
 
     ranknet: mean over pairs i < j of the cross-entropy of σ(s_i - s_j) with σ(t_i - t_j) (Burges 2005, soft labels).
     listnet: cross-entropy of softmax(s) with softmax(t) (Cao 2007).
@@ -157,7 +159,10 @@ def rank_loss(
 
 
 def distill(student: Tensor, teacher: Tensor, *, temperature: float = 2.0, mask: Tensor | None = None) -> Tensor:
-    """T² · KL(softmax(t / T) ‖ softmax(s / T)), mean over groups; [groups, items] (Hinton 2015; DeAR: T = 2)."""
+    """Distillation loss T² · KL(softmax(t / T) ‖ softmax(s / T)), mean over groups of [groups, items].
+
+    Source: Hinton et al. 2015; DeAR has T = 2.
+    """
     real = torch.ones_like(student, dtype=torch.bool) if mask is None else mask
     low = torch.finfo(student.dtype).min
     ours, theirs = ((x.to(student) / temperature).masked_fill(~real, low).log_softmax(-1) for x in (student, teacher))
@@ -175,7 +180,7 @@ def distill_rank_loss(
     positive: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """DeAR's first stage (2508.16998), (1 - α)·`rank_loss` + α·`distill`.
+    """DeAR's first-stage loss (2508.16998): (1 - α)·`rank_loss` + α·`distill`.
 
     positive: labels [groups, items] for "ce", whose best item it is; None: the first.
     """

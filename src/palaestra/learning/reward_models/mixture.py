@@ -19,7 +19,7 @@ from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_op
 
 
 def hedge(lead: np.ndarray, eta: float = 1.0) -> np.ndarray:
-    """w_k ∝ exp(-η Σ_i -log σ(Δ_ik)) from float64[pairs, heads]; with η = 1 Bayes' rule on the heads.
+    """Weights of heads by the Hedge rule, w_k ∝ exp(-η Σ_i -log σ(Δ_ik)), from leads float64[pairs, heads].
 
     >>> hedge(np.array([[2.0, -2.0]])).round(3)
     array([0.881, 0.119])
@@ -30,7 +30,7 @@ def hedge(lead: np.ndarray, eta: float = 1.0) -> np.ndarray:
 
 
 class Experts(nn.Module):
-    """K linear rewards of x, and log π of a gate that reads the context: [rows, 2K]."""
+    """Network of K linear rewards of x, and log π of a gate that reads the context: [rows, 2K]."""
 
     mean: Tensor
     spread: Tensor
@@ -43,13 +43,13 @@ class Experts(nn.Module):
         self.gate = nn.Linear(context, heads)
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
-        """Rewards beside log-weights."""
+        """Rewards beside log-weights, [rows, 2K]."""
         return torch.cat([self.rewards((x - self.mean) / self.spread), self.gate(context).log_softmax(-1)], -1)
 
 
 @REWARD_MODELS.register("mixture")
 class MixtureReward(FeatureReward):
-    """P(a over b) = Σ_k π_k·σ(r_k(a) - r_k(b)): K linear heads on features, π by a gate on the condition's `features`.
+    """Mixture reward model: P(a over b) = Σ_k π_k·σ(r_k(a) - r_k(b)), linear heads r_k, π by a gate on the condition.
 
     A mixture of probabilities, so a likelihood; without a condition the gate is one set of weights. score: the heads,
     Array(K), without a condition; Σ π_k·r_k with one, whose `weights` (from `route`) stand in for the gate if it has
@@ -70,7 +70,7 @@ class MixtureReward(FeatureReward):
         self.outputs_of = 2 * heads
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """Features and context, two tensors."""
+        """Features and context of rows, two tensors."""
         x = matrix(rows, self.features, self.name)
         c = self._context(condition, len(x))
         ready = self.module
@@ -83,13 +83,13 @@ class MixtureReward(FeatureReward):
         return Inputs(both, ~(np.isnan(x).any(1) | np.isnan(c).any(1)))
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """Rewards and log-weights, [rows, 2K]."""
+        """Rewards and log-weights of rows, [rows, 2K]."""
         at = torch.from_numpy(index)
         found: Tensor = self.ready()(*(each[at] for each in inputs.data))
         return found
 
     def prepare(self, data: Any, seed: int) -> None:
-        """Make the heads and the gate."""
+        """Make the heads and the gate, unless there are some."""
         if self.module is not None or not isinstance(data, Preferences):
             return
         rows, _, condition = data.both()
@@ -101,7 +101,7 @@ class MixtureReward(FeatureReward):
             buffer.copy_(torch.from_numpy(value))
 
     def pair_loss(self, chosen: Tensor, rejected: Tensor, **given: Any) -> Tensor:
-        """Of the mixture; the gate reads the context, which both sides share."""
+        """Mixture loss of pairs; the gate reads the context, which both sides share."""
         for name in ("margin", "centre"):
             if name in given:
                 raise InputError(f"{self.name}: a mixture has no {name}")
@@ -111,7 +111,7 @@ class MixtureReward(FeatureReward):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See the class."""
+        """Scores: all heads, Σ π_k·r_k with a condition, or P(row over reference) with a reference."""
         together(rows, reference=reference, condition=condition)
         r, gate, known = self._heads(rows, condition)
         if condition is not None and "weights" in condition.columns:
@@ -126,19 +126,19 @@ class MixtureReward(FeatureReward):
         return series(self.name, found[known], known)
 
     def agrees(self, pairs: Preferences) -> np.ndarray:
-        """Whether the chosen side is the likelier one."""
+        """Agreement per pair: 1 where the chosen side is the likelier one, ½ where both are, else 0; NaN: unknown."""
         p = self.score(pairs.chosen, reference=pairs.rejected, condition=pairs.condition).to_numpy()
         return np.where(np.isnan(p), np.nan, (1 + np.sign(p - 0.5)) / 2)
 
     def route(self, pairs: Preferences, by: np.ndarray, *, eta: float = 1.0) -> pl.DataFrame:
-        """`by`, `weights`: the taste of each user from a few of their pairs, by `hedge`; for a condition."""
+        """Table `by`, `weights`: head weights of each user by `hedge`, from a few of their pairs; for a condition."""
         lead = self._heads(pairs.chosen, None)[0] - self._heads(pairs.rejected, None)[0]
         names, code = np.unique(np.asarray(by), return_inverse=True)
         found = [hedge(lead[code == i], eta).tolist() for i in range(len(names))]
         return pl.DataFrame({"by": names, "weights": pl.Series(found, dtype=pl.List(pl.Float64))})
 
     def shaped(self, state: dict[str, Tensor]) -> nn.Module:
-        """The network of such weights."""
+        """New network of the shapes of these weights."""
         return Experts(len(state["mean"]), state["gate.weight"].shape[1], self.heads)
 
     def _heads(self, rows: pl.DataFrame, condition: pl.DataFrame | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -161,7 +161,7 @@ class MixtureReward(FeatureReward):
 
 
 class Routed:
-    """A mixture as the reward of one person, whose own pairs say how much each head counts: Σ w_k·r_k, see `hedge`."""
+    """Scorer of a mixture for one person: Σ w_k·r_k, w by `hedge` from that person's pairs."""
 
     def __init__(self, model: MixtureReward, pairs: Preferences, *, eta: float = 1.0, name: str = "routed") -> None:
         found = model.route(pairs, np.zeros(len(pairs)), eta=eta)
@@ -170,13 +170,13 @@ class Routed:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See the class; with a reference P(row over reference). The condition is not looked at."""
+        """Scores Σ w_k·r_k, or with a reference P(row over reference). The condition is ignored."""
         given = pl.DataFrame({"weights": [self.weights.tolist()] * len(rows)}, {"weights": pl.List(pl.Float64)})
         return self.model.score(rows, reference=reference, condition=given)
 
 
 def routed(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Routed:
-    """The mixture that `palaestra fit-reward` wrote, for the person of a file of pairs: `routed("rm", "mine.parquet")`.
+    """Mixture of `palaestra fit-reward` adapted to one person's file of pairs: `routed("rm", "mine.parquet")`.
 
     Raises:
         InputError: the folder holds another kind of model, or the file labels.

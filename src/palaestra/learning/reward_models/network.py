@@ -29,7 +29,7 @@ WASTE = 0.1
 
 @dataclass
 class Inputs:
-    """Rows as a model reads them. data: a tensor, or a list of int arrays of tokens. known: which rows can be read.
+    """Encoded rows: data, a tensor or a list of int arrays of tokens; known, which rows could be encoded.
 
     lengths: tokens of each row; None where all rows are of one size.
     """
@@ -40,12 +40,12 @@ class Inputs:
 
     @classmethod
     def of_tokens(cls, tokens: list[np.ndarray | None]) -> Inputs:
-        """Tokens of each row; None: unknown."""
+        """Inputs from the tokens of each row; None: the row is unknown."""
         known = np.array([each is not None for each in tokens], bool)
         return cls(tokens, known, np.array([0 if each is None else len(each) for each in tokens]))
 
     def padded(self, index: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Ids and mask of these rows, [rows, longest], padded on the right."""
+        """Ids and mask of the rows `index`, [rows, longest], padded on the right."""
         rows = [self.data[i] for i in index]
         lengths = np.array([len(row) for row in rows])
         mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
@@ -55,7 +55,7 @@ class Inputs:
 
 
 def by_length(lengths: np.ndarray, size: int, waste: float = WASTE) -> Iterator[np.ndarray]:
-    """Positions in batches of at most `size` rows of like length: at most that share of each is padding.
+    """Batches of positions, at most `size` rows of like length each: at most `waste` of a batch is padding.
 
     >>> [part.tolist() for part in by_length(np.array([3, 100, 4, 97, 99]), 3)]
     [[1, 4, 3], [2], [0]]
@@ -91,26 +91,26 @@ class NetworkReward(RewardModel):
     # -- what a subclass says -----------------------------------------------------------------------------------------
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """Rows as the network reads them."""
+        """Encode rows as inputs of the network; abstract."""
         raise NotImplementedError
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """Outputs of the network for these rows: [rows] or [rows, numbers]."""
+        """Outputs of the network for these rows: [rows] or [rows, numbers]; abstract."""
         raise NotImplementedError
 
     def prepare(self, data: Preferences | Labels, seed: int) -> None:
         """Make the network, before it is fitted, if it is not there yet."""
 
     def both_sides(self, pairs: Preferences) -> Inputs:
-        """All chosen rows, then all rejected ones."""
+        """Encoded rows of both sides: all chosen, then all rejected."""
         return self.encode(*pairs.both())
 
     def pair_loss(self, chosen: Tensor, rejected: Tensor, **given: Any) -> Tensor:
-        """The loss of pairs from what the network says of both sides."""
+        """Loss of pairs from the outputs of both sides: Bradley-Terry by default."""
         return losses.bradley_terry_loss(chosen, rejected, **given)
 
     def values(self, found: Tensor, condition: pl.DataFrame | None) -> Tensor:
-        """From what the network says to scores, [rows] or [rows, heads]."""
+        """Scores from the network's outputs, [rows] or [rows, heads]; the outputs themselves by default."""
         return found
 
     # -- the rest -----------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class NetworkReward(RewardModel):
         every: int = 100,
         progress: bool | Report = False,
     ) -> dict[str, float]:
-        """Learn by AdamW with a rate that falls to 0; the same seed gives the same model, bit for bit, on one device.
+        """Train by AdamW with a rate that falls to 0; the same seed gives the same model on one device.
 
         Args:
             data: pairs or labels, whichever the model learns from.
@@ -167,7 +167,7 @@ class NetworkReward(RewardModel):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """A score per row, more is better; null where something that it reads is missing."""
+        """Score of each row, more is better; null where an input is missing."""
         together(rows, reference=reference, condition=condition)
         self.ready()
         inputs = self.encode(rows, reference, condition)
@@ -178,7 +178,7 @@ class NetworkReward(RewardModel):
         return series(self.name, self.values(found, given).double().numpy(), inputs.known)
 
     def outputs(self, inputs: Inputs, at: np.ndarray, size: int) -> Tensor:
-        """`forward` of rows in their order, in batches of like length."""
+        """Outputs of `forward` for rows in their order, computed in batches of like length."""
         if not len(at):
             return torch.zeros(0)
         if inputs.lengths is None:
@@ -192,7 +192,7 @@ class NetworkReward(RewardModel):
         return found[torch.from_numpy(back)]
 
     def ready(self) -> nn.Module:
-        """The network.
+        """The network; raises InputError if there is none yet.
 
         Raises:
             InputError: there is none yet.
@@ -206,7 +206,7 @@ class NetworkReward(RewardModel):
         return None
 
     def write(self, folder: Path) -> None:
-        """model.safetensors."""
+        """Write model.safetensors."""
         save_file(self.ready().state_dict(), folder / "model.safetensors")
 
     def read(self, folder: Path) -> None:
@@ -216,5 +216,5 @@ class NetworkReward(RewardModel):
         self.module.load_state_dict(state)
 
     def shaped(self, state: dict[str, Tensor]) -> nn.Module:
-        """A network that such weights fit."""
+        """New network of the shapes of these weights; abstract."""
         raise NotImplementedError

@@ -21,7 +21,7 @@ Features = Callable[[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None], np
 
 @REWARD_MODELS.register("online_linear")
 class OnlineLinearReward(RewardModel):
-    """w·x + b, moved by Bradley-Terry pairs from where it stood.
+    """Linear reward model w·x + b that each `fit` moves from its last weights, by Bradley-Terry pairs.
 
     `fit` minimises mean -log σ(w·(x_chosen - x_rejected)) + inertia/2·|w - w_old|²: w_old is what it was before, so
     that one call is one step of co-training, and the same for any order of the pairs. Pairs do not move b; `fit` puts 0
@@ -63,7 +63,7 @@ class OnlineLinearReward(RewardModel):
         checkpoints: str | Path | None = None,
         progress: bool | Report = False,
     ) -> dict[str, float]:
-        """Move by pairs; those with a missing feature are left out. Nothing is drawn.
+        """Move the weights by pairs; those with a missing feature are left out. Nothing is random.
 
         Returns how many took part, the share of them whose chosen side was ahead before, and the mean loss before.
 
@@ -94,14 +94,14 @@ class OnlineLinearReward(RewardModel):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """w·x + b; null where a feature is missing."""
+        """Scores w·x + b; null where a feature is missing."""
         together(rows, reference=reference, condition=condition)
         x = self._x(rows, reference, condition)
         known = ~np.isnan(x).any(axis=1)
         return series(self.name, x[known] @ self._weights(x) + self.bias, known)
 
     def write(self, folder: Path) -> None:
-        """weights.json."""
+        """Write weights.json."""
         weights = None if self.weights is None else self.weights.tolist()
         write_json(folder / "weights.json", {"weights": weights, "bias": self.bias})
 

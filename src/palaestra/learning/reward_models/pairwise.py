@@ -28,7 +28,7 @@ ALONE = "{prompt}\n\nAnswer:\n{first}\n\n{criterion}\nIs it good, yes or no?"
 
 @REWARD_MODELS.register("pairwise")
 class PairwiseTokenReward(NetworkReward):
-    """P(yes | first, second, question), P = σ(logit yes - logit no) of the next token; learned in both orders.
+    """Pairwise reward model: P(yes | first, second, question) of a causal LM's next token, learned in both orders.
 
     score with a reference: the row first, the reference second, and the other way round, the mean of P(yes | row, ref)
     and 1 - P(yes | ref, row); `orders` gives both. Without a reference: `alone` is asked, which labels teach. The
@@ -92,7 +92,7 @@ class PairwiseTokenReward(NetworkReward):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """Tokens of the question on each row; unknown where a text is missing."""
+        """Token ids of the question about each row; unknown where a text is missing."""
         limit = min(self.max_length, positions(self.ready().config) or self.max_length)
         chat = bool(self.tokenizer.chat_template)
         found: list[np.ndarray | None] = []
@@ -119,7 +119,7 @@ class PairwiseTokenReward(NetworkReward):
         ]
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """Logit yes - logit no, [rows]."""
+        """Difference of logits, yes - no, [rows]."""
         module: Any = self.ready()
         ids, mask = inputs.padded(index)
         device = next(module.parameters()).device
@@ -129,13 +129,13 @@ class PairwiseTokenReward(NetworkReward):
         return logits[:, 0] - logits[:, 1]
 
     def both_sides(self, pairs: Preferences) -> Inputs:
-        """Both orders of every pair: the chosen one first, then the rejected one first."""
+        """Encoded pairs in both orders: the chosen one first, then the rejected one first."""
         rows, _, condition = pairs.both()
         other = pl.concat([pairs.rejected, pairs.chosen], how="diagonal_relaxed")
         return self.encode(rows, other, condition)
 
     def pair_loss(self, chosen: Tensor, rejected: Tensor, **given: Any) -> Tensor:
-        """Of both orders."""
+        """Token loss of both orders of each pair."""
         for name in ("margin", "centre"):
             if name in given:
                 raise InputError(f"{self.name}: the loss of a token has no {name}")
@@ -146,7 +146,7 @@ class PairwiseTokenReward(NetworkReward):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See the class."""
+        """Scores: with a reference the mean over both orders of P(row is better), else P(yes) about the row alone."""
         if reference is not None:
             first, second = self.orders(rows, reference, condition)
             return ((first + 1 - second) / 2).alias(self.name)
@@ -169,14 +169,14 @@ class PairwiseTokenReward(NetworkReward):
         return series(self.name, found, inputs.known)
 
     def agrees(self, pairs: Preferences) -> np.ndarray:
-        """Whether the chosen side is the likelier one, both orders taken together."""
+        """Agreement per pair: 1 where the chosen side is the likelier one in both orders together, ½ or 0 else."""
         p = self.score(pairs.chosen, reference=pairs.rejected, condition=pairs.condition).to_numpy()
         return np.where(np.isnan(p), np.nan, (1 + np.sign(p - 0.5)) / 2)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def write(self, folder: Path) -> None:
-        """As transformers saves it, tokenizer included."""
+        """Write model and tokenizer as transformers does."""
         module: Any = self.ready()
         with loading(folder):
             module.save_pretrained(folder)

@@ -14,7 +14,7 @@ from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_op
 
 @REWARD_MODELS.register("reference")
 class ReferenceReward(FeatureReward):
-    """How much a row is like its reference, as pairs (reference, chosen, rejected) teach it: Bradley-Terry.
+    """Reward model of similarity to a reference, fitted to (reference, chosen, rejected) by Bradley-Terry.
 
     It reads the product and the absolute difference of both columns of features, and the condition's beside them.
     Scores are comparable under one reference only: use them inside groups. On text: `sequence` with a template that
@@ -37,7 +37,7 @@ class ReferenceReward(FeatureReward):
         self.features, self.name = features, name
 
     def vector(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-        """x·y beside |x - y|."""
+        """Input vectors: x·y beside |x - y|, for features x of the row and y of its reference."""
         if reference is None:
             raise InputError(f"{self.name}: a reference is needed, a row for each row that is scored")
         x, y = (matrix(each, self.features, self.name) for each in (rows, reference))

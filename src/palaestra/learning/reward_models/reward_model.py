@@ -24,7 +24,7 @@ SETTINGS = "palaestra.json"
 
 
 class RewardModel:
-    """Base of reward models; a `Scorer`.
+    """Base class of reward models; each is a `Scorer`.
 
     kind: its name in the registry. options: what it was made with.
     """
@@ -42,7 +42,7 @@ class RewardModel:
         progress: bool | Report = False,
         **options: Any,
     ) -> dict[str, float]:
-        """Learn; what is returned are metrics. checkpoints: a folder where it goes on after an interruption.
+        """Fit to pairs or labels; returns metrics. checkpoints: a folder from which an interrupted fit goes on.
 
         Raises:
             InputError: the data are not what it learns from, or an option is unknown.
@@ -52,11 +52,11 @@ class RewardModel:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `judges.base.Scorer`."""
+        """Scores of rows, see `judges.base.Scorer`; abstract."""
         raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
-        """Write it into a folder.
+        """Write weights and options into a folder.
 
         Raises:
             StorageError: it cannot be written. InputError: it has learned nothing yet.
@@ -68,7 +68,7 @@ class RewardModel:
         write_json(folder / SETTINGS, {"kind": self.kind, "options": self.options})
 
     def write(self, folder: Path) -> None:
-        """The weights."""
+        """Write the weights; abstract."""
         raise NotImplementedError
 
     @classmethod
@@ -83,7 +83,7 @@ class RewardModel:
         raise NotImplementedError
 
     def agrees(self, pairs: Preferences) -> np.ndarray:
-        """Per pair 1 where the chosen side scores higher, ½ where both score the same, 0; NaN where one is unknown."""
+        """Agreement per pair: 1 where the chosen side scores higher, ½ for equal scores, else 0; NaN: unknown."""
         rows, reference, condition = pairs.both()
         found = self.score(rows, reference=reference, condition=condition).to_numpy()
         lead = found[: len(pairs)] - found[len(pairs) :]
@@ -97,19 +97,19 @@ REWARD_MODELS: Registry[RewardModel] = Registry(
 
 
 def keep_options(self: RewardModel, given: dict[str, Any]) -> None:
-    """`self.options` from the local variables of its `__init__`."""
+    """Set `self.options` from the local variables of its `__init__`."""
     names = inspect.signature(type(self)).parameters
     self.options = {name: given[name] for name in names}
 
 
 def settings(path: str | Path) -> dict[str, Any]:
-    """Options of the model in a folder; none where somebody else wrote it."""
+    """Options of the model in a folder; empty where the folder has none of our settings."""
     found = read_object(Path(path) / SETTINGS)
     return {} if found is None else dict(found["options"])
 
 
 def load(path: str | Path) -> Scorer:
-    """A reward model from its folder; one without our settings is a sequence classifier of transformers.
+    """Reward model loaded from a folder; one without our settings is a sequence classifier of transformers.
 
     Raises:
         InputError: it is neither, or of a kind that is not known here.

@@ -24,7 +24,7 @@ FIELDS = ("prompt", "response", "reference", "criterion")
 
 @REWARD_MODELS.register("sequence")
 class SequenceReward(NetworkReward):
-    """Reads prompt and response, says one number (or several, `heads`); Bradley-Terry, regression, ranking, labels.
+    """Transformer reward model: reads prompt and response, outputs one number or several (`heads`).
 
     As TRL's RewardTrainer reads them: prompt and response in a row and the end token, or the chat template if they are
     messages. A template with {reference} (the `response` of the reference's rows) or {criterion} (of the condition's)
@@ -97,7 +97,7 @@ class SequenceReward(NetworkReward):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def encode(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> Inputs:
-        """Tokens of each row; unknown where a text that the template names is missing."""
+        """Token ids of each row; unknown where a text that the template names is missing."""
         self.ready()
         parts = self._parts(rows, reference, condition)
         known: dict[str, np.ndarray] = {}
@@ -159,7 +159,7 @@ class SequenceReward(NetworkReward):
     # -- files --------------------------------------------------------------------------------------------------------
 
     def write(self, folder: Path) -> None:
-        """As transformers saves it, tokenizer included."""
+        """Write model and tokenizer as transformers does."""
         with loading(folder):
             self.ready().save_pretrained(folder)  # type: ignore[operator]
             self.tokenizer.save_pretrained(folder)

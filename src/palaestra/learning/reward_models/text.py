@@ -15,12 +15,12 @@ Said = str | list[Mapping[str, Any]] | None
 
 
 def plain(said: Said) -> str | None:
-    """As text; of messages what they say, a line each."""
+    """One text of a text or messages, whose contents become a line each; None stays None."""
     return said if isinstance(said, str) or said is None else "\n".join(str(each["content"] or "") for each in said)
 
 
 def conversation(prompt: Said, response: Said) -> list[dict[str, str]]:
-    """Messages of both, text being the user's and the assistant's."""
+    """Messages of prompt and response; plain texts become the user's and the assistant's."""
     found: list[dict[str, str]] = []
     for said, role in ((prompt, "user"), (response, "assistant")):
         if isinstance(said, str):
@@ -31,7 +31,7 @@ def conversation(prompt: Said, response: Said) -> list[dict[str, str]]:
 
 
 def tokens(tokenizer: Any, text: str, longest: int, *, special: bool, end: bool) -> np.ndarray:
-    """int64 ids; what is too long loses its beginning, for what is judged stands at the end. end: close with eos."""
+    """Token ids of a text, int64; a longer text loses its beginning. end: close with eos."""
     ids = tokenizer(text, add_special_tokens=special)["input_ids"]
     if end and tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
         ids = [*ids, tokenizer.eos_token_id]
@@ -40,7 +40,7 @@ def tokens(tokenizer: Any, text: str, longest: int, *, special: bool, end: bool)
 
 @contextlib.contextmanager
 def loading(path: Any) -> Iterator[None]:
-    """Errors of transformers as one line that names the path, and its bars and remarks left out.
+    """Context for loading a model: errors of transformers become one line that names the path, bars are hidden.
 
     Raises:
         InputError: nothing can be loaded from there. MissingExtraError: transformers is not installed.
@@ -64,12 +64,12 @@ def loading(path: Any) -> Iterator[None]:
 
 
 def where(path: str | Path) -> str:
-    """A folder, from wherever it will be looked for later; else the id of a hub."""
+    """Absolute path of an existing folder; any other text, a hub id, unchanged."""
     return str(Path(path).absolute()) if Path(path).is_dir() else str(path)
 
 
 def check_tokenizer(tokenizer: Any, path: Any) -> Any:
-    """The tokenizer with something to pad with.
+    """The tokenizer, given a pad token if it had none.
 
     Raises:
         InputError: it has neither a token for padding nor one for the end.

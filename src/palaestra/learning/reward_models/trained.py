@@ -40,7 +40,7 @@ def fit_reward(
     progress: bool | Report = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train a reward model on a file and write it into a folder, the same work as the command's.
+    """Train a reward model on a file of pairs or labels and write it into a folder, as the command does.
 
     pairs: see `learning.reward_models.files`; a table of rows, if a pairing makes the pairs. model: `head(layers=2)`,
     `sequence("PATH")` …; default: `head()` if features are named, else a tiny `sequence()`. options: those of the

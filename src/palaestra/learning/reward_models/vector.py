@@ -16,7 +16,7 @@ from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_op
 
 
 def unit(v: np.ndarray) -> np.ndarray:
-    """Directions of norm 1, float64[..., heads]: otherwise their length would be a hidden temperature.
+    """Vectors scaled to norm 1, float64[..., heads]; otherwise their length would be a hidden temperature.
 
     Raises:
         InputError: one is all zeros.
@@ -29,7 +29,7 @@ def unit(v: np.ndarray) -> np.ndarray:
 
 @REWARD_MODELS.register("vector")
 class VectorReward(FeatureReward):
-    """Attributes of a row by squared errors, r(x) in R^k; with a condition's `weights` v·r, v brought to norm 1.
+    """Multi-attribute reward model: attributes r(x) in R^k by squared errors; with `weights` v of the condition v·r.
 
     Labels have a value per head; NaN leaves the loss of its head. layers=1, the default, is the paper's regression.
     """
@@ -55,7 +55,7 @@ class VectorReward(FeatureReward):
         self.features, self.name, self.outputs_of = features, name, heads
 
     def vector(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-        """The features alone: the direction is applied to what is found."""
+        """Input vectors: the features alone; the direction is applied to the outputs."""
         return matrix(rows, self.features, self.name)
 
     def prepare(self, data: Any, seed: int) -> None:
@@ -68,7 +68,7 @@ class VectorReward(FeatureReward):
         super().prepare(data, seed)
 
     def values(self, found: Tensor, condition: pl.DataFrame | None) -> Tensor:
-        """All attributes, or v·r."""
+        """Scores: all attributes, or v·r with a condition's `weights`."""
         if condition is None:
             return found
         v = matrix(condition, "weights", f"{self.name} (condition)")
@@ -77,7 +77,7 @@ class VectorReward(FeatureReward):
         return (found.double() * torch.from_numpy(unit(v))).sum(-1)
 
     def agrees(self, pairs: Preferences) -> np.ndarray:
-        """Needs a condition: attributes alone have no order."""
+        """Agreement per pair, as of `RewardModel`; needs a condition, since attributes alone have no order."""
         if pairs.condition is None:
             raise InputError(f"{self.name}: pairs need a condition with `weights` to be compared")
         return super().agrees(pairs)

@@ -19,7 +19,7 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """x_t = a_t x_0 + σ_t z with a_t = e^{-t} and σ_t² = 1 - a_t²: the Ornstein-Uhlenbeck process.
+    """Noise schedule x_t = a_t x_0 + σ_t z, a_t = e^{-t} and σ_t² = 1 - a_t²: the Ornstein-Uhlenbeck process.
 
     Attributes:
         first, last: least and largest time; at the last one hardly anything is left of x_0.
@@ -34,15 +34,15 @@ class NoiseSchedule:
     last: float = 3.0
 
     def scale(self, t: Tensor) -> Tensor:
-        """a_t."""
+        """Signal scale a_t at times t."""
         return torch.exp(-t)
 
     def noise(self, t: Tensor) -> Tensor:
-        """σ_t."""
+        """Noise level σ_t at times t."""
         return torch.sqrt(-torch.expm1(-2 * t))
 
     def draw(self, n: int, rng: np.random.Generator) -> Tensor:
-        """Times, uniform in log t; float64[n]."""
+        """Random times, uniform in log t; float64[n]."""
         low, high = np.log(self.first), np.log(self.last)
         return torch.from_numpy(np.exp(rng.uniform(low, high, n)))
 
@@ -52,12 +52,12 @@ class NoiseSchedule:
 
 
 def denoising_target(z: Tensor, noise: Tensor) -> Tensor:
-    """-z / σ_t, an unbiased and noisy label of ∇ log p_t(x_t); float64[rows, d]."""
+    """Denoising target -z / σ_t, an unbiased and noisy label of ∇ log p_t(x_t); float64[rows, d]."""
     return -z / noise[:, None]
 
 
 def denoising_losses(score: Score, x0: Tensor, t: Tensor, z: Tensor, schedule: NoiseSchedule) -> Tensor:
-    """σ_t² ‖s(x_t, t) + z / σ_t‖² / d of each row, float64[rows].
+    """Denoising score-matching loss σ_t² ‖s(x_t, t) + z / σ_t‖² / d of each row, float64[rows].
 
     The weight σ_t² gives every time the same share: without it the least noise, whose labels are huge, would be all
     that is learned.
@@ -77,7 +77,7 @@ def denoising_losses(score: Score, x0: Tensor, t: Tensor, z: Tensor, schedule: N
 
 @dataclass(frozen=True)
 class ScoreFit:
-    """What a fit did.
+    """Result of fitting a score model.
 
     Attributes:
         steps: steps that were made. kept: step whose parameters were kept.
@@ -91,7 +91,7 @@ class ScoreFit:
 
 
 class ScoreModel:
-    """∇ log p_t of unknown samples by one network for all times: s(x, t) = -x - a_t F(x, t) / σ_t.
+    """Diffusion score model: one network of ∇ log p_t for all times, s(x, t) = -x - a_t F(x, t) / σ_t.
 
     F = 0, the start, is the score of a standard normal; samples should have means 0 and deviations 1 (`Prior` scales
     them). What F has to be is a_t z - σ_t x_0 on average, of one size at all times. F sees x, a_t, σ_t and log σ_t.
@@ -113,7 +113,7 @@ class ScoreModel:
             nn.init.zeros_(parameter)
 
     def __call__(self, x: Tensor, t: Tensor) -> Tensor:
-        """∇ log p_t(x), float64[rows, d]."""
+        """Score ∇ log p_t(x), float64[rows, d]."""
         size = self.schedule.scale(t) / self.schedule.noise(t)
         found: Tensor = -x - size[:, None] * self.network(torch.cat([x, self._time(t)], 1))
         return found
@@ -135,7 +135,7 @@ class ScoreModel:
         patience: int | None = 10,
         every: int = 50,
     ) -> ScoreFit:
-        """Adam on denoising losses; the parameters of the least held-out loss stay.
+        """Train by Adam on denoising losses; the parameters of the least held-out loss are kept.
 
         Args:
             samples: float64[n, d].

@@ -25,7 +25,7 @@ def fit_prior(
     kernel: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Learns a prior of a table's number columns and writes it; options as of `ScoreModel.fit`.
+    """Fit a prior to a table's number columns and write it to a folder; options as of `ScoreModel.fit`.
 
     Returns:
         Columns, rows, and of a network `steps`, `kept`, `least` (held-out loss) and `last`; with `kernel` also
@@ -53,7 +53,7 @@ def fit_prior(
 
 
 def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
-    """Sources by item, from rows with `reads`, `value` and `noise`; `item`, `source` and `weight` if they are there.
+    """Sources by item, from rows with `reads`, `value` and `noise`; `item`, `source` and `weight` are optional.
 
     reads: names of columns of the prior, parted by blanks; the source reads their mean.
 
@@ -92,7 +92,7 @@ def fuse_readings(
     seed: int = 0,
     **options: Any,
 ) -> pl.DataFrame:
-    """What is believed of every column of the prior, for each item of the readings.
+    """Table of the posterior of every column of a prior, for each item of the readings.
 
     Args:
         prior: folder that `fit_prior` wrote.

@@ -16,7 +16,7 @@ from palaestra.learning.score_models.denoising import NoiseSchedule, Score
 
 @dataclass(frozen=True)
 class Source:
-    """What one source reads of the unknown x: y = H x + noise.
+    """One noisy linear measurement of the unknown x: y = H x + noise.
 
     Attributes:
         operator: H, float64[readings, d].
@@ -39,7 +39,9 @@ class Source:
 
 
 def fuse(prior: Score, sources: Sequence[Source], schedule: NoiseSchedule) -> Score:
-    """The score of x_t given all sources: ∇ log p(x_t) + Σ_k w_k ∇ log N(y_k; H_k x̂_0(x_t), σ_k² + r_t²).
+    """Posterior score of x_t given all sources: the prior's score plus each source's guidance gradient.
+
+    It is ∇ log p(x_t) + Σ_k w_k ∇ log N(y_k; H_k x̂_0(x_t), σ_k² + r_t²).
 
     x̂_0 = (x_t + σ_t² s(x_t, t)) / a_t is the expected sample. r_t² = σ_t² ‖h‖² / (σ_t² + a_t²) is how uncertain a
     reading of it still is, for a prior of variance 1: without it the gradients of a precise source are far too large
@@ -82,7 +84,7 @@ def posterior_samples(
     corrections: int = 1,
     step_size: float = 0.1,
 ) -> np.ndarray:
-    """Samples of x_0 by ancestral steps against the noise, each followed by Langevin steps; float64[n, dims].
+    """Diffusion samples of x_0 by ancestral steps, each followed by Langevin steps; float64[n, dims].
 
     Args:
         score: of x_t, a prior's or that of `fuse`.
@@ -117,7 +119,7 @@ def _normal(like: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def kalman_fuse(mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of x given all sources, for a normal prior: the exact reference of `fuse`.
+    """Exact posterior mean and covariance of x given all sources, for a normal prior: the reference of `fuse`.
 
     >>> one = Source(np.array([[1.0, 0.0]]), np.array([1.0]), 0.3)
     >>> found = kalman_fuse(np.zeros(2), np.array([[1.0, 0.8], [0.8, 1.0]]), [one])

@@ -19,7 +19,7 @@ Kind = Literal["network", "gaussian"]
 
 
 class GaussianScore:
-    """∇ log p_t of a normal distribution, exact: -(a_t² Σ + σ_t² I)^-1 (x - a_t μ).
+    """Exact score ∇ log p_t of a normal distribution: -(a_t² Σ + σ_t² I)^-1 (x - a_t μ).
 
     Args:
         mean: μ, float64[d].
@@ -33,7 +33,7 @@ class GaussianScore:
         self.values, self.vectors = torch.from_numpy(np.maximum(values, 0.0)), torch.from_numpy(vectors)
 
     def __call__(self, x: Tensor, t: Tensor) -> Tensor:
-        """∇ log p_t(x), float64[rows, d]."""
+        """Score ∇ log p_t(x), float64[rows, d]."""
         scale, noise = self.schedule.scale(t)[:, None], self.schedule.noise(t)[:, None]
         turned = (x - scale * self.mean) @ self.vectors
         found: Tensor = -(turned / (scale**2 * self.values + noise**2)) @ self.vectors.T
@@ -41,7 +41,7 @@ class GaussianScore:
 
 
 class Prior:
-    """What rows of numbers are like, learned from samples alone; sources come later, and need no other fit.
+    """Prior distribution of rows of numbers, learned from samples alone; sources are added later without another fit.
 
     Args:
         columns: names of the coordinates.
@@ -65,13 +65,13 @@ class Prior:
 
     @property
     def score(self) -> Any:
-        """∇ log p_t of the scaled coordinates."""
+        """Score function ∇ log p_t of the scaled coordinates."""
         if self.kind == "network":
             return self.model
         return GaussianScore(np.zeros(len(self.columns)), self.covariance, self.schedule)
 
     def fit(self, samples: np.ndarray, **options: Any) -> ScoreFit | None:
-        """Learns from float64[n, d]; options as of `ScoreModel.fit`; None: there was nothing to train.
+        """Fit to samples, float64[n, d]; options as of `ScoreModel.fit`; returns None for a gaussian prior.
 
         Raises:
             InputError: fewer than two samples, or a number is missing.
@@ -85,7 +85,7 @@ class Prior:
         return self.model.fit(scaled, np.random.default_rng(self.seed), **options) if self.kind == "network" else None
 
     def belief(self, sources: Sequence[Source], n: int, rng: np.random.Generator, **options: Any) -> np.ndarray:
-        """Samples of the coordinates given what the sources read, float64[n, d]; options of `posterior_samples`."""
+        """Posterior samples of the coordinates given the sources, float64[n, d]; options of `posterior_samples`."""
         scaled = [
             Source(each.operator * self.scale, each.reading - each.operator @ self.centre, each.noise, each.weight)
             for each in sources
@@ -95,7 +95,7 @@ class Prior:
         return found * self.scale + self.centre
 
     def save(self, folder: Path) -> None:
-        """Writes `prior.json` and `network.pt`."""
+        """Write `prior.json` and `network.pt` into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         told = {"columns": self.columns, "kind": self.kind, "hidden": self.hidden, "seed": self.seed}
         numbers = {name: getattr(self, name).tolist() for name in ("centre", "scale", "covariance")}
@@ -104,7 +104,7 @@ class Prior:
 
     @classmethod
     def load(cls, folder: Path) -> Prior:
-        """Inverse of `save`.
+        """Prior loaded from a folder that `save` wrote.
 
         Raises:
             InputError: the folder holds no prior.

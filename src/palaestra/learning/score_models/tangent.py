@@ -10,7 +10,7 @@ from palaestra.learning.score_models.denoising import ScoreModel
 
 
 def tangent_features(network: nn.Module, x: Tensor) -> Tensor:
-    """∂F_0(x) / ∂θ of the first output, float64[rows, parameters]; their products are the neural tangent kernel."""
+    """Gradients ∂F_0(x) / ∂θ of the first output, float64[rows, parameters]: features of the neural tangent kernel."""
     parameters: dict[str, Tensor] = dict(network.named_parameters())
 
     def first(values: dict[str, Tensor], row: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def tangent_features(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float, steps: int) -> Tensor:
-    """What gradient descent adds to predictions if the kernel stays: K_*K⁻¹ (I - (I - ηK)^steps) (y - f_0).
+    """Change of predictions by kernel gradient descent: K_*K⁻¹ (I - (I - ηK)^steps) (y - f_0).
 
     Args:
         kernel: K of the rows that are learned from, float64[n, n].
@@ -46,7 +46,7 @@ def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float,
 
 
 def kernel_distance(samples: np.ndarray, width: int, *, steps: int = 50, rows: int = 40, seed: int = 0) -> float:
-    """Distance of a network and its kernel regression after `steps` of gradient descent, as a share of what changed.
+    """Distance of a network from its kernel regression after `steps` of gradient descent, relative to the change.
 
     Both learn a_t z - σ_t x_0 of the first coordinate, the label of the network's output, from `rows` noised samples,
     and are compared at as many others. The kernel is taken at the network's start. The distance falls with the width.

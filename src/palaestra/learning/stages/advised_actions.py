@@ -20,7 +20,7 @@ KEY = ["group", "episode"]
 
 @stage
 class advised_actions(Stage):
-    """Adds rows: what an adviser would have done in turns that the learner played, in groups of their own.
+    """Stage: adds rows with an adviser's actions in the states of the learner's turns (DAgger), in own groups.
 
     DAgger's relabelling (arXiv 1011.0686), and the imitation of a reference policy in VSC-RL's loss [192] (arXiv
     2502.07949): the states are the learner's, so learning from the rows pulls it to the adviser where it goes:
@@ -47,7 +47,7 @@ class advised_actions(Stage):
         self.asks = self.adviser.asks
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table, and below it the adviser's rows."""
+        """The table with the adviser's rows below it."""
         frame = turns.frame.with_columns(advised=pl.lit(False))
         episodes = frame.select(KEY).unique(maintain_order=True)
         drawn = episodes[np.sort(context.rng.permutation(len(episodes))[: max(1, round(self.share * len(episodes)))])]
@@ -73,7 +73,7 @@ class advised_actions(Stage):
         return Turns(pl.concat([frame, made.select(frame.columns)], how="vertical_relaxed"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Calls of the adviser."""
+        """State of the adviser: amounts spent and answers."""
         return self.adviser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from palaestra.rewards.judged.criteria import EPISODE, onto
 
 @stage
 class against_start(Stage):
-    """`against.NAME`: chance that an episode is better than one of the frozen initial policy, up to a ceiling.
+    """Stage: column `against.NAME`, the chance that an episode is better than one of the frozen initial policy.
 
     OneReward [161] (arXiv 2508.21066): the team as it was when the run began plays every group again, with its own
     random draws. A scorer of pairs is told a criterion and compares each episode with one of these; the value is the
@@ -65,7 +65,7 @@ class against_start(Stage):
         self._saved: dict[str, dict[str, Any]] = {}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with the column; null where the scorer has no opinion, or no reference could be played."""
+        """The table with the column; null where the scorer gives none, or no reference could be played."""
         rows = cases(turns)
         order = rows.select("group", "episode", pl.int_range(pl.len()).over("group").alias("_place"))
         played = cases(self._references(turns, context))

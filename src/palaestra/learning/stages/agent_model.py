@@ -21,7 +21,7 @@ LOSSES = ("contrastive", "predict")
 
 @stage
 class agent_model(Stage):
-    """Contexts of a policy of kind `contextual` in the column `context`, a list; its encoder learns from them.
+    """Stage: encodes contexts of a `contextual` policy into the column `context`, and trains its encoder.
 
     `loss="contrastive"` is CLAM [19] (arXiv 2401.00132): two random pieces of one trajectory are a positive pair, the
     trajectories of other episodes are negatives (`info_nce`). In one of the pieces turns are zero with probability
@@ -90,7 +90,7 @@ class agent_model(Stage):
         self._state: dict[str, Any] | None = None
 
     def plan(self, plan: Any, context: Context) -> Any:
-        """Gives the policy the slow copy of the encoder."""
+        """Copy the slow encoder into the policy before it plays."""
         if self.learner is not None or self._state:
             member = self._member(context)
             member.encoder.load_state_dict(self._learner(member, context.seed).slow.state_dict())
@@ -150,7 +150,7 @@ class agent_model(Stage):
         return PredictiveEncoder(member.encoder, seed=seed, lr=self.lr, **self.how)
 
     def state_dict(self) -> dict[str, Any]:
-        """Trajectories, the learning and the slow encoder, and the optimiser."""
+        """State: stored trajectories, both encoders and the optimiser."""
         kept = None if self.kept is None else {"seen": self.kept.seen, "lengths": self.kept.lengths}
         return {"kept": kept, "learner": self.learner.state_dict() if self.learner else self._state}
 

@@ -25,7 +25,9 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class alternate(Stage):
-    """`model_reward`: what a reward model says that is refitted on pairs of each iteration (Cooper [10], 2508.05613).
+    """Stage: column `model_reward`, by a reward model that is refitted on pairs of each iteration (Cooper [10]).
+
+    Source: arXiv 2508.05613.
 
     Every `every` iterations the model's `fit` is given the pairs of the last `refresh` of them; then all turns are
     scored, so that credit rests on the model of now, and the policy's step follows. after: they are scored first, as
@@ -86,7 +88,7 @@ class alternate(Stage):
             self.needs |= {"seed", "agent"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with `model_reward`; null where the model cannot say."""
+        """The table with `model_reward`; null where the model gives no score."""
         refit = bool(self.every) and (context.iteration - 1) % self.every == 0
         first = refit and not (self.after and self.fitted)
         if first:
@@ -160,7 +162,7 @@ class alternate(Stage):
         return given
 
     def state_dict(self) -> dict[str, Any]:
-        """The model's files, and the pairs that are kept with their rows, as bytes."""
+        """State: the model's files, and the stored pairs with their rows, as bytes."""
         files = {}
         if self.fitted:
             with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +213,7 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 @stage
 class preferences(Stage):
-    """`pair` and `chosen`, which `dpo()` and its relatives read, from a pairing of the turns.
+    """Stage: columns `pair` and `chosen`, from a pairing of the turns, for the term `dpo()` and its relatives.
 
     Rows of units in several pairs stand once for each, so rows may be added; see `palaestra.judges.marked`. With
     `siblings("q")` it is step-level DPO [68], with `current_vs_reference(...)` fresh pairs of the policy of now [105].
@@ -231,7 +233,7 @@ class preferences(Stage):
         self.needs = {"group", "episode", "reward"} | (set() if self.q is None else self.q.needs())
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with pairs."""
+        """The table with the columns of pairs, and rows repeated for units in several pairs."""
         if self.q is not None:
             turns = turns.with_column(q=self.q)
         found = self.pairing(turns)

@@ -17,7 +17,7 @@ from palaestra.learning.stages.stage import Context
 
 
 class Adviser:
-    """A policy that a stage asks: of the recipe by name, `module:name` of a function of a `Request`, or an object.
+    """Access of a stage to a policy: by name in the recipe, by `module:name`, or as an object; with budget and cache.
 
     budget: most calls of the whole run, or {"tokens": …}, {"price": …} (`judges.metering`); what is asked beyond it
     fails, which is a missing verdict, not 0. cache: a file in which answers are kept; left out, they are part of the
@@ -33,11 +33,11 @@ class Adviser:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The policies of the recipe that are needed."""
+        """Names of the recipe's policies that are needed."""
         return (self.policy,) if isinstance(self.policy, str) and ":" not in self.policy else ()
 
     def begin(self, context: Context) -> Policy:
-        """The policy, every call of which is counted in `context.spent`.
+        """The policy for this iteration, with every call counted in `context.spent`.
 
         Raises:
             InputError: the recipe has no such policy.
@@ -55,7 +55,7 @@ class Adviser:
 
 
 def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> None:
-    """Let a scorer ask its policies in this iteration, by name; calls of its endpoints are kept and counted."""
+    """Bind a scorer to its policies, by name, for this iteration; calls of its endpoints are cached and counted."""
 
     def find(policy: str) -> PolicyAsker:
         adviser = advisers[policy]

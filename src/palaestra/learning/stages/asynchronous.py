@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @stage
 class asynchronous(Stage):
-    """Adds and holds back rows: `workers` play all the time, and the learner gets the `batch` episodes that end next.
+    """Stage: simulates asynchronous workers; the learner gets the `batch` episodes that end next, others wait.
 
     Each iteration the idle workers begin an episode with the policy of then; an episode takes the sum of its `seconds`.
     Episodes that are held back keep the log-probabilities of the policy that played them. What is delivered is grouped
@@ -42,7 +42,7 @@ class asynchronous(Stage):
         self.clock, self.busy = 0.0, pl.DataFrame()
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """One episode for every idle worker, each of a group of its own."""
+        """Plan with one episode for every idle worker, each of a group of its own."""
         held = self.busy.unique(["group", "episode"]).height if len(self.busy) else 0
         return dataclasses.replace(plan, groups=self.workers - held, group_size=1)
 
@@ -73,7 +73,7 @@ class asynchronous(Stage):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The clock, and the episodes still held back as the bytes of a Parquet file."""
+        """State: the clock, and the episodes still held back as the bytes of a Parquet file."""
         return {"clock": self.clock, "busy": packed(self.busy if len(self.busy) else None)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

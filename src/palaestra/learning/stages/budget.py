@@ -29,13 +29,13 @@ WORDS = 32
 
 
 def array_of(start: Observation) -> np.ndarray:
-    """The features that the env gives; of an env that shows text only, its words, hashed (`cells.hashed`)."""
+    """Features of a first observation: its array, or the hashed words of its text."""
     return hashed(pl.Series([start.text]), WORDS)[0] if start.array is None else np.ravel(start.array)
 
 
 @stage
 class predicted_budget(Stage):
-    """More episodes for the tasks whose group is likelier to be mixed, some solved and some not, and so to teach.
+    """Stage: gives more episodes to tasks whose group is predicted to be mixed, with successes and failures.
 
     The `groups` × `group_size` episodes of an iteration are spread over its groups ([98]). Until both success and
     failure are known, all get the same; a task whose start cannot be seen counts as even.
@@ -66,7 +66,7 @@ class predicted_budget(Stage):
         self._asked: list[np.ndarray | None] = []
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """As many episodes as were planned, at least `minimum` of each group."""
+        """Plan with the same number of episodes, at least `minimum` for each group."""
         starts = context.executor.starts(context.env, plan)
         self._asked = [None if start is None else np.asarray(self.features(start), float) for start in starts]
         seen = [group for group, asked in enumerate(self._asked) if asked is not None]
@@ -80,7 +80,7 @@ class predicted_budget(Stage):
         return dataclasses.replace(plan, group_size=sizes)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Remembers what came of them: an episode is solved if more than half of its agents succeeded."""
+        """The table unchanged; stores outcomes: an episode is solved if more than half of its agents succeeded."""
         good = turns.frame.filter(pl.col("success").is_not_null())
         agents = good.unique(["group", "episode", "agent"]).group_by("group", "episode")
         for group, _, share in agents.agg(pl.col("success").mean()).sort("group", "episode").iter_rows():
@@ -91,7 +91,7 @@ class predicted_budget(Stage):
         return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """Observed groups and their outcomes."""
+        """State: features of observed tasks and their outcomes."""
         return {"features": np.array([x for x, _ in self._known]), "solved": np.array([s for _, s in self._known])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

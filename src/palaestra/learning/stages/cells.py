@@ -18,7 +18,7 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
-    """One text per row that is equal iff the key is; unlike codes it means the same in the next iteration."""
+    """Key of each row as one text; unlike codes it means the same in the next iteration."""
     for name in over:
         turns._require(name, f"key {name!r}: ")
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in over]
@@ -26,7 +26,7 @@ def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
 
 
 class Cells:
-    """Running means by key.
+    """Running means of a value by key.
 
     In each update a cell moves to the mean of its new values by m/(n + m), n and m the
     numbers of old and new ones, but at least by `rate`: rate = 0 is the mean of all that was ever seen, 1 that of the
@@ -48,7 +48,7 @@ class Cells:
         self.mean, self.count = np.zeros(0), np.zeros(0)
 
     def add(self, keys: pl.Series, x: np.ndarray) -> None:
-        """Count in new values; missing ones are left out."""
+        """Update the means by new values; missing ones are left out."""
         known = ~np.isnan(x)
         distinct, inverse = np.unique(keys.to_numpy()[known].astype(str), return_inverse=True)
         if not len(distinct):
@@ -68,7 +68,7 @@ class Cells:
         return np.asarray(at[inverse])
 
     def value(self, keys: pl.Series) -> np.ndarray:
-        """float64[rows]."""
+        """Mean of each key, float64[rows]; of an unknown key the mean of all values."""
         at = self.find(keys)
         everything = self.mean @ self.count / max(self.count.sum(), 1.0)
         return np.asarray(np.where(at >= 0, np.append(self.mean, 0.0)[at], everything))
@@ -84,7 +84,7 @@ class Cells:
 
 
 def hashed(texts: pl.Series, size: int) -> np.ndarray:
-    """Words and pairs of neighbouring words, hashed with signs into `size` numbers, of length 1; float64[rows, size].
+    """Hashed bag of words and bigrams of each text, with signs, of length 1; float64[rows, size].
 
     The same in every process. A stand-in for an encoder: equal texts are equal, alike texts are alike.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @stage
 class central_critic(Stage):
-    """V of each turn in `value` from the arrays of all who act at once, as in MAPPO (arXiv 2103.01955).
+    """Stage: column `value`, V of each turn from the arrays of all agents of the turn, as in MAPPO (arXiv 2103.01955).
 
     Learned from λ-returns that are scaled to mean 0 and deviation 1 of all that was learned from so far, after `value`
     has been filled in. The input is what each agent of the turn sees, in the order of their names, and which of them
@@ -91,7 +91,7 @@ class central_critic(Stage):
         return self.network
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments of the returns, and the network with its optimiser."""
+        """State: moments of the returns, and the network with its optimiser."""
         return {"moments": self.moments, "network": self.network and self.network.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class central_critic(Stage):
 
 
 def joint_arrays(turns: Turns) -> np.ndarray:
-    """Of each row, the arrays of all agents of its turn, one after the other, and one-hot which agent it is.
+    """Input of a central critic for each row: the arrays of all agents of its turn, and one-hot which agent it is.
 
     Returns:
         float64[rows, sum of features + agents].

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @stage
 class control_filter(Stage):
-    """Only tasks are played on which the learner is better than a control policy, and which neither solves already.
+    """Stage: plays only tasks on which the learner beats a control policy, and which neither of them solves already.
 
     XLand's dynamic task generation (arXiv 2107.12808): candidates are played `probes` times by the learner and by the
     control policy, and `palaestra.learning.task_scores.judged` says which are accepted. Accepted tasks stay in a pool
@@ -76,7 +76,7 @@ class control_filter(Stage):
         """Accepted tasks, each with the learner's newest scores and those of the control policy."""
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Tasks of the pool in all groups, after it was filled up."""
+        """Plan with tasks of the pool in all groups, after the pool was filled up."""
         groups = len(plan.numbers)
         if len(self.pool) < groups:
             self._search(context)
@@ -106,7 +106,7 @@ class control_filter(Stage):
         }
 
     def judged(self, own: np.ndarray, control: np.ndarray) -> Refused:
-        """`judged` with the thresholds of now."""
+        """Result of `task_scores.judged` on scores of both, with the current thresholds."""
         return judged(
             own,
             control,
@@ -126,7 +126,7 @@ class control_filter(Stage):
         return Team(dict.fromkeys(dict(context.team.items()), random_legal()))
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The same table; tasks of the pool that are no more worth it leave."""
+        """The table unchanged; removes tasks from the pool that are no longer accepted."""
         frame = turns.with_column(_score=self.score).frame
         each = frame.group_by("seed", "group", "episode").agg(pl.col("_score").fill_nan(None).mean()).drop_nulls()
         played = each.sort("seed", "group", "episode").group_by("seed", maintain_order=True).agg("_score")
@@ -141,7 +141,7 @@ class control_filter(Stage):
         return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, and the thresholds, which may have evolved."""
+        """State: the pool, and the thresholds, which may have evolved."""
         kept = {name: getattr(self, name) for name in ("solved", "better", "easy", "enough", "margin")}
         return {
             "pool": [(task, list(own), list(other)) for task, (own, other) in self.pool.items()],

@@ -19,7 +19,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class corrected_actions(Stage):
-    """Actions as `CorrectingPanel` leaves them, to be cloned: MagicGUI-RMS's reflux [1] (arXiv 2601.13060).
+    """Stage: replaces actions by a panel's corrections, to be cloned: MagicGUI-RMS's reflux [1] (arXiv 2601.13060).
 
     A row whose action was replaced has the new one, with the log-probabilities that the policy has for it now; `played`
     keeps what was done, to which the reward belongs. `settled` is where the final action was found right or replaced,
@@ -60,7 +60,7 @@ class corrected_actions(Stage):
         self.needs = {"observation", "action", "policy"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with these columns and the final actions."""
+        """The table with the panel's columns and the final actions."""
         bind(self.panel.arbiter, self.advisers, context)
         seen = {"prompt": pl.col("observation"), "response": pl.col("action")}
         found = self.panel(Turns(turns.frame.with_columns(**seen))).frame.drop("prompt", "response")
@@ -76,7 +76,7 @@ class corrected_actions(Stage):
         return Turns(made.drop("_new", "corrected_id", strict=False))
 
     def state_dict(self) -> dict[str, object]:
-        """Calls to the arbiter's policies."""
+        """State of the arbiter's policies: amounts spent and answers."""
         return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
 
     def load_state_dict(self, state: dict[str, dict[str, object]]) -> None:

@@ -28,7 +28,9 @@ VALUE = "what the agent is expected to earn from this turn on, as known before t
 
 @stage
 class critic(Stage):
-    """V of each turn in `value`, learned from λ-returns: V + GAE(γ, λ), with λ = 1 the discounted return-to-go.
+    """Stage: column `value`, V of each turn by a critic that is trained on λ-returns.
+
+    λ-returns are V + GAE(γ, λ), with λ = 1 the discounted return-to-go.
 
     model: "table", running means by the key `over`; "network", on the env's array or the hashed text. reward, target:
     texts of signals; target replaces the λ-return. finished: learn from episodes only that ended by the rules, as
@@ -107,7 +109,7 @@ class critic(Stage):
         return self.network
 
     def state_dict(self) -> dict[str, Any]:
-        """The table, or the network with its optimiser."""
+        """State: the table, and the network with its optimiser."""
         return {"cells": self.cells.state_dict(), "network": self.network and self.network.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,7 +146,9 @@ def _goal(turns: Turns, target: Signal) -> np.ndarray:
 
 @stage
 class token_critic(Stage):
-    """V before each token in `value`, a list per row: for per-token `gae(reward=on_last_token("reward"))` and `tppo`.
+    """Stage: column `value`, V before each token as a list per row, by a network that is trained on returns.
+
+    For per-token `gae(reward=on_last_token("reward"))` and `tppo`.
 
     A small network per policy, on the tokens before (the mean of their embeddings and the last one's), learned from the
     discounted return-to-go of the turn, of finished episodes only, as in T-PPO [59]. buckets: token ids are taken
@@ -207,7 +211,7 @@ class token_critic(Stage):
         return self.heads[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Networks and optimisers by policy."""
+        """State: networks and optimisers by policy."""
         return {name: head.state_dict() for name, head in self.heads.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ PLAYS = ("minimax", "greedy", "random", "one_sided")
 
 @stage
 class debate(Stage):
-    """`debate_won`: 1 where the decision of a turn wins a debate about it, else 0 (arXiv 2402.15826 [162]).
+    """Stage: column `debate_won`, 1 where the turn's decision wins a debate about it, else 0 (arXiv 2402.15826 [162]).
 
     `length` pieces of evidence are revealed, in turn by a side for the decision and one for its alternative; the judge
     sums them. Who begins is drawn. play: both sides at their best ("minimax", at most 12 pieces), each its strongest

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @stage
 class demonstrate(Stage):
-    """Adds rows: a `share` of each group's episodes is played by an adviser, who sits in every seat.
+    """Stage: adds rows by playing a `share` of each group's episodes with an adviser in every seat.
 
     AgentRefine [64] (arXiv 2501.01702): `loss_mask` is true on the adviser's turns that `verdict` finds right, in
     episodes that meet `keep`; wrong turns stay in the table, and in what later turns saw, and are not learned from. So
@@ -55,18 +55,18 @@ class demonstrate(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer episodes of the learner's own."""
+        """Plan with fewer episodes of the learner's own."""
         from palaestra.learning.stages.hints import hold_back
 
         plan, self._more = hold_back(plan, self.share, "demonstrate")
         return plan
 
     def taught(self, context: Context) -> tuple[Context, str]:
-        """The context with the teacher in every seat, and its name."""
+        """The context with the teacher in every seat, and the teacher's name."""
         return advised(context, self.adviser), self.adviser
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The learner's rows, and below them the adviser's."""
+        """The learner's rows, with the adviser's rows below them."""
         from palaestra.learning.stages.hints import play_on
 
         taught, who = self.taught(context)
@@ -90,7 +90,7 @@ class demonstrate(Stage):
 
 
 def advised(context: Context, adviser: str) -> Context:
-    """The context with an adviser in every seat.
+    """Copy of a context with an adviser in every seat.
 
     Raises:
         InputError: no such adviser.
@@ -103,7 +103,7 @@ def advised(context: Context, adviser: str) -> Context:
 
 
 def seated(played: pl.DataFrame, context: Context, adviser: str) -> pl.DataFrame:
-    """Rows that an adviser played, as rows of the policies whose seats it sat in; `source` names the adviser."""
+    """Rows that an adviser played, marked as rows of the policies of these seats; `source` names the adviser."""
     names = {agent: policy.name for agent, policy in context.team.items()}
     seat = pl.col("agent").cast(pl.String).replace_strict(names).cast(played.schema["policy"])
     return played.with_columns(policy=seat, source=pl.lit(adviser))

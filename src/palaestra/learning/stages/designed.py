@@ -22,7 +22,7 @@ from palaestra.rewards.shaping.mdp import Model, occupancy
 
 
 def model_of(context: Context) -> Model:
-    """The process that the run's env tells.
+    """Exact tabular model of the run's env, from its `model()`.
 
     Raises:
         InputError: it tells none.
@@ -37,14 +37,16 @@ def model_of(context: Context) -> Model:
 
 
 def paid(turns: Turns, model: Model, table: np.ndarray) -> np.ndarray:
-    """The entry of a table of rewards [states, actions] for every turn; missing for a state or action not of there."""
+    """Reward of each turn by a table of rewards [states, actions]; missing for an unknown state or action."""
     state, action = model.rows(turns["state"].to_list(), turns["action"].to_list())
     return np.where((state >= 0) & (action >= 0), table[state, action], np.nan)
 
 
 @stage
 class designed(Stage):
-    """EXPRD's reward [15]: found once by linear programmes, it pays in few places and keeps the optimal policy.
+    """Stage: column `designed`, EXPRD's reward [15], designed once by linear programmes to keep the optimal policy.
+
+    It pays in few places.
 
     `size` states are chosen greedily (`rewards.explicable`). With `adapt`, EXPADARD: every so many iterations the table
     is designed anew for the policy as it is now, on all states. Its reward is the column `designed`.
@@ -88,7 +90,7 @@ class designed(Stage):
         return turns.with_column(**{self.into: paid(turns, model, self.table)})
 
     def state_dict(self) -> dict[str, Any]:
-        """The table of rewards."""
+        """State: the table of rewards."""
         return {} if self.table is None else {"table": self.table}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -97,7 +99,7 @@ class designed(Stage):
 
 
 def policy_table(turns: Turns, model: Model, context: Context) -> np.ndarray:
-    """Probabilities of the actions in the states that were met, float64[states, actions]; uniform in the others."""
+    """Probabilities of actions in the states that were visited, float64[states, actions]; uniform in the others."""
     found = np.full(model.rewards["reward"].shape, 1 / len(model.actions))
     state, _ = model.rows(turns["state"].to_list(), turns["action"].to_list())
     where, first = np.unique(state, return_index=True)
@@ -107,7 +109,7 @@ def policy_table(turns: Turns, model: Model, context: Context) -> np.ndarray:
 
 
 def probabilities(turns: Turns, context: Context) -> np.ndarray:
-    """Of every action at each row, by the policy that sits there: float64[rows, actions].
+    """Probabilities of every action at each row, by the policy of its seat: float64[rows, actions].
 
     Raises:
         InputError: a policy cannot say.
@@ -131,7 +133,9 @@ def probabilities(turns: Turns, context: Context) -> np.ndarray:
 
 @stage
 class explors(Stage):
-    """ExploRS [15]: r̂ = reward + f(state, action) + λ / √(λ²/B² + N(next state)), f learned from what was played.
+    """Stage: column `explored`, ExploRS's reward [15]: reward + learned f(state, action) + a bonus for new states.
+
+    It is r̂ = reward + f(state, action) + λ / √(λ²/B² + N(next state)).
 
     f moves by the policy's gradient of the return so far, every `every` iterations (5 in the released code). The column
     is not the reward, which f is learned from: give it to the credit, `return_to_go("explored", gamma=0.9)`.
@@ -161,7 +165,7 @@ class explors(Stage):
         self.model: ExploRS | None = None
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with r̂; then f learns."""
+        """The table with the designed reward; then f is updated."""
         chances = probabilities(turns, context)
         state = np.array([self.places.setdefault(key, len(self.places)) for key in turns["state"].to_list()], int)
         self.model = self._grown(chances.shape[1])
@@ -189,7 +193,7 @@ class explors(Stage):
         return grown
 
     def state_dict(self) -> dict[str, Any]:
-        """f, visits and values by state."""
+        """State: f, visits and values by state."""
         keys = np.fromiter(self.places, np.uint64, len(self.places)).view(np.int64)
         if self.model is None:
             return {"states": keys}
@@ -209,7 +213,9 @@ class explors(Stage):
 
 @stage
 class bilevel(Stage):
-    """BARFI [39] (arXiv 2310.19007): how far to trust an auxiliary reward, by what its policy earns in the primary one.
+    """Stage: column `aligned`, auxiliary and primary reward with learned weights: BARFI [39] (arXiv 2310.19007).
+
+    The weights say how far to trust the auxiliary reward, by what its policy earns in the primary one.
 
     Each iteration is one outer step of `rewards.BilevelReward` on the env's model; the column is the reward
     φ1(s, a) + φ2 · primary + φ3 · auxiliary with the weights so far. A reconstruction, see there.
@@ -241,7 +247,7 @@ class bilevel(Stage):
         self._state: dict[str, Any] = {}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with the reward as it is now."""
+        """The table with the current reward."""
         model = model_of(context)
         if self.auxiliary not in model.rewards:
             raise InputError(
@@ -266,7 +272,7 @@ class bilevel(Stage):
         return turns.with_column(**{self.into: paid(turns, model, self.outer.reward)})
 
     def state_dict(self) -> dict[str, Any]:
-        """Policy and weights of the outer loop."""
+        """State: policy and weights of the outer loop."""
         return self._state if self.outer is None else self.outer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

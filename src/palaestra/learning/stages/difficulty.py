@@ -17,7 +17,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class difficulty(Stage):
-    """1 - the mean score of the task's past episodes, with one more of score 1/2: what GUI-G1 [172] weighs tasks by.
+    """Stage: column `difficulty`, 1 - the mean score of the task's past episodes and one of score 1/2 (GUI-G1 [172]).
 
     From earlier iterations only, so that no episode weighs itself; a task that is new has 1/2. last: episodes kept of
     each task. tasks: tasks kept, those met last. score: text of the signal that says how an episode went, in [0, 1].
@@ -38,7 +38,7 @@ class difficulty(Stage):
         self._past: OrderedDict[str, list[float]] = OrderedDict()
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with `difficulty`, before this iteration's episodes count."""
+        """The table with `difficulty`, from earlier iterations only."""
         names = turns["task"].to_list()
         known = {task: self._of(task) for task in set(names)}
         marked = turns.with_column(difficulty=np.array([known[task] for task in names], float))
@@ -55,7 +55,7 @@ class difficulty(Stage):
         return 1.0 - (sum(past) + 0.5) / (len(past) + 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Scores by task, those met last at the end."""
+        """State: scores by task, those met last at the end."""
         return {"past": dict(self._past)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

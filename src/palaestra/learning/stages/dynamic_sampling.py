@@ -21,7 +21,7 @@ EPISODE = ("group", "episode")
 
 @stage
 class dynamic_sampling(Stage):
-    """Adds and drops rows: groups whose episodes all score alike leave, and as many others are played in their place.
+    """Stage: drops groups whose episodes all score alike, and plays as many other groups in their place (DAPO).
 
     DAPO (arXiv 2503.14476, eq. 11: 0 < number of right answers < G). Up to `rounds` times as many groups are played as
     are missing; then the iteration learns from what there is, or from what was played first if no group differs. Stand
@@ -58,14 +58,14 @@ class dynamic_sampling(Stage):
         self._groups = self._size = 0
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """The plan as it is; the number of groups and their size are noted."""
+        """The plan unchanged; the number of groups and their size are stored."""
         if not isinstance(plan.group_size, int):
             raise InputError("dynamic_sampling: groups of several sizes; leave out the stage that gives them")
         self._groups, self._size = len(plan.numbers), plan.group_size
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The groups that differ within themselves, those of the plan first."""
+        """The groups whose scores differ, those of the plan first."""
         scores = [self._of_episodes(turns)]
         if scores[0]["score"].is_null().all():
             raise InputError(f"score {self.text!r} is missing on every episode: name a column that is not")

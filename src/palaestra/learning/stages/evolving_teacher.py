@@ -18,7 +18,7 @@ OWN = "tuned"
 
 @stage
 class evolving_teacher(demonstrate):
-    """Adds rows: as `demonstrate`, but after so many iterations the learner, as it then was, is the teacher.
+    """Stage: adds rows as `demonstrate`, but from iteration `after` + 1 on the teacher is a copy of the learner.
 
     Self-evolving distillation of MaskSearch [219] (arXiv 2505.20285). A copy is made at iteration `after` + 1 and anew
     every `every` iterations; its rows have the `source` "tuned". With `keep` only episodes that a judge accepts are
@@ -56,7 +56,7 @@ class evolving_teacher(demonstrate):
         self._saved: dict[str, Any] = {}
 
     def taught(self, context: Context) -> tuple[Context, str]:
-        """The context with the teacher of this iteration in every seat, and its name."""
+        """The context with this iteration's teacher in every seat, and the teacher's name."""
         if context.iteration <= self.after:
             return super().taught(context)
         if self.copied is None and self.since:
@@ -67,7 +67,7 @@ class evolving_teacher(demonstrate):
         return dataclasses.replace(context, team=self.copied), OWN
 
     def state_dict(self) -> dict[str, Any]:
-        """The copy, and since when it is there."""
+        """State: the copied learner, and the iteration at which it was copied."""
         return {"since": self.since, "copied": self._saved if self.copied is None else self.copied.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @stage
 class experience(Stage):
-    """Adds rows: a `share` of each group's episodes is played with experience from similar tasks in the prompt.
+    """Stage: adds rows by playing a `share` of each group with experience from similar tasks in the prompt.
 
     Self-navigating of AgentEvolver [82] (arXiv 2511.10395). An experience is what a successful episode began with and
     what was done in it, the best one of each task. The `k` experiences whose beginning shares most words with the
@@ -70,12 +70,12 @@ class experience(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer episodes at first."""
+        """Plan with fewer plain episodes."""
         plan, self._more = hold_back(plan, self.share, "experience")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The plain episodes, and below them those with experience; all of them are remembered for the next call."""
+        """The plain episodes, with those played with experience below; all are stored as experience for later."""
         ordered = turns.frame.sort("group", "episode", "turn")
         wanted = []
         for part in ordered.partition_by("group", maintain_order=True):
@@ -118,7 +118,7 @@ class experience(Stage):
         return str(seen).removeprefix(f"{shown}\n\n")
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory as the bytes of a Parquet file, uint8; empty if nothing succeeded yet."""
+        """State: the stored experiences as the bytes of a Parquet file, uint8; empty if nothing succeeded yet."""
         rows = [(task, *each) for task, each in self.memory.items()]
         names = ["task", "score", "beginning", "actions"]
         return {"memory": packed(pl.DataFrame(rows, names, orient="row") if rows else None)}

@@ -28,7 +28,7 @@ KEY = ("group", "episode")
 
 @stage
 class expert_failures(Stage):
-    """Adds rows: the learner takes over in the middle of failed runs of an expert, and what it brings home is cloned.
+    """Stage: adds rows in which the learner takes over an expert's failed runs midway; successes are cloned.
 
     EEF [107] (arXiv 2504.13145). The expert, an adviser, plays every task once, when it is met. Its successful runs are
     learned from in every iteration. Of its failed runs the first turns are played again, up to each of `starts` places
@@ -86,12 +86,12 @@ class expert_failures(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer episodes from the beginning of a drawn task."""
+        """Plan with fewer episodes from the beginning of a task."""
         plan, self._more = hold_back(plan, self.share, "expert_failures")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The played rows, below them those that began in a failed run, and the expert's successful runs."""
+        """The played rows, then those that began in a failed run, then the expert's successful runs."""
         self._meet(turns, context)
         first = int(turns["group"].max()) + 1  # type: ignore[arg-type]
         runs: Any = self.runs
@@ -176,7 +176,7 @@ class expert_failures(Stage):
         return made.select(name for name in whole.columns if name in made.columns)
 
     def state_dict(self) -> dict[str, Any]:
-        """The expert's turns as the bytes of a Parquet file, and places to recover from."""
+        """State: the expert's turns as the bytes of a Parquet file, and places to recover from."""
         return {"runs": packed(self.runs), "recovery": list(self.recovery.items())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ def chances(frame: pl.DataFrame, won: str) -> pl.DataFrame:
 
 
 def helpful(frame: pl.DataFrame, found: pl.DataFrame) -> pl.Series:
-    """Whether a row lies between two starts of its group of which the later one has a larger chance of success.
+    """Mask of the rows between two starts of their group of which the later one has a larger chance of success.
 
     frame: rows with group and turn. found: as of `chances`.
     """

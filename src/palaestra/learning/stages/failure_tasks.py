@@ -23,7 +23,7 @@ KEY = ("group", "episode")
 
 @stage
 class failure_tasks(Stage):
-    """WebRL's curriculum [179] (arXiv 2411.02337): each phase plays new tasks, made of the last one's failures.
+    """Stage: curriculum whose phases play new tasks made from failures of the last (WebRL [179], arXiv 2411.02337).
 
     A task is a reset seed; the env makes one of another, `vary(seed, rng) -> seed`, as `native/phrases` does, and may
     say whether it can be done, `feasible(seed) -> bool`. Candidates are kept if either head of a critic, fitted to the
@@ -77,7 +77,7 @@ class failure_tasks(Stage):
         self._went: list[float] = []
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Tasks of the phase in the first groups, none twice; at its beginning they are made."""
+        """Plan with the phase's tasks in the first groups, none twice; at its beginning they are made."""
         if plan.iteration > self.every and (plan.iteration - 1) % self.every == 0:
             self._renew(plan, context)
         if not self.parents:
@@ -119,7 +119,7 @@ class failure_tasks(Stage):
         }
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with both columns; remembers how its episodes went."""
+        """The table with both columns; stores how its episodes went."""
         frame = turns.with_column(_went=episode_score(self.score)).frame
         first = frame.sort(*KEY, "turn").group_by(*KEY, maintain_order=True).agg(
             pl.col("observation", "seed", "_went").first()
@@ -139,7 +139,7 @@ class failure_tasks(Stage):
         return Turns(told.join(value, on=KEY, how="left", maintain_order="left"))
 
     def state_dict(self) -> dict[str, Any]:
-        """The phase's tasks, failures, what the critic was fitted to, and its coefficients."""
+        """State: the phase's tasks, failures, the critic's data and coefficients."""
         return {
             "parents": list(self.parents.items()),
             "failed": list(self.failed),

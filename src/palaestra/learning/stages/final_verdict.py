@@ -20,7 +20,7 @@ QUESTION = "Was the task done? Answer yes or no."
 
 @stage
 class final_verdict(Stage):
-    """`verdict`: whether an evaluator says that the episode's task was done, on all of its turns; null: neither.
+    """Stage: column `verdict`, whether an evaluator says that the episode's task was done; null for an unclear answer.
 
     PAE's evaluator [175] (arXiv 2412.13194): it sees the task, the `last` observations and the last action, nothing of
     what the env pays. Pay it by `outcome_reward("verdict")`. Its metrics: `yes`, the share of the episodes, and
@@ -69,7 +69,7 @@ class final_verdict(Stage):
         return Turns(turns.frame.join(found, on=KEY, how="left", maintain_order="left"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Calls of the evaluator."""
+        """State of the evaluator: amounts spent and answers."""
         return self.adviser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class fixed_data(Stage):
-    """Replaces rows: from iteration `first` on, those of the first so many iterations stand for what was played.
+    """Stage: replaces every iteration's rows by those of the first `first` iterations, once these are collected.
 
     Phases that name it in the same words share the sample, as supervised fits and then preferences do in
     self-improvement that collects once (MALT, arXiv 2412.01928). Play little after it: `train: {groups: 1}`. It runs
@@ -34,7 +34,7 @@ class fixed_data(Stage):
         self.kept: list[pl.DataFrame] = []
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The sample, with groups numbered on and the iteration of now."""
+        """The stored sample, with groups numbered on and the current iteration."""
         now = turns.frame
         if len(self.kept) < self.first:
             self.kept.append(now)
@@ -51,7 +51,7 @@ class fixed_data(Stage):
         return Turns(made)
 
     def state_dict(self) -> dict[str, Any]:
-        """The tables as bytes of Parquet files."""
+        """State: the stored tables as bytes of Parquet files."""
         return {"kept": [packed(each) for each in self.kept]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ TRIES = 8
 
 @stage
 class goal_memory(Stage):
-    """Adds rows: for each goal that was ever reached, the shortest way to it, to be cloned.
+    """Stage: adds rows: for each goal that was ever reached, the shortest way to it, to be cloned (LMA3 [171]).
 
     LMA3 [171] (arXiv 2305.12487). Every goal that an episode reached labels the turns up to there (hindsight): they are
     learned from as if it had been asked for from the beginning. The memory keeps the shortest of them for each goal, of
@@ -73,7 +73,7 @@ class goal_memory(Stage):
         """Turns of the shortest way to each goal, `_goal`."""
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """A goal for each group; without any in memory, episodes in which anything goes."""
+        """Plan with a goal for each group; without stored goals, episodes without one."""
         if self.goals == "drawn":
             return plan
         env: Any = context.env()
@@ -102,7 +102,7 @@ class goal_memory(Stage):
         return []
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The played rows, none of them to be learned from, and below them the memory."""
+        """The played rows, not to be learned from, with the stored ways below them."""
         before = 0 if self.memory is None else self.memory["_goal"].n_unique()
         frame = turns.frame.sort(*KEY, "turn")
         self.longest = max(self.longest, 1 + int(frame["turn"].max()))  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ class goal_memory(Stage):
         return rows.group_by(*KEY, "_goal", maintain_order=True).agg(pl.min("_at"), pl.col("_met").any())
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory as the bytes of a Parquet file."""
+        """State: the memory as the bytes of a Parquet file."""
         return {"memory": packed(self.memory), "longest": self.longest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class goal_memory(Stage):
 
 
 def shortest(memory: pl.DataFrame | None, frame: pl.DataFrame, found: pl.DataFrame, env: Any) -> pl.DataFrame | None:
-    """The shortest way to each goal, of the memory and of what was found; of equal ones the newest.
+    """Shortest known way to each goal, from the memory and newly found ones; of equal ones the newest.
 
     Args:
         memory: Turns with `_goal`.

@@ -42,7 +42,7 @@ def play_helped(
     source: str,
     visible: bool = False,
 ) -> pl.DataFrame:
-    """Further good episodes with help, as their learner would have seen and said them; groups and episodes go on.
+    """Play further episodes with help; rows are rescored as the learner would have seen and said them.
 
     A group that was not played so far begins with episode 0.
 
@@ -103,7 +103,7 @@ def play_helped(
 
 
 def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
-    """The played rows, which nobody helped, and below them the helped ones."""
+    """Table of the played rows, marked as unhelped, with the helped ones below them."""
     plain = {"helped": pl.lit(False), "source": pl.lit(POLICY), "rescored": pl.lit(False)}
     own = turns.frame.with_columns(**plain, help=pl.lit(None, pl.String))
     return Turns(own if made is None else pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
@@ -111,7 +111,7 @@ def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
 
 @stage
 class guidance(Stage):
-    """Adds rows: where every attempt of a group failed, the held-back ones are made with hints from that failure.
+    """Stage: adds rows: in groups whose every attempt failed, held-back attempts are played with hints (Agent-RLVR).
 
     Agent-RLVR [178] (arXiv 2506.11425). The hints name the right action at `places` of the turns that the group's first
     failed attempt got wrong; whoever reads them does them. Groups of which an attempt succeeded go on without hints.
@@ -149,12 +149,12 @@ class guidance(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer attempts at first."""
+        """Plan with fewer first attempts."""
         plan, self._more = hold_back(plan, self.share, "guidance")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The first attempts, and the second ones."""
+        """The first attempts, with the held-back ones below them."""
         (found,) = evaluate(turns, mean(self.score, over="episode"))
         frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
         wanted, failed = [], 0
@@ -188,7 +188,7 @@ class guidance(Stage):
 
 @stage
 class injection(Stage):
-    """Adds rows: where an attempt failed, held-back ones are made with one random action put in at a random turn.
+    """Stage: adds rows: after a failure, held-back attempts are played with one random action at a random turn.
 
     A³T [146] (arXiv 2403.14589): exploration by acting first. The turn says `source` "injected", and is scored as its
     policy would have said it. Groups without a failure go on as they are. Options as of `guidance`.
@@ -211,12 +211,12 @@ class injection(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer attempts at first."""
+        """Plan with fewer first attempts."""
         plan, self._more = hold_back(plan, self.share, "injection")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The first attempts, and those with an action put in."""
+        """The first attempts, with those that have an injected action below them."""
         (found,) = evaluate(turns, mean(self.score, over="episode"))
         frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
         known = sorted(set(frame["action"].drop_nulls().to_list()))

@@ -26,7 +26,7 @@ BATCH = 64
 
 @stage
 class heron(Stage):
-    """HERON's learned reward [200] (arXiv 2309.02632): `heron`, on the last turn of each episode, 0 before it.
+    """Stage: column `heron`, HERON's learned reward [200] (arXiv 2309.02632), on the last turn of each episode, else 0.
 
     The last `buffer` episodes are compared level by level: the first factor decides by any difference, a later one if
     the difference exceeds `margin` standard deviations, else the next (`lexicographic_preference`). A network of the
@@ -105,7 +105,7 @@ class heron(Stage):
         return pl.DataFrame({"features": pl.Series(scaled.tolist(), dtype=pl.List(pl.Float64))})
 
     def state_dict(self) -> dict[str, Any]:
-        """The episodes that are compared."""
+        """State: the stored episodes to compare."""
         return {"seen": self.seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

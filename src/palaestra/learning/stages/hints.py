@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @stage
 class hints(Stage):
-    """Adds rows: a `share` of each group's episodes is played again from the task's start, its first turns forced.
+    """Stage: adds rows by playing a `share` of each group's episodes with their first turns forced, as hints.
 
     They begin with the first part of the task's `reference` (a column with a list of texts, one action a turn), as long
     as `hint_ratio(score, low=, high=)` says plus uniform noise in ±`noise`: the harder the task was without, the more.
@@ -64,12 +64,12 @@ class hints(Stage):
         self._hinted: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer naive episodes: the others follow once it is known how they went."""
+        """Plan with fewer naive episodes: the hinted ones follow once it is known how these went."""
         plan, self._hinted = hold_back(plan, self.share, "hints")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The naive episodes, and after them the hinted ones of every group that has a reference."""
+        """The naive episodes, with the hinted ones of every group that has a reference below them."""
         never = np.zeros(len(turns), bool)
         naive = turns.with_column(hinted=never, hint=never)
         shown = hint_ratio(self.score, hinted="hinted", low=self.low, high=self.high)
@@ -96,7 +96,9 @@ class hints(Stage):
 def play_on(
     context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
 ) -> pl.DataFrame:
-    """Further good episodes of these groups, numbered on; starts: group, reset seed and last episode of each.
+    """Play further episodes of given groups, numbered on; starts: group, reset seed and last episode of each.
+
+    Only good episodes are returned.
 
     more: how many, by group. turns: what was played of them so far.
 
@@ -128,7 +130,7 @@ def play_on(
 
 
 def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]:
-    """The plan with that share of each group left out, and how many that are by group.
+    """The plan with a share of each group left out, and the number left out by group.
 
     Raises:
         InputError: a group has nothing left, or nothing is held back.
@@ -142,7 +144,7 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
 
 
 def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
-    """The rows where `which` holds with another action, and what the policy thinks of it now.
+    """The rows where `which` holds with another action, scored by their policy as it is now.
 
     action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
 

@@ -27,7 +27,7 @@ Place = tuple[str, int]
 
 @stage
 class align_histories(Stage):
-    """Adds rows: a `share` of each group is played after a history whose thoughts are the policy's own right ones.
+    """Stage: adds rows played after a history that shows the policy's own right thoughts ([193] UI-Venus).
 
     UI-Venus [193] (arXiv 2508.10833). Tasks are single steps of recorded traces. What the policy said in a step where
     its action was right is kept in that step's pool. In later iterations the history of a step shows, for each earlier
@@ -88,12 +88,12 @@ class align_histories(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer episodes at first."""
+        """Plan with fewer episodes as the env shows them."""
         plan, self._more = hold_back(plan, self.share, "align_histories")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The episodes as the env shows them, and below them those with aligned histories."""
+        """The episodes as the env shows them, with those with aligned histories below."""
         table = self._table(turns)
         for trace, step, kind, recorded in table.select("trace", "step", "kind", "recorded").unique().iter_rows():
             self.known[trace, step] = kind or "", recorded or ""
@@ -153,7 +153,7 @@ class align_histories(Stage):
                 del pool[: -self.last]
 
     def state_dict(self) -> dict[str, Any]:
-        """Known steps and pools as the bytes of a Parquet file, uint8; empty before the first call."""
+        """State: known steps and pools as the bytes of a Parquet file, uint8; empty before the first call."""
         rows = [(*place, *self.known[place], self.pools.get(place, [])) for place in self.known]
         names = ["trace", "step", "kind", "recorded", "pool"]
         frame = pl.DataFrame(rows, names, schema_overrides={"pool": pl.List(pl.String)}, orient="row") if rows else None

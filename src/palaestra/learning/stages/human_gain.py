@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class human_gain(Stage):
-    """RLHG's human gain [154]: A_h = Σ_k (G_k - Ĝ_k), G_k = R_k - V_k, on all rows of the turn.
+    """Stage: columns `gain`, RLHG's human gain [154] A_h = Σ_k (G_k - Ĝ_k), G_k = R_k - V_k, and `unaided`.
 
     R_k is the discounted return of the seat's own goal k from its turn on. V_k is what it reached there in the first
     `fits` iterations that this stage sees, with the team mates of that time; then V is frozen, and `gain` begins. Ĝ_k
@@ -98,7 +98,7 @@ class human_gain(Stage):
         return turns.with_column(gain=gain, unaided=unaided)
 
     def state_dict(self) -> dict[str, Any]:
-        """Both tables of each goal, and how often V was fitted."""
+        """State: both tables of each goal, and how often V was fitted."""
         return {
             "fitted": self.fitted,
             "alone": [cells.state_dict() for cells in self.alone],

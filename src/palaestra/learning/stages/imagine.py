@@ -22,7 +22,7 @@ MODEL = "model"
 
 @stage
 class imagine(Stage):
-    """Adds rows of `source` "model": episodes that a joint world model of the team imagines with the policies of now.
+    """Stage: adds rows of `source` "model", episodes that a learned joint world model imagines with current policies.
 
     After GAWM [112] (arXiv 2501.10116, details are a reconstruction). The model (`JointWorldModel`) is fitted on the
     newest `memory` episodes. Then `episodes` of them are drawn, and a turn of each. Play goes on from there in the
@@ -115,7 +115,7 @@ class imagine(Stage):
         return self.model
 
     def state_dict(self) -> dict[str, Any]:
-        """Episodes that are kept, the model and its optimiser."""
+        """State: stored episodes, the model and its optimiser."""
         kept = None if self.kept is None else self.kept._asdict()
         return {"kept": kept, "model": self._state if self.model is None else self.model.state()}
 
@@ -129,7 +129,7 @@ class imagine(Stage):
 
 
 def acting(team: Team, agents: list[str], rng: np.random.Generator) -> Act:
-    """How the agents of a team act on arrays: each by its policy, on what it sees itself.
+    """Function that makes agents of a team act on arrays: each by its policy, on what it sees itself.
 
     Raises:
         InputError: a policy has no `logits_of_rows`.

@@ -27,7 +27,7 @@ Items = Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str, Any]]
 
 @stage
 class judge(Stage):
-    """Ask a policy about every turn or episode; what it answers are columns, null where it failed.
+    """Stage: asks a policy as judge about every turn or episode; its verdicts become columns, null where it failed.
 
     `judge.NAME` is Σ weight · verdict over the items, `judge.NAME.ITEM` each verdict in [0, 1], `judge.NAME.ok` whether
     all of it was answered. At level "episode" the values stand on each agent's last turn, 0 before it, so that a reward
@@ -123,7 +123,7 @@ class judge(Stage):
         return result.with_column(**{name: once[name] for name in values})
 
     def state_dict(self) -> dict[str, Any]:
-        """Questions asked so far, with counts."""
+        """State of the judge: amounts spent and answers."""
         return self.adviser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -139,7 +139,9 @@ def _means(criteria: Criteria) -> Criteria:
 
 @stage
 class message_labels(Stage):
-    """ONI's labels [9] (arXiv 2410.23022): is a message helpful? Asked between iterations, the newest first.
+    """Stage: column of ONI's labels [9] (arXiv 2410.23022), whether a message is helpful, by an annotating policy.
+
+    It is asked between iterations, about the newest messages first.
 
     Play never waits: a message has no label in the iteration in which it first comes. Its reward is
     `oni_reward("label", "message")`.
@@ -171,13 +173,13 @@ class message_labels(Stage):
         self.needs, self.adds = {message}, {into: next(iter(type(self).adds.values()))}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with the labels that are known; then the annotator works."""
+        """The table with the labels known so far; then the annotator is asked about more messages."""
         labelled = self.labels.add(turns, message=self.message, column=self.into)
         self.labels.work(self.adviser.begin(context))
         return labelled
 
     def state_dict(self) -> dict[str, Any]:
-        """Labels, and the messages that wait, oldest first."""
+        """State: labels, and the messages that wait, oldest first."""
         known = {"labels": dict(self.labels.labels), "pending": list(self.labels.pending)}
         return {**self.adviser.state_dict(), **known}
 

@@ -16,7 +16,9 @@ from palaestra.play.monte_carlo import Everybody, Restartable, mc_value
 
 @stage
 class mc_values(Stage):
-    """`value` of each turn: the mean of what its agent earns from there on in `k` fresh episodes of today's team.
+    """Stage: column `value`, a Monte-Carlo estimate: mean return of `k` fresh continuations from each turn on.
+
+    It is what the turn's agent earns from there on, with the current team.
 
     Every episode is played again from its seed by the actions in the table, so the env must be one that can be gone
     back to, and play the same when it is asked the same. A row is a segment of SPO (arXiv 2505.23564); its credit is

@@ -19,7 +19,7 @@ ALPHA = 1e-4
 
 @stage
 class nearness(Stage):
-    """`nearness` of every turn, S(s, a, g), and `nearness_value`, its upper expectile over the actions tried in s.
+    """Stage: column `nearness`, SMORe's score S(s, a, g), and `nearness_value`, its upper expectile over actions in s.
 
     SMORe's score model [202] (arXiv 2311.02013), which needs no discriminator and no new play. S is the least of
 
@@ -82,7 +82,7 @@ class nearness(Stage):
 def fitted(
     here: np.ndarray, action: np.ndarray, there: np.ndarray, enters: np.ndarray, *, gamma: float, expectile: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and values of the turns, float64[turns] each; NaN where nothing is known.
+    """Fitted scores and values of the turns, float64[turns] each; NaN where nothing is known.
 
     Args:
         here: Number of the state and goal of each turn, int64[turns].

@@ -25,7 +25,7 @@ Model = Callable[[list[str]], Any]
 
 @stage
 class counts(Stage):
-    """How often each key was met in earlier iterations, as a column; then this one's rows are counted too.
+    """Stage: column of how often each key was met in earlier iterations; then this iteration's rows are counted too.
 
     key: a column, or several. For `episodic_global_bonus(key)` and `count_bonus(key, scope="all", before=column)`.
     """
@@ -41,7 +41,7 @@ class counts(Stage):
         return self.memory.add(turns)
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts."""
+        """State: the counts."""
         return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class counts(Stage):
 
 @stage
 class running_scale(Stage):
-    """Standard deviation of a column or signal over all that was seen so far, this table included, on every row.
+    """Stage: column of the running standard deviation of a signal, over all iterations so far and this one.
 
     Its reward is `scaled(bonus, "scale")`: bonuses that shrink as the world gets known stay of one size.
     """
@@ -68,7 +68,7 @@ class running_scale(Stage):
         return turns.with_column(**{self.into: np.full(len(turns), deviation)})
 
     def state_dict(self) -> dict[str, Any]:
-        """The moments."""
+        """State: the moments."""
         return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ class running_scale(Stage):
 
 @stage
 class rnd(Stage):
-    """Random network distillation (arXiv 1810.12894): how badly a network predicts a random one, then it learns.
+    """Stage: column `novelty`, the error of random network distillation (arXiv 1810.12894), whose network then learns.
 
     The error Σ (f(x) - g(x))² / size is of before this iteration's learning, so what is new has a large one. Features
     are brought to the mean and deviation of all so far and cut at ±5, as published. `novelty_difference("novelty")` is
@@ -161,7 +161,7 @@ class rnd(Stage):
         return torch.from_numpy(np.clip((x - mean) / np.where(deviation > 0, deviation, 1.0), -5, 5)).float()
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments, both networks and the optimiser."""
+        """State: moments, both networks and the optimiser."""
         names = ("target", "predictor", "optimiser")
         made = (
             self._state if self._made is None else {n: m.state_dict() for n, m in zip(names, self._made, strict=True)}
@@ -174,7 +174,7 @@ class rnd(Stage):
 
 
 def matrix_of(turns: Turns, column: str) -> np.ndarray:
-    """A list column as float64[rows, width], NaN where a row has none.
+    """List column as float64[rows, width], NaN where a row has none.
 
     Raises:
         SchemaError: it holds no lists, or lists of different lengths.
@@ -193,7 +193,7 @@ def matrix_of(turns: Turns, column: str) -> np.ndarray:
 
 @stage
 class embed(Stage):
-    """Vectors of a text column, and of fixed texts beside it, as list columns of length 1 each.
+    """Stage: list columns with embeddings of a text column, and of fixed texts, as vectors of length 1.
 
     For `goal_projection("embedding", "embedding.goal", "embedding.baseline")` (VLM-RM [170]), `elliptical("embedding")`
     (E3B), `rnd("embedding")` and whatever compares by similarity. Each text is embedded once.
@@ -259,7 +259,7 @@ def _without(series: pl.Series, given: pl.Series) -> pl.Series:
 
 
 def hashed_words(texts: Sequence[str], size: int = 64) -> np.ndarray:
-    """Counts of words, float64[texts, size]: each word adds ±1 in a place; both follow from its hash.
+    """Hashed word counts of texts, float64[texts, size]: each word adds ±1 in one place, both given by its hash.
 
     >>> bool(hashed_words(["the cat"])[0] @ hashed_words(["The cat!"])[0] > 0)
     True

@@ -24,7 +24,7 @@ VIEWS = ("before", "after")
 
 @stage
 class omission_turns(Stage):
-    """Adds rows: at an omission turn of each group, further actions in the context before the omission and after it.
+    """Stage: adds rows: further samples at an omission turn of each group, in the contexts before and after it.
 
     Dual sampling of Agent-Omit [66] (arXiv 2602.04284): beside full episodes, samples of one turn, so that the decision
     to omit is learned in the context in which it is made, and the next action in the context that it leaves. Of each
@@ -58,12 +58,12 @@ class omission_turns(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer full episodes."""
+        """Plan with fewer full episodes."""
         plan, self._more = hold_back(plan, self.share, "omission_turns")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The full episodes, and below them those that begin at an omission turn."""
+        """The full episodes, with those that begin at an omission turn below them."""
         frame = turns.frame.sort(*KEY, "turn")
         omits = frame.filter(pl.col(self.omits).list.len() > 0)
         drawn = self._drawn(omits, context.rng)

@@ -20,7 +20,7 @@ KINDS = {"table": OutcomeTable, "words": OutcomeCritic}
 
 @stage
 class outcome_critics(Stage):
-    """`first_value` and `value`: chance of success at the first turn of a unit, and at each turn, from past iterations.
+    """Stage: columns `first_value` and `value`, chance of success at a unit's first turn and at each turn.
 
     DigiRL's two critics [73] (arXiv 2406.11896), by episode or by segment: each has heads that are fitted to resamples
     of the newest turns by cross-entropy; `first_value` is their mean, `value` the least of them. Both are as known
@@ -63,7 +63,7 @@ class outcome_critics(Stage):
         self._begins: np.ndarray = np.zeros(0, bool)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with both columns; then the critics are fitted."""
+        """The table with both columns, from past iterations; then the critics are fitted."""
         went, begins = (np.asarray(each, float) for each in evaluate(turns, self.outcome, is_first(over=self.unit)))
         texts = turns.frame["observation"].fill_null("").to_list()
         told = turns.with_column(
@@ -86,7 +86,7 @@ class outcome_critics(Stage):
         return Turns(told.frame.drop("_first").with_columns(pl.col("first_value", "value").cast(pl.Float64)))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the critics were fitted to, and what they hold."""
+        """State: the critics and the data they are fitted to."""
         return {
             "first": self.first.state_dict(), "step": self.step.state_dict(), "texts": list(self._texts),
             "went": self._went.copy(), "begins": self._begins.copy(),

@@ -25,7 +25,7 @@ POLICY = "policy"
 def rescored(
     frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
 ) -> pl.DataFrame:
-    """The rows where `which` holds as their policies read and score them now.
+    """The rows where `which` holds, tokenised and scored by their policies as they are now; other rows unchanged.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered
@@ -82,7 +82,7 @@ def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
 
 
 def refuse_help(turns: Turns, *, shown: str = "help", visible: bool = False) -> Turns:
-    """The same turns, if no row is learned from in a context that holds help.
+    """The same turns; raises if a row that would be learned from still shows help in its context.
 
     Raises:
         InputError: a row with `help` still shows it, or one whose `source` is not "policy" has no log-probabilities of

@@ -20,7 +20,7 @@ from palaestra.learning.stages.stage import Context, stage
 
 @stage
 class pair_reward(preference_reward):
-    """Reward of the turns of `seat`, from pairs of its turns that answer the same prompt, by Bradley and Terry's model.
+    """Stage: column `pair_reward` on the turns of `seat`, by a Bradley-Terry model of pairs that answer one prompt.
 
     Retroformer's reward model [37] (arXiv 2308.02151): of two reflections on one failure the one with the higher rating
     is chosen. In each iteration all pairs of equal `by` and different `score` are mined, and a network r of prompt and
@@ -90,7 +90,7 @@ class pair_reward(preference_reward):
         return turns.with_column(pair_reward=found)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimiser and pairs; the latter empty if there were none yet."""
+        """State: network, optimiser and pairs; the latter empty if there were none yet."""
         return super().state_dict() | {"past": np.zeros((0, 2, 1)) if self._past is None else self._past.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @stage
 class preference_reward(Stage):
-    """The reward of each turn of `seat`, from preferences between episodes by Bradley and Terry's model.
+    """Stage: column `preference`, a reward of `seat`'s turns learned from preferences between episodes.
 
     In each iteration `pairs` pairs of episodes are drawn; the one with more of `prefers`, summed over its turns, is
     preferred; pairs with as much are left out. A network r of what was seen and done is moved to lower
@@ -99,7 +99,7 @@ class preference_reward(Stage):
         return self._made
 
     def state_dict(self) -> dict[str, Any]:
-        """Network and optimiser."""
+        """State: network and optimiser."""
         return {"parts": self._made and [part.state_dict() for part in self._made]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class prefix_critic(Stage):
-    """Q(s, a_1..a_i) of the agents of a turn in the order of their rows, in `prefix_value`, and V(s) in `value`.
+    """Stage: columns `prefix_value`, Q(s, a_1..a_i) of the turn's agents in the order of rows, and `value`, V(s).
 
     s is what all agents of the turn see. Means of what the turn's agents together earn from it on, as known before
     this iteration; rate: `PrefixCritic`. Its credit is
@@ -46,7 +46,7 @@ class prefix_critic(Stage):
         return turns.with_column(prefix_value=prefix, value=value)
 
     def state_dict(self) -> dict[str, Any]:
-        """The table of averages."""
+        """State: the table of averages."""
         cells = self.critic.cells
         return {"cells": [json.dumps(cell) for cell in cells], "values": np.array(list(cells.values()), float)}
 

@@ -22,7 +22,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class probe(Stage):
-    """Log-probability of the true answer under each policy by teacher forcing; no gradient.
+    """Stage: columns with the log-probability of the true answer under each policy, by teacher forcing; no gradient.
 
     gold: the column with the true answer: a number, the id of the action that says it, for policies that choose; a
     text for language models. answers: the mask of actions that answer, so that "if it had to answer now" is a

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @stage
 class process_reward(Stage):
-    """`prm_logprobs`: what a copy of each policy, trained on who won, thinks of each token (arXiv 2509.19199).
+    """Stage: column `prm_logprobs`, token log-probabilities under a process reward model (arXiv 2509.19199).
 
     The score of an episode is the mean over its turns of β · Σ_tokens (log π_φ - log π), π the policy that played; φ
     learns from -log σ(score_i - score_j) over all pairs of a group in which i did better, by Adam, `epochs` steps an
@@ -52,7 +52,7 @@ class process_reward(Stage):
         self.needs = {"group", "episode", "policy", "logprobs", "action_ids", *self.score.needs()}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with `prm_logprobs`; null in rows of policies that do not learn."""
+        """The table with `prm_logprobs`; null in rows of policies that are not trained."""
         outcome = np.asarray(evaluate(turns, self.score)[0], float)
         episode, group = turns.codes("episode"), turns.codes("group")
         found: list[Any] = [None] * len(turns)
@@ -127,7 +127,7 @@ class process_reward(Stage):
         return self.models[policy.name]
 
     def state_dict(self) -> dict[str, Any]:
-        """The models and their optimisers, by policy."""
+        """State: the models and their optimisers, by policy."""
         return self._waiting | {
             name: {"model": model.state_dict(), "optimiser": self.optimisers[name].state_dict()}
             for name, model in self.models.items()

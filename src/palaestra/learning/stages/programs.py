@@ -29,7 +29,7 @@ SAMPLE = 200
 
 @stage
 class program(Stage):
-    """A reward program, run in the sandbox over every turn: columns `r_FUNCTION`, null where it fails, and why.
+    """Stage: runs a reward program in the sandbox on every turn: columns `r_FUNCTION`, null with a reason if it fails.
 
     With a `writer` it is written in the run ([34], [216]): described are the task and the columns, checked is each
     proposal on the first turns, and every refusal is told to the writer, `attempts` times; what passes is the reward,
@@ -86,7 +86,7 @@ class program(Stage):
         self._known = KnownAnswers()
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with what each function pays, and a text column with the reason where one failed."""
+        """The table with each function's reward, and a text column with the reason where one failed."""
         due = self.revise is not None and context.iteration > 1 and not (context.iteration - 1) % self.revise
         if self.writer is not None and (due or not self.program.source):
             self._write(turns, context)
@@ -119,7 +119,7 @@ class program(Stage):
             self.program = found
 
     def state_dict(self) -> dict[str, Any]:
-        """The program and what was asked."""
+        """State: the program, and that of the writer."""
         return {"source": self.program.source, "writer": None if self.writer is None else self.writer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ LARGEST = 2000
 
 @stage
 class progress(Stage):
-    """`progress` of each turn, fitted so that the turns of an episode add up to its return.
+    """Stage: column `progress`, step rewards fitted so that the turns of an episode add up to its return.
 
     Learned from all episodes
     so far, these included, as SPA [49] and LaRe [51] do; its credit is `spa()`, or any on `col("progress")`.
@@ -138,7 +138,7 @@ class progress(Stage):
         return self.network
 
     def state_dict(self) -> dict[str, Any]:
-        """Cells and normal equations, or the network and the episodes that it learns from."""
+        """State: cells and normal equations, or the network and the episodes that it learns from."""
         return {
             "cells": self.cells.state_dict(),
             "squares": self.table.squares,

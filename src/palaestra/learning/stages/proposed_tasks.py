@@ -26,7 +26,7 @@ ENOUGH = 20
 
 @stage
 class proposed_tasks(Stage):
-    """Plays tasks that an adviser proposed once, before the first iteration, from a description of the place.
+    """Stage: plays only tasks that an adviser proposed once, before the first iteration, from a description.
 
     PAE's proposer [175] (arXiv 2412.13194). The env says what it is, `describe() -> str`, and makes a reset seed of a
     task in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out.
@@ -56,7 +56,7 @@ class proposed_tasks(Stage):
         """Reasons of the refused lines."""
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Each group plays one of the tasks, drawn; all of them once before one comes again."""
+        """Plan with a drawn task for each group; all tasks are played once before one comes again."""
         if not self.tasks:
             self._propose(context)
         groups, seeds = len(plan.numbers), list(self.tasks.values())
@@ -100,7 +100,7 @@ class proposed_tasks(Stage):
         }  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
-        """Tasks, reasons, and calls of the adviser."""
+        """State: tasks, reasons of refusals, and that of the adviser."""
         return {"tasks": dict(self.tasks), "refused": dict(self.refused), "adviser": self.adviser.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -27,7 +27,9 @@ SAMPLED = ("action_ids", "logprobs", "entropies", "prompt_ids")
 
 @stage
 class q_critic(Stage):
-    """ArCHer's critic [89] (arXiv 2402.19446): two Q and two V with slow targets, learned from the last `memory` turns.
+    """Stage: columns `q` and `v` by ArCHer's critic [89] (arXiv 2402.19446), trained on the last `memory` turns.
+
+    It has two Q and two V with slow targets.
 
     `q` and `v` are the smaller of the two; the credit is `archer()`. Which rows train is `rows`: "fresh", ArCHer's,
     adds `states` rows: replayed states with a newly sampled action of today's policy; the played rows get no q and
@@ -90,7 +92,7 @@ class q_critic(Stage):
         )
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with q and v, or with them on rows that are added."""
+        """The table with q and v, or with rows added that have them."""
         policies = {policy.name: policy for policy in context.team.trainable}
         codes, acts = self._states(turns), self._actions(turns.frame)
         self._remember(turns, codes, acts, policies)
@@ -196,7 +198,7 @@ class q_critic(Stage):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The replay, the critic, and the numbers of keys and actions."""
+        """State: the replay, the critic, and the numbers of keys and actions."""
         return {
             "places": list(self.places),
             "acts": list(self.acts),
@@ -223,7 +225,7 @@ class q_critic(Stage):
 def resample(
     rows: pl.DataFrame, policies: Mapping[str, Policy], rng: np.random.Generator, names: Mapping[str, str]
 ) -> pl.DataFrame:
-    """The same turns with an action that today's policies draw; names: of the ids of actions that were seen."""
+    """The same turns with actions newly sampled from the current policies; names: texts of action ids seen so far."""
     import torch
 
     from palaestra.agents.policy import Request

@@ -12,7 +12,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class recovered_reward(Stage):
-    """`recovered`: reward that would explain the experts of the learner `inverse_soft_q`.
+    """Stage: column `recovered`, the reward read back from the critics of the learner `inverse_soft_q`.
+
+    It is the reward that would explain the experts.
 
     r̂_i(s, a) = Q_i(s, a) - γ E V̄_i(s'), the least-squares fit of one number per agent, state and joint action to the
     transitions of the table. It is known up to shaping, and up to a constant. Null before the first update, at states

@@ -13,7 +13,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class reference_logprobs(Stage):
-    """`reference_logprobs`: log-probability of each token under the policy as it was when this stage first ran.
+    """Stage: column `reference_logprobs`, log-probability of each token under the policy at the stage's first run.
 
     `logprobs - reference_logprobs` is the k1 estimate of a token's KL to the start, which `comas(beta=0.01)` and other
     credits take from the reward; the term `kl` is a loss instead. Null in rows of policies that do not learn.
@@ -48,7 +48,7 @@ class reference_logprobs(Stage):
         return self.models[policy.name]
 
     def state_dict(self) -> dict[str, Any]:
-        """The policies of the start, by name."""
+        """State: the initial policies, by name."""
         return self._waiting | {name: model.state_dict() for name, model in self.models.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class references(Stage):
-    """`reference_row`: a row for each group that says what a column holds, beside what the policy said (adds rows).
+    """Stage: adds a row to each group with the reference answer of a column, marked `reference_row`.
 
     PRefLexOR [105] (arXiv 2410.12375): with `preferences("current_vs_reference('reference_row')", unit="turn")` and
     `dpo(loss="exo_pair", smoothing=.005)` every iteration's pairs are fresh: the rejected side is the policy of now.
@@ -34,7 +34,7 @@ class references(Stage):
         self.adds = {"reference_row": "the row says the reference answer, nobody sampled it"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with the rows."""
+        """The table with the reference rows."""
         frame = turns.frame.with_columns(reference_row=pl.lit(False))
         firsts = frame.filter(pl.col(self.column).is_not_null()).unique("group", maintain_order=True)
         if not firsts.height:
@@ -62,7 +62,7 @@ class references(Stage):
 
 @stage
 class thinking(Stage):
-    """Fills `label_mask`, the tokens of an answer that count when pairs are compared: those after the thinking.
+    """Stage: column `label_mask`, the tokens of an answer that count in comparisons of pairs: those after the thinking.
 
     mode: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
     between `open` and `close`. The marks are tokenised as the policy that answered does. See

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @stage
 class reflect(Stage):
-    """Adds rows: a `share` of each group's episodes is held back, and played last, with a reflection if it needs one.
+    """Stage: plays a held-back `share` of each group last, after a reflection if the task's past score is low.
 
     It needs one if the mean score of the task's past episodes is below `below`: then whoever plays reads `template`
     with {answer}, the last action of one of the task's failed episodes, before all else. The past: of each task the
@@ -53,12 +53,12 @@ class reflect(Stage):
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Fewer episodes at first."""
+        """Plan with fewer first episodes."""
         plan, self._more = hold_back(plan, self.share, "reflect")
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Played rows and the held-back ones."""
+        """The played rows, with the held-back ones below."""
         texts = {}
         if self.buffer is not None and len(self.buffer):
             how: dict[str, Any] = {"below": self.below, "score": self.score, "template": self.template}
@@ -74,7 +74,7 @@ class reflect(Stage):
         return whole
 
     def state_dict(self) -> dict[str, Any]:
-        """The past as the bytes of a Parquet file, uint8; empty if nothing was met yet."""
+        """State: past episodes as the bytes of a Parquet file, uint8; empty if there are none yet."""
         return {"buffer": packed(None if self.buffer is None else self.buffer.frame)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class replay(Stage):
-    """R³'s replay [83] with its buffer: groups that all score the same get `k` past episodes that went the other way.
+    """Stage: R³'s replay [83], adds `k` past episodes of the opposite outcome to groups that all score the same.
 
     `palaestra.credit.inject` into, then `remember` from, the table of each iteration. last: successes and failures kept
     of each task. tasks: the buffer holds only the tasks that were met last, so many. score: text of the signal that
@@ -44,7 +44,7 @@ class replay(Stage):
         self.needs = {"group", "episode", "task"} | ({"reward"} if self.score is None else self.score.needs())
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with a column `replayed`, and rows where it is True."""
+        """The table with a column `replayed`, and replayed rows where it is True."""
         how: dict[str, Any] = {"score": self.score, "solved": self.solved}
         past = Turns(turns.frame.clear()) if self.buffer is None else self.buffer
         mixed = inject(turns, past, context.rng, k=self.k, **how)
@@ -54,7 +54,7 @@ class replay(Stage):
         return mixed
 
     def state_dict(self) -> dict[str, Any]:
-        """The buffer as the bytes of a Parquet file, uint8; empty if nothing was met yet."""
+        """State: the buffer as the bytes of a Parquet file, uint8; empty if nothing was met yet."""
         return {"buffer": packed(None if self.buffer is None else self.buffer.frame)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class replay(Stage):
 
 @stage
 class anchors(Stage):
-    """GiGPO's anchors [62] by the similarity of texts: `state` becomes the number of the text's cluster; see `similar`.
+    """Stage: `state` becomes the number of the text's cluster, GiGPO's approximate anchors [62]; see `similar`.
 
     Its credit is `gigpo()`, which compares steps by `state`.
     """
@@ -77,5 +77,5 @@ class anchors(Stage):
         self.threshold, self.column, self.needs = threshold, column, {"group", column}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with another `state`."""
+        """The table with the new `state`."""
         return similar(turns, column=self.column, threshold=self.threshold)

@@ -16,7 +16,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class rubric_game(Stage):
-    """`verdict`: 1 where a judge finds nothing to blame under a rubric that rounds of `RubricGame` write, else 0.
+    """Stage: column `verdict`, 1 where a judge finds no fault under a rubric that rounds of `RubricGame` write, else 0.
 
     Each iteration plays `rounds` of them with the labelled answers of the turns (column `label`, of which at most 200
     that were met last are kept), then judges every turn. Metrics: `rules`, `accuracy` on the turns, `missed`,
@@ -68,7 +68,7 @@ class rubric_game(Stage):
         return turns.with_column(verdict=verdict)
 
     def state_dict(self) -> dict[str, Any]:
-        """Both sides' rules, what was labelled, and the history."""
+        """State: both sides' rules, labelled answers, and the history."""
         game = self.game
         labelled = [(list(answer), good) for answer, good in game.labelled]
         return {"judge": list(game.judge), "hide": list(game.hide), "labelled": labelled, "history": game.history}

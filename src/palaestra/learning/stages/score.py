@@ -22,7 +22,7 @@ from palaestra.rewards.judged.criteria import EPISODE, onto
 
 @stage
 class score(Stage):
-    """`score.NAME`: what a scorer gives to every turn or episode, null where it gives nothing.
+    """Stage: column `score.NAME`, a scorer's score of every turn or episode, null where it gives none.
 
     At level "episode" the value stands on each agent's last turn, 0 before it, so that a reward is paid once;
     `everywhere` puts it on every turn. A judge's policy is one of the recipe (`judged("rubric.yaml", policy="judge")`);
@@ -82,7 +82,7 @@ class score(Stage):
         return result.with_column(**{self.column: result.frame.select(once.alias("x"))["x"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """Questions to the policies, with counts."""
+        """State of the scorer's policies: amounts spent and answers."""
         return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

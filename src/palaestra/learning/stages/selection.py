@@ -24,7 +24,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class keep(Stage):
-    """`kept` and `dropped`: which rows meet all conditions, and of the others the first that they do not meet.
+    """Stage: columns `kept`, whether a row meets all conditions, and `dropped`, the first condition that it fails.
 
     The signal `keep` with the same options; learn from it by `clone(column="kept")`, or give credit by
     `where("kept", ...)`. Its metrics count units: units, kept, and dropped_missing, dropped_between ….
@@ -65,7 +65,9 @@ class keep(Stage):
 
 @stage
 class weights(Stage):
-    """`weight`: a signal as a column, which `clone(column="weight")` reads: `signed("success")`, `exp_weight(gae())`.
+    """Stage: column `weight`, the values of a signal, for `clone(column="weight")`.
+
+    Such as `signed("success")` or `exp_weight(gae())`.
 
     Rows where it is missing are not learned from. Its metrics count the rows above, below and at 0, and missing.
     """
@@ -87,7 +89,7 @@ class weights(Stage):
 
 @stage
 class pairs(Stage):
-    """`pair` and `chosen`, which `dpo()` and its relatives read: siblings of one key by their values.
+    """Stage: columns `pair` and `chosen`, pairs of siblings of one key by their values, for `dpo()` and its relatives.
 
     Options as of `palaestra.judges.value_pairs.mine`; unit "turn" is one row. Its metrics count candidates, kept, and
     what each rule dropped. Rows of units in several pairs stand once for each, so rows may be added.
@@ -123,7 +125,7 @@ class pairs(Stage):
         self.needs = {"group", "episode"} | self.score.needs() | ({text} if distinct is not None else set())
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with pairs."""
+        """The table with the columns of pairs, and rows repeated for units in several pairs."""
         found, counts = mine(turns, self.score, **self.how)
         context.metrics |= {name: float(number) for name, number in counts.items()}
         return marked(turns, found, unit=self.unit)
@@ -131,7 +133,7 @@ class pairs(Stage):
 
 @stage
 class accumulate(Stage):
-    """Adds rows: the good episodes of the `last` iterations before this one, numbered as groups of this one.
+    """Stage: adds rows: the good episodes of the `last` iterations before this one, numbered as groups of this one.
 
     A quantile over a buffer is one over this table. What the rows say of who played them stays: log-probabilities are
     those of then, `policy_version` says when. `fresh` is false on them. Stand it before the stages that select; it runs
@@ -169,7 +171,7 @@ class accumulate(Stage):
         return Turns(pl.concat(parts, how="diagonal_relaxed"))
 
     def state_dict(self) -> dict[str, Any]:
-        """The older tables as bytes of Parquet files."""
+        """State: the older tables as bytes of Parquet files."""
         return {"past": [packed(each) for each in self.past]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

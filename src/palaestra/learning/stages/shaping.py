@@ -34,7 +34,9 @@ WORDS = 1024
 
 @stage
 class step_rewards(Stage):
-    """Perceptual rewards [199] (arXiv 1612.06699): how much a turn looks like step 2, 3 … of a task shown a few times.
+    """Stage: columns `step_2` …, similarity of a turn to each later step of demonstrations [199] (arXiv 1612.06699).
+
+    These are perceptual rewards.
 
     Films are cut into steps, each step keeps its telling features (`rewards.step_rewards`), and every turn's features
     are scored against them: columns `step_2` … `step_n` in (0, 1]. Its reward is `escalate("step_2", "step_3")`.
@@ -82,7 +84,7 @@ class step_rewards(Stage):
         return turns.with_column(**dict(zip(self.adds, np.ascontiguousarray(scores.T), strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
-        """The fit."""
+        """State: the fitted model."""
         model = self.model
         return {} if model is None else {"kept": model.kept, "mean": model.mean, "deviation": model.deviation}
 
@@ -93,7 +95,7 @@ class step_rewards(Stage):
 
 @stage
 class hops(Stage):
-    """Robo-Dopamine's model of progress [14] (arXiv 2512.23703), fitted to one demonstration before play.
+    """Stage: columns `hop` …, progress predicted by Robo-Dopamine's model [14] (arXiv 2512.23703) of one demonstration.
 
     Columns with the hop from the turn before, from the demonstration's first frame, and from its last: `hop`,
     `hop.forward`, `hop.backward`. `hop_progress` makes progress of each, `fuse` one of the three, and
@@ -157,7 +159,7 @@ class hops(Stage):
         return np.asarray(made[[known[text] for text in texts]])
 
     def state_dict(self) -> dict[str, Any]:
-        """The fit."""
+        """State: the fitted model."""
         return {} if self.model is None else dict(vars(self.model))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -170,7 +172,7 @@ class hops(Stage):
 
 
 def shown_by(guide: str | Policy | None, films: str | None, episodes: int, context: Context) -> Turns:
-    """Demonstrations: what the guide plays in the run's env, or the table in a folder."""
+    """Demonstrations as a table: turns that the guide plays in the run's env, or those in a folder."""
     if films is not None:
         return Turns.load(Path(films))
     assert guide is not None
@@ -181,7 +183,7 @@ def shown_by(guide: str | Policy | None, films: str | None, episodes: int, conte
 
 @stage
 class goal_progress(Stage):
-    """StateFactory's progress [52] (arXiv 2603.09400) with a similarity of texts of one's own: `goal_match` per row.
+    """Stage: column `progress`, StateFactory's `goal_match` [52] (arXiv 2603.09400) by a given text similarity.
 
     objects, goal: columns of JSON objects, as `goal_score` reads them, which is this with word counts. similarity:
     `module:name` of a function of two texts, the cosine of an embedding model, say. A potential: `shape("progress")`.
@@ -220,7 +222,9 @@ End with two lines of JSON, `NOW: [...]` and `WANTED: [...]`, each a list of obj
 
 @stage
 class scene(Stage):
-    """Objects with attributes out of plain text, as StateFactory [52] (arXiv 2603.09400) extracts them by a model.
+    """Stage: columns `scene` and `scene.wanted`, objects with attributes that a policy extracts from plain text.
+
+    As StateFactory [52] (arXiv 2603.09400) does.
 
     Columns `scene` and `scene.wanted`, JSON as `goal_score("scene", "scene.wanted")` reads it; null where the answer
     cannot be read. Each distinct text is asked about once.
@@ -260,7 +264,7 @@ class scene(Stage):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Questions asked so far, with counts."""
+        """State of the reading policy: amounts spent and answers."""
         return self.adviser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -269,7 +273,7 @@ class scene(Stage):
 
 
 def read_scene(text: str) -> tuple[str, str] | None:
-    """JSON of the last lines `NOW:` and `WANTED:` of an answer; None if one is missing or holds no objects."""
+    """JSON texts of the last lines `NOW:` and `WANTED:` of an answer; None if one is missing or holds no objects."""
     parts = []
     for name in ("NOW", "WANTED"):
         lines = re.findall(rf"^{name}: *(\[.*\]) *$", text, re.MULTILINE)
@@ -283,7 +287,9 @@ def read_scene(text: str) -> tuple[str, str] | None:
 
 @stage
 class multipliers(Stage):
-    """Prices of constraints by dual ascent ([41]): λ ← max(0, λ + rate · (mean cost - limit)) after each iteration.
+    """Stage: columns `price.NAME`, multipliers λ of constraints by dual ascent ([41]).
+
+    After each iteration λ ← max(0, λ + rate · (mean cost - limit)).
 
     `price.NAME` is λ as it was when the iteration was played, on every row. Its reward is
     `lagrangian("reward", ("broken", "price.broken"))`.
@@ -320,7 +326,7 @@ class multipliers(Stage):
         self.adds = {f"price.{name}": f"multiplier of the cost {name}" for name in self.limits}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with the prices; then they move. A cost that was told nowhere moves nothing."""
+        """The table with the current multipliers, which are then updated. A cost without values updates nothing."""
         columns = {
             f"price.{name}": np.full(len(turns), price) for name, price in zip(self.limits, self.prices, strict=True)
         }
@@ -337,7 +343,7 @@ class multipliers(Stage):
         return turns.with_column(**columns)
 
     def state_dict(self) -> dict[str, Any]:
-        """The prices."""
+        """State: the multipliers."""
         return {"prices": self.prices}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class share(Stage):
-    """Each policy learns from `local` groups of its own and `external` ones of the others; others' rows become its own.
+    """Stage: policies learn from `local` groups of their own and `external` ones of others, as their own (SAPO [108]).
 
     SAPO [108] (arXiv 2509.08721). A group is what one agent played of a task. External ones are taken by their total
     reward, the largest first; none whose total is 0. What travels is text: the receiver reads and scores it as its own
@@ -42,7 +42,7 @@ class share(Stage):
         self.needs |= set() if self.verify is None else self.verify.needs()
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Own and received rows."""
+        """The table of own and received rows."""
         frame = turns.frame.with_columns(_who=pl.col("agent").cast(pl.String), source=pl.lit(POLICY))
         owner = dict(frame.select("_who", pl.col("policy").cast(pl.String)).unique().iter_rows())
         totals = frame.group_by("_who", "group").agg(pl.col("reward").sum()).sort("_who", "group")
@@ -76,7 +76,7 @@ class share(Stage):
 
 
 def chosen_groups(totals: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The groups with the largest total reward, `most` of them, and none whose total is not above 0; equals by order.
+    """The `most` groups with the largest total reward, none whose total is not above 0; equals by order.
 
     As coded in the released trainer the border of 0 is looked for before sorting, so that zeros slip in.
 

@@ -19,7 +19,7 @@ TREE = ("group", "episode")
 
 @stage
 class correct_nodes(Stage):
-    """`correct`: whether the mean of means below a node is above one half; MALT's labels (arXiv 2412.01928).
+    """Stage: column `correct`, whether a node's backed-up value is above one half: MALT's labels (arXiv 2412.01928).
 
     Learn from it by `clone(column="correct")`: each role from its own correct nodes. With leaves=True a node is correct
     if a leaf below it is, as one that filters whole episodes has it. Stands on the env of `branches(…)`, or on any
@@ -48,7 +48,7 @@ class correct_nodes(Stage):
 
 @stage
 class sibling_pairs(Stage):
-    """`pair` and `chosen`: each correct child of a node beside each incorrect child of the same node.
+    """Stage: columns `pair` and `chosen`, each correct child of a node with each incorrect child of the same node.
 
     A node whose children agree has no pairs, nor has a root, which has no parent: the role that begins is not compared.
     The stage `correct_nodes` stands before it. Its metrics count candidates and pairs; rows of several pairs stand once

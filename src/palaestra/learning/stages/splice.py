@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class splice(Stage):
-    """Adds rows: bad paths up to their first bad step, a revision, and the good path from where the two parted.
+    """Stage: adds rows: Agent-R's revision paths [165] (arXiv 2501.11425), bad prefix, revision and good path.
 
     Agent-R [165] (arXiv 2501.11425). `loss_mask` is true on revisions and good paths, and on played episodes whose
     score is above `min_good`; on all else false. Learn by `clone(column="loss_mask")`. `source` says policy, prefix,
@@ -81,7 +81,7 @@ class splice(Stage):
 
 
 def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int]:
-    """Mask of the rows of episodes whose score is above `least`, and of how many episodes they are."""
+    """Mask of the rows of episodes whose score is above `least`, and the number of these episodes."""
     from palaestra.algebra.selection import conditions, selection
 
     found = selection(turns, conditions(score, between=(least, None), closed="none"))  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int
 
 @stage
 class relabel(Stage):
-    """Adds rows: episodes as if what they achieved had been their goal (hindsight, arXiv 1707.01495).
+    """Stage: adds rows: copies of episodes whose goal is replaced by what they achieved (hindsight, arXiv 1707.01495).
 
     Rows of `source` "hindsight" are read and scored by the policy of now: their observations hold the new goal. Its
     metrics count episodes, kept, and those that achieved nothing, or what was asked.

@@ -66,14 +66,14 @@ class StageCost:
         failed: int = 0,
         why: str | None = None,
     ) -> None:
-        """Count."""
+        """Add to the counts."""
         self.calls, self.tokens, self.cost = self.calls + calls, self.tokens + tokens, self.cost + cost
         self.known, self.failed, self.why = self.known + known, self.failed + failed, why or self.why
 
 
 @dataclass
 class Context:
-    """Context of a stage: everything besides the table that it may use.
+    """Context in which a stage runs: everything besides the table that it may use.
 
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
@@ -98,7 +98,7 @@ class Context:
 
 
 class Stage:
-    """Base class of stages; one of your own inherits from it, or implements the same methods.
+    """Base class of stages: steps on an iteration's table before learning, and on the plan before play.
 
     needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
     recipe that it asks. notes: attributes in which `plan` leaves word for the call of the same iteration; a stage with
@@ -113,27 +113,27 @@ class Stage:
     step: str | None = None
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Before play: what shall be played. Budgets and curricula change it."""
+        """Change the plan of an iteration before it is played, as budgets and curricula do; unchanged by default."""
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """After play: the good episodes of an iteration, with what was added."""
+        """Transform the table of an iteration's good episodes after play; unchanged by default."""
         return turns
 
 
 @runtime_checkable
 class Remembering(Protocol):
-    """A stage with a state: arrays and plain values, part of every checkpoint, found again bit for bit."""
+    """Protocol of a stage with a state, which is part of every checkpoint: arrays and plain values."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it remembers."""
+        """State of the stage."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
 
 
 def packed(frame: pl.DataFrame | None) -> np.ndarray:
-    """A table as a checkpoint holds it: the bytes of a Parquet file, uint8; empty for no table."""
+    """A table packed for a checkpoint: the bytes of a Parquet file, uint8; empty for no table."""
     file = io.BytesIO()
     if frame is not None and frame.width:
         frame.write_parquet(file, compression="zstd")
@@ -141,7 +141,7 @@ def packed(frame: pl.DataFrame | None) -> np.ndarray:
 
 
 def unpacked(data: Any) -> pl.DataFrame | None:
-    """Inverse of `packed`."""
+    """Table from what `packed` gave; None if that is empty."""
     given = np.asarray(data).tobytes()
     return pl.read_parquet(io.BytesIO(given)) if given else None
 
@@ -151,12 +151,12 @@ STAGES: Registry[Stage] = Registry("stage", home=("palaestra.learning.stages",),
 
 
 def stage(make: F) -> F:
-    """Register a class or function that makes a stage, under its own name."""
+    """Decorator that registers a class or function that makes a stage, under its own name."""
     return STAGES.register()(make)
 
 
 def build(listed: Iterable[str | Stage]) -> list[Stage]:
-    """Stages from texts of a recipe; objects stay what they are.
+    """Stages built from texts of a recipe; objects are kept as they are.
 
     Raises:
         ExpressionError: a text names no stage, or gives one options that it does not take.
@@ -175,7 +175,7 @@ def name_of(made: Stage) -> str:
 
 
 class Stages(Sequence[Stage]):
-    """The stages of a run, in order, with what they measured of themselves.
+    """The stages of a run, in order, with their metrics.
 
     Args:
         listed: texts or stages. seed: of the run; stage number n draws in iteration i from (seed, i, 1, n).
@@ -198,7 +198,7 @@ class Stages(Sequence[Stage]):
         return self.made[index]
 
     def plan(self, plan: Plan, context: Callable[[np.random.Generator], Context]) -> Plan:
-        """Ask every stage what shall be played; the next one sees what the one before it said."""
+        """Plan of an iteration after every stage changed it, one after the other."""
         self.metrics = {name: {"seconds": 0.0, "calls": 0, "tokens": 0, "cost": 0.0} for name in self.names}
         for number, made in enumerate(self.made):
             if hasattr(made, "plan"):
@@ -206,7 +206,7 @@ class Stages(Sequence[Stage]):
         return plan
 
     def check_overlap(self) -> None:
-        """Whether every stage can plan an iteration before the one before it was learned from.
+        """Raise InputError unless every stage can plan an iteration before the one before it was learned from.
 
         Raises:
             InputError: one cannot; names it.
@@ -220,12 +220,12 @@ class Stages(Sequence[Stage]):
                 )
 
     def notes(self) -> dict[str, Any]:
-        """Notes that `plan` left for its last iteration, and its cost."""
+        """Notes that the stages left when they planned the last iteration, and its cost."""
         kept = [{name: getattr(made, name) for name in getattr(made, "notes", None) or ()} for made in self.made]
         return {"metrics": self.metrics, "stages": copy.deepcopy(kept)}
 
     def recall(self, notes: Mapping[str, Any]) -> None:
-        """Go on with an iteration that was planned earlier."""
+        """Restore notes, to go on with an iteration that was planned earlier."""
         self.metrics = {name: dict(spent) for name, spent in notes["metrics"].items()}
         for made, kept in zip(self.made, notes["stages"], strict=True):
             for name, value in kept.items():
@@ -236,7 +236,7 @@ class Stages(Sequence[Stage]):
         return self._run(turns, range(self.reward_at), iteration, context)
 
     def after_reward(self, turns: Turns, iteration: int, context: Callable[[np.random.Generator], Context]) -> Turns:
-        """Run the others."""
+        """Run the remaining stages, which need the reward or come after one that does."""
         return self._run(turns, range(self.reward_at, len(self.made)), iteration, context)
 
     def _run(
@@ -271,13 +271,13 @@ class Stages(Sequence[Stage]):
         return result
 
     def tasks(self, iteration: int) -> pl.DataFrame | None:
-        """Tasks that stages added to their tables, or changed there, in an iteration; None: no stage keeps any."""
+        """Table of tasks that stages added to their tables, or changed, in an iteration; None if there are none."""
         told = [getattr(each, "told", None) for each in self.made]
         rows = [frame.filter(pl.col("updated_at") == iteration) for frame in told if isinstance(frame, pl.DataFrame)]
         return pl.concat(rows) if rows and any(map(len, rows)) else None
 
     def state_dict(self) -> list[dict[str, Any] | None]:
-        """State of each stage."""
+        """States of all stages, in order; None for one without a state."""
         return [each.state_dict() if isinstance(each, Remembering) else None for each in self.made]
 
     def load_state_dict(self, states: Sequence[dict[str, Any] | None]) -> None:
@@ -316,7 +316,7 @@ def givers(column: str) -> list[str]:
 
 
 def remedy(column: str) -> str | None:
-    """How a run gets a column that no rollout fills; None if nobody here knows."""
+    """Advice how a run gets a column that no rollout fills; None if none is known."""
     if column in SCHEMA:
         return None
     found = givers(column)
@@ -329,7 +329,7 @@ PROVIDERS.append(remedy)
 def missing(
     needs: Mapping[str, Collection[str]], has: Collection[str], *, facts: Callable[[str], list[str]] | None = None
 ) -> str | None:
-    """One line on the first column that something needs and nothing gives; None if all is there.
+    """Message about the first column that something needs and nothing gives; None if all columns are there.
 
     Args:
         needs: by what needs them ("credit 'gae()'"), the columns.

@@ -18,7 +18,7 @@ KEY = ("group", "episode")
 
 @stage
 class success_replay(Stage):
-    """Adds rows: an old success of each task, where the policy of now finds its actions likely, but not too likely.
+    """Stage: adds old successes of each task, where the current policy finds their actions likely, but not too likely.
 
     WebRL's replay [179] (arXiv 2411.02337). p is the geometric mean probability of the row's tokens under the policy of
     now; rows outside low < p <= high are left out, so an old episode has gaps: give
@@ -78,7 +78,7 @@ class success_replay(Stage):
         return kept
 
     def state_dict(self) -> dict[str, Any]:
-        """The successes as the bytes of a Parquet file."""
+        """State: the successes as the bytes of a Parquet file."""
         return {"past": packed(self.past)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _remembered(past: pl.DataFrame | None, good: pl.DataFrame, tasks: int) -> pl
 
 @stage
 class new_reference(Stage):
-    """Every `every` iterations the reference of `kl`, `ratio_regression` and their kin becomes the policy of now.
+    """Stage: every `every` iterations the current policy becomes the reference of `kl`, `ratio_regression` and so on.
 
     Without it they hold on to the policy with which the run began. For learners that keep a reference in one piece.
 
@@ -114,7 +114,7 @@ class new_reference(Stage):
         self.every = every
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The same table."""
+        """The table unchanged."""
         references: Any = getattr(context.learner, "references", {})
         if (context.iteration - 1) % self.every == 0:
             for name, reference in references.items():

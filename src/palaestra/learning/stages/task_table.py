@@ -32,7 +32,7 @@ PROPOSE = SEPARATOR.rstrip()
 
 @stage
 class task_table(Stage):
-    """Keeps every task that was played or proposed, with its estimated difficulty; the run writes them to `tasks/`.
+    """Stage: keeps a table of every task played or proposed, with its estimated difficulty, written to `tasks/`.
 
     Difficulty is 1 - the mean score of all answers so far. The metrics say how many tasks were accepted and refused,
     the share of distinct proposals, their effective number and their drift from the first iteration's.
@@ -76,7 +76,7 @@ class task_table(Stage):
         self._counts: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Known tasks take the places of the first groups."""
+        """Plan with sampled known tasks in the first groups."""
         if self.sampler is None:
             return plan
         known = self.table.filter(source="env")
@@ -86,7 +86,7 @@ class task_table(Stage):
         return dataclasses.replace(plan, env_seeds=[*chosen, *fresh[len(chosen) :]])
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table with `repeats`; remembers its tasks."""
+        """The table with `repeats`; stores its tasks."""
         frame = turns.with_column(_score=episode_score(self.score)).frame
         given, proposed = self._given(frame, context.iteration), self._proposed(frame, context.iteration)
         new = pl.concat([given, proposed])
@@ -192,7 +192,7 @@ class task_table(Stage):
         return turns.with_column(repeats=repeats)
 
     def state_dict(self) -> dict[str, Any]:
-        """The table, what was proposed how often, and where the sampler is."""
+        """State: the table of tasks, counts of proposals, and the sampler's level."""
         level = dataclasses.asdict(self.sampler) if isinstance(self.sampler, AdaptiveLevel) else {}
         keys = sorted(self._counts)
         return {

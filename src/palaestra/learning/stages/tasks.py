@@ -30,7 +30,7 @@ Task = TypeVar("Task", bound=Hashable)
 
 
 class StagedCurriculum(Generic[Task]):
-    """Tasks by difficulty: stage k holds those of difficulty at most edges[k], the last stage all of them.
+    """Curriculum of tasks by difficulty: stage k holds those of difficulty at most edges[k], the last stage all.
 
     at_step: iterations at which the next stage begins. at_success: instead, when the mean success in the newest part of
     the stage, which the caller reports to `report`, is at least this. [204] CRAFT-GUI; a reconstruction.
@@ -73,7 +73,7 @@ class StagedCurriculum(Generic[Task]):
         return [task for task in self.tasks() if self.difficulty[task] > low] if self.at_step is None else []
 
     def report(self, success: float) -> None:
-        """Mean success on `newest()`; the next stage begins if it is enough."""
+        """Report the mean success on `newest()`; the next stage begins if it reaches `at_success`."""
         if self.at_success is not None and success >= self.at_success:
             self.stage = min(self.stage + 1, len(self.edges))
 
@@ -96,7 +96,7 @@ class FailureReplay(Generic[Task]):
         self.failed: OrderedDict[Task, None] = OrderedDict()
 
     def add(self, best: Mapping[Task, float] | Turns, *, score: SignalLike | None = None, solved: float = 0.0) -> None:
-        """The best score of each task's group: mappings as they are, tables by `task` and `episode_score(score)`.
+        """Update the failed tasks by the best score of each task's group, from a mapping or a table.
 
         A task with a best score above `solved` is solved.
         """
@@ -108,7 +108,7 @@ class FailureReplay(Generic[Task]):
             self.failed.popitem(last=False)
 
     def choose(self, fresh: Sequence[Task], *, iteration: int, rng: np.random.Generator) -> list[Task]:
-        """`fresh`, on every `every`-th iteration with its first ones replaced by failed tasks, none twice."""
+        """Tasks to play: `fresh`, on every `every`-th iteration with its first ones replaced by failed tasks."""
         if iteration % self.every or not self.failed or not iteration:
             return list(fresh)
         number = min(round(self.fraction * len(fresh)), len(self.failed))
@@ -131,7 +131,7 @@ def _seeds(plan: Plan) -> list[int]:
 
 @stage
 class failure_replay(Stage):
-    """DeepTravel's replay of failed tasks [191]: every `every`-th iteration they are up to `fraction` of its groups.
+    """Stage: on every `every`-th iteration failed tasks are up to `fraction` of the groups (DeepTravel [191]).
 
     A task is a reset seed; it failed if no episode of its group scored more than `solved`, and leaves when one does.
     The newest `capacity` are kept. score: of an episode; default: its reward, summed. See `FailureReplay`.
@@ -157,19 +157,19 @@ class failure_replay(Stage):
         self._played: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Failed tasks take the places of the first groups."""
+        """Plan with failed tasks in the first groups, on every `every`-th iteration."""
         chosen = self.memory.choose(_seeds(plan), iteration=plan.iteration, rng=context.rng)
         self._played = dict(zip(plan.numbers, chosen, strict=True))
         return dataclasses.replace(plan, env_seeds=chosen)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Remembers who failed; a group without a score stays what it was."""
+        """The table unchanged; stores which tasks failed; a group without a score stays as it was."""
         best = _best(turns, self.score, over="group")
         self.memory.add({self._played[group]: value for group, value in best.items()}, solved=self.solved)
         return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """The failed tasks, oldest first."""
+        """State: the failed tasks, oldest first."""
         return {"failed": list(self.memory.failed)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -178,13 +178,13 @@ class failure_replay(Stage):
 
 
 def words(start: Observation) -> float:
-    """How many words a task's first observation has."""
+    """Number of words in a task's first observation."""
     return float(len(start.text.split()))
 
 
 @stage
 class curriculum(Stage):
-    """CRAFT-GUI's stages [204]: tasks up to a difficulty first, harder ones `at_step`, or once enough succeed.
+    """Stage: CRAFT-GUI's curriculum [204], easy tasks first, harder ones `at_step` or once enough succeed.
 
     Of `draws` tasks for each group of an iteration those are played, in the order drawn, whose difficulty the present
     stage allows; if there are too few, the easiest of the others.
@@ -224,7 +224,7 @@ class curriculum(Stage):
         self._stage = 0  # in which it was planned
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """Reset seeds of tasks of the present stage."""
+        """Plan with reset seeds of tasks that the current stage of difficulty allows."""
         first, number = plan.numbers.start, len(plan.numbers)
         drawn = dataclasses.replace(
             plan, groups=range(first, first + self.draws * number), group_size=1, env_seeds=None
@@ -245,14 +245,14 @@ class curriculum(Stage):
         return dataclasses.replace(plan, env_seeds=chosen)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Reports the mean success on the newest tasks, if that is what a stage ends by; once for each stage."""
+        """The table unchanged; reports the mean success on the newest tasks, once for each stage of difficulty."""
         good = turns.frame.filter(turns["group"].is_in(self._newest) & turns["success"].is_not_null())
         if len(good) and self._stage == self.memory.stage:
             self.memory.report(float(good.unique(["group", "episode", "agent"])["success"].mean()))  # type: ignore[arg-type]
         return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of the stage."""
+        """State: the number of the stage of difficulty."""
         return {"stage": self.memory.stage}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ class curriculum(Stage):
 
 @stage
 class shock(Stage):
-    """From iteration `at_step` on the world is another one: the second bit of every reset seed says so.
+    """Stage: from iteration `at_step` on the world changes, by the second bit of every reset seed.
 
     For worlds that read it, such as `native/routing`, and for the question how soon a learner notices.
 
@@ -276,12 +276,12 @@ class shock(Stage):
         self.at_step = at_step
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """The same tasks, before or after it."""
+        """Plan with the same tasks, and the bit of their seeds by the iteration."""
         bit = 2 if plan.iteration >= self.at_step else 0
         return dataclasses.replace(plan, env_seeds=[seed & ~2 | bit for seed in _seeds(plan)])
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Nothing changes."""
+        """The table unchanged."""
         return turns
 
 

@@ -19,7 +19,7 @@ _START, _END = "<s>", "</s>"
 
 
 class BigramModel:
-    """A language model of word pairs, with `smoothing` added to every count.
+    """Bigram language model of words, with `smoothing` added to every count.
 
     P(w | v) = (n(v, w) + smoothing) / (n(v) + smoothing · (number of known words + 1)); the one more stands for every
     unknown word.
@@ -42,7 +42,7 @@ class BigramModel:
         self.size = len({word for _, word in self.pairs}) + 1
 
     def loss(self, text: str) -> float:
-        """Mean negative log-probability of the words and the end, in nats."""
+        """Mean negative log-probability of a text's words and its end, in nats."""
         words = [_START, *text.split(), _END]
         total = sum(
             math.log((self.first[one] + self.smoothing * self.size) / (self.pairs[one, other] + self.smoothing))
@@ -53,7 +53,9 @@ class BigramModel:
 
 @stage
 class text_loss(Stage):
-    """`text_loss`: mean negative log-probability per token of a text under a base language model, in nats.
+    """Stage: column `text_loss`, mean negative log-probability per token of a text under a base language model.
+
+    In nats.
 
     What Optima's reward [81] calls readability (arXiv 2410.08115): a language that only the team understands is
     unlikely under the model that it started from. Equal texts are scored once.

@@ -32,7 +32,9 @@ PROMPT = (
 
 @stage
 class tournament(Stage):
-    """ArenaRL's tournament [100] within each group; see `palaestra.credit.tournament` for topologies and their cost.
+    """Stage: column `arena`, each episode's standing in a tournament of its group: ArenaRL [100].
+
+    See `palaestra.credit.tournament` for topologies and their cost.
 
     judge: a column or the text of a signal, of which more is better: 10·σ(±lead) points, lead the difference with
     N(0, noise²) drawn anew each time; or `policy:NAME`, a policy of the team that is asked, or

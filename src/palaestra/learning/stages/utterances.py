@@ -17,7 +17,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class utterance_reward(Stage):
-    """Sotopia-RL's reward model [169] (arXiv 2508.03905): a label predicted from what was seen and what was said.
+    """Stage: column of rewards that a ridge regression predicts from observation and action (Sotopia-RL [169]).
+
+    Source: arXiv 2508.03905.
 
     Ridge regression by squared error on hashed words of the observation, of the action, and on their pairs; it goes on
     over iterations, this one's labels included. Where a label is missing, the prediction is not.
@@ -60,7 +62,7 @@ class utterance_reward(Stage):
         return np.hstack([hashed_words(texts, self.size - 1), np.ones((len(texts), 1))])[rows]
 
     def state_dict(self) -> dict[str, Any]:
-        """The normal equations."""
+        """State: the normal equations."""
         return {"squares": self.squares, "products": self.products}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -13,7 +13,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class checked(Stage):
-    """`diagnostics`, `diagnostics_before`, `safe`, `confidence`, `bundle` and `check_error` of every turn [176].
+    """Stage: columns with facts about the edits of each turn: `diagnostics`, `safe`, `confidence`, … [176].
+
+    All are `diagnostics`, `diagnostics_before`, `safe`, `confidence`, `bundle` and `check_error`.
 
     Edits are applied to a copy of the workspace, all of a turn's or none; see `judges.check_turns`. The reward is
     `lanser_reward()`.

@@ -20,7 +20,7 @@ def stable(
     aggregate: Aggregation = "sequence-mean",
     constant: float | None = None,
 ) -> Term:
-    """StableReinforce's PPO (2505.02835), r = exp(clamp(log π - log π_old, ln low, ln high)) before the clipping.
+    """Loss term: StableReinforce's PPO (2505.02835), with the log-ratio clamped to [ln low, ln high] before clipping.
 
     Where A < 0 PPO leaves large ratios open: at a log-ratio of 8 the loss is 2981, here at most `high`, and outside of
     [low, high] the gradient is 0. sequence-mean as the released code. Its filter of advantages is `outlier_filter`.

@@ -26,7 +26,9 @@ from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_t
 
 @TERMS.register()
 def auxiliary(reward: float = 1.0, reconstruction: float = 1.0, *, sequence: int = 20, zero: float = 0.005) -> Term:
-    """Lucy-SKG's [21] heads (2305.15801), which predict the sign of the reward and rebuild the observation (`mlp`).
+    """Loss term: Lucy-SKG's [21] heads (2305.15801), which predict the reward's sign and rebuild the observation.
+
+    For policies of kind `mlp`.
 
     reward, reconstruction: weights of the two. sequence, zero: see `palaestra.learning.auxiliary.Auxiliary`. The
     losses are in the metrics, unweighted, as `reward_class` and `reconstruction`.
@@ -64,7 +66,7 @@ def value(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """PPO's value loss (1707.06347) by a linear head on the policy's trunk, weight · mean of ½·(v - target)².
+    """Loss term: PPO's value loss (1707.06347), ½·(v - target)², by a linear head on the policy's trunk.
 
     level: "turn": v of what the policy saw, read before its first token; the mean runs over turns. "token": one before
     every token; `aggregate` as of a policy loss. The target is a column of numbers, or at "token" also of lists; where
@@ -109,7 +111,7 @@ def value(
 
 
 class ValueHead(nn.Module):
-    """A linear function of the trunk that begins at 0."""
+    """Linear value head on a policy's trunk, which starts at 0."""
 
     def __init__(self, policy: Learnable, level: str = "turn") -> None:
         super().__init__()
@@ -120,13 +122,13 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, units: Tensor) -> Tensor:
-        """[..., width] -> [...]."""
+        """Values [...] of units [..., width]."""
         found: Tensor = self.linear(units.to(self.linear.weight.dtype))
         return found[..., 0]
 
 
 def last_layer(policy: Learnable) -> nn.Linear:
-    """The linear layer from which the logits come: what it reads is the trunk.
+    """The linear layer of a policy's logits; its inputs are the trunk's units.
 
     Raises:
         InputError: the policy has none; own policies may name theirs `last_layer`.
@@ -149,7 +151,7 @@ def last_layer(policy: Learnable) -> nn.Linear:
 
 @contextmanager
 def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Record the inputs of a layer, call by call."""
+    """Context in which the inputs of a layer are recorded, call by call, in a list."""
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     try:
@@ -159,7 +161,7 @@ def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Tensor]:
-    """`policy.score`, and what its last layer read before each token: [rows, tokens, width].
+    """`policy.score`, and the inputs of its last layer before each token: [rows, tokens, width].
 
     Raises:
         LearnerError: the policy calls its last layer in a way that is not understood.

@@ -10,7 +10,7 @@ from palaestra.learning.terms.term import TERMS, MicroBatch, Term, number
 
 @TERMS.register()
 def pinned(weight: float = 1.0, column: str = "weight") -> Term:
-    """Weight · mean over the tokens of the step of w·KL(π ‖ π_start), w from a column of numbers; missing is 0.
+    """Loss term: weight · mean over tokens of w·KL(π ‖ π_start), w from a column of numbers; missing is 0.
 
     SCoRe's β₂·KL on first attempts only (arXiv 2409.12917), with a column that is 1 there. Its metric `pinned_kl` is
     that mean for a weight of 1.

@@ -32,7 +32,9 @@ def clone(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """Cloning, weight · mean of -w·log π, w from a column of numbers (below 0: away from it) or of truth values.
+    """Loss term: behaviour cloning, weight · mean of -w·log π, w from a column (below 0: away from it).
+
+    The column holds numbers or truth values.
 
     Rows where the column is missing, or false, leave the mean; a w of 0 stays in it. Without a column w is 1.
     """
@@ -58,7 +60,7 @@ def clone(
 
 
 class PairLogprobs(NamedTuple):
-    """Both sides of the pairs of a step, [pairs] each: summed log-probabilities now and at the start, and tokens."""
+    """Log-probabilities of both sides of the pairs of a step, [pairs] each: now and at the start, and token counts."""
 
     chosen: Tensor
     rejected: Tensor
@@ -69,7 +71,7 @@ class PairLogprobs(NamedTuple):
 
 
 def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
-    """The pairs of a piece that is a whole step.
+    """Both sides of all pairs in a piece that is a whole step: log-probabilities and tokens.
 
     Raises:
         InputError: a pair lacks a side.
@@ -102,7 +104,7 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
 
 
 def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
-    """A term from a loss per pair; the mean over pairs, and how often the chosen side is ahead, `preferred`."""
+    """Loss term from a loss per pair: the mean over pairs; logs how often the chosen side is ahead, `preferred`."""
     number(name, low=0.0, weight=weight)
 
     def loss(piece: MicroBatch) -> Tensor:
@@ -136,7 +138,9 @@ def dpo(
     tau: float = 0.05,
     weight: float = 1.0,
 ) -> Term:
-    """DPO (2305.18290) on columns `pair` and `chosen`, -log σ(β·(Δ_chosen - Δ_rejected)), Δ = log π - log π_start.
+    """Loss term: DPO (2305.18290) on columns `pair`, `chosen`: -log σ(β·(Δ_chosen - Δ_rejected)).
+
+    Δ = log π - log π_start.
 
     loss: TRL's kinds: sigmoid, hinge (SLiC 2305.10425), ipo (2310.12036, per token), exo_pair (2402.00856), nca_pair
     (2402.05369), robust (2403.00409), bco_pair (2404.04656), sppo_hard (2405.00675), aot, aot_unpaired (2406.05882),
@@ -208,7 +212,10 @@ def _score(log_ratio: Tensor, divergence: str, alpha: float) -> Tensor:
 
 @TERMS.register()
 def ipo(beta: float = 0.1, *, weight: float = 1.0) -> Term:
-    """IPO (2310.12036) on pairs, (Δ_chosen - Δ_rejected - 1 / 2β)², Δ = (log π - log π_start) per token, as in TRL."""
+    """Loss term: IPO (2310.12036) on pairs, (Δ_chosen - Δ_rejected - 1 / 2β)², Δ = (log π - log π_start) per token.
+
+    As in TRL.
+    """
     return dpo(beta, "ipo", weight=weight)
 
 
@@ -222,7 +229,7 @@ def cpo(
     alpha: float = 0.0,
     weight: float = 1.0,
 ) -> Term:
-    """CPO (2401.08417), DPO without a reference; add `clone(column="chosen")` for its supervised part.
+    """Loss term: CPO (2401.08417), DPO without a reference; add `clone(column="chosen")` for its supervised part.
 
     ipo and simpo compare log-probabilities per token, the others sums. gamma: margin of simpo. alpha: AlphaPO's
     (2501.03884) reward (1 - p^-α) / α instead of log p, on pairs of any kind.
@@ -248,13 +255,15 @@ def cpo(
 
 @TERMS.register()
 def simpo(beta: float = 2.0, gamma: float = 0.5, *, weight: float = 1.0) -> Term:
-    """SimPO (2405.14734) on pairs, -log σ(β·(log π per token of chosen - of rejected) - γ), no reference."""
+    """Loss term: SimPO (2405.14734), -log σ(β·(log π per token of chosen - of rejected) - γ), no reference."""
     return cpo(beta, "simpo", gamma=gamma, weight=weight)
 
 
 @TERMS.register()
 def orpo(weight: float = 0.1) -> Term:
-    """ORPO's (2403.07691) odds ratio on pairs, -log σ(log odds of chosen - of rejected), p per token, no reference.
+    """Loss term: ORPO's (2403.07691) odds ratio on pairs, -log σ(log odds of chosen - of rejected), no reference.
+
+    Odds are those of the mean probability p per token.
 
     The whole method is `clone(column="chosen"), orpo(.1)`; TRL's clone also counts the tokens of the prompt.
     """
@@ -278,7 +287,7 @@ def kto(
     zero: Literal["kl", "apo"] = "kl",
     weight: float = 1.0,
 ) -> Term:
-    """KTO (2402.01306) on a column `chosen` of single turns, 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
+    """Loss term: KTO (2402.01306) on a column `chosen` of turns, 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
 
     Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): every row with the answer of
     the row before it, as TRL pairs them. zero: "apo" leaves z out (APO-zero, unpaired, 2408.06266).

@@ -13,7 +13,7 @@ from palaestra.learning.terms.term import TERMS, MicroBatch, Term, number
 def ratio_regression(
     beta: float = 1.0, sure: float = 5.0, *, above: float = 0.8, negative: float = 0.0, weight: float = 1.0
 ) -> Term:
-    """WebRL's actor loss (2411.02337), SmoothL1(β·ρ, A)/β, ρ = mean over tokens of log π - log π_ref.
+    """Loss term: WebRL's actor loss (2411.02337), SmoothL1(β·ρ, A)/β, ρ = mean over tokens of log π - log π_ref.
 
     A is 1 where the advantage is not below 0, else -negative; rows with advantage 0 take no part. β is `sure` where
     A > 0 and the reference's mean probability is at least `above`, else `beta`, and at most |A/ρ|, so that a row that

@@ -32,7 +32,7 @@ def kl(
     constant: float | None = None,
     corrected: bool = False,
 ) -> Term:
-    """Weight · KL(π ‖ π_start), the pull to the policy as it was when the learner was made.
+    """Loss term: weight · KL(π ‖ π_start), towards the policy as it was when the learner was made.
 
     estimator: "exact" sums over the vocabulary; k1, k2, k3, abs and verl's k1+, k3+, abs+ need only the sampled token;
     see `losses.kl_estimate`. corrected: times the ratio r (DeepSeek-V3.2 2512.02556).
@@ -65,7 +65,7 @@ def kl(
 
 @TERMS.register()
 def entropy(weight: float = 0.01, *, aggregate: Aggregation = "token-mean", constant: float | None = None) -> Term:
-    """-weight · entropy of the policy, by default a mean over the tokens of the step; below 0 it sharpens."""
+    """Loss term: -weight · entropy of the policy, by default a mean over tokens; a weight below 0 sharpens it."""
     number("entropy", weight=weight)
     how_to_aggregate("entropy", aggregate, constant)
     return Term("entropy", lambda piece: -weight * piece.mean(piece.scored.entropies, aggregate, constant))
@@ -75,7 +75,7 @@ def entropy(weight: float = 0.01, *, aggregate: Aggregation = "token-mean", cons
 def corridor(
     weight: float = 0.01, low: float = 0.8, high: float = 1.2, *, smooth: float = 1.0, decay: float = 1.0
 ) -> Term:
-    """EPO [166] (2509.22576), instead of `entropy` a bonus, and a penalty for leaving the corridor of past entropy.
+    """Loss term: EPO [166] (2509.22576), an entropy bonus, and a penalty for leaving the corridor of past entropy.
 
     -weight·(H - β·smooth·penalty), see `losses.epo_entropy`: entropy is held between low and high times its mean over
     all earlier updates. decay: EPO's γ, how fast β falls from 2 towards 1 over the `updates` that the learner is told

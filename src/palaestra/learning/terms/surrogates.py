@@ -22,7 +22,7 @@ Clip = float | Sequence[float | None] | None
 def policy_loss(
     name: str, per_token: Callable[[MicroBatch], Tensor], aggregate: Aggregation, constant: float | None, **flags: Any
 ) -> Term:
-    """A term from a loss per token that is 0 where the advantage is."""
+    """Loss term from a loss per token that is 0 where the advantage is 0."""
     how_to_aggregate(name, aggregate, constant)
 
     def loss(piece: MicroBatch) -> Tensor:
@@ -44,7 +44,7 @@ def surrogate(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """PPO's clipped surrogate, -min(r·A, clip(r, 1 - low, 1 + high)·A) (1707.06347).
+    """Loss term: PPO's clipped surrogate, -min(r·A, clip(r, 1 - low, 1 + high)·A) (1707.06347).
 
     clip: ε of both ends, (low, high) (DAPO 2503.14476), or None. dual_clip: c > 1 bounds the loss where A < 0.
     ratio: "token", or "sequence" = one per turn (GSPO). aggregate, constant: see `losses.aggregate`.
@@ -64,19 +64,19 @@ def surrogate(
 
 @TERMS.register()
 def gspo(clip: Clip = (3e-4, 4e-4), *, aggregate: Aggregation = "sequence-mean", constant: float | None = None) -> Term:
-    """GSPO (2507.18071), the surrogate with one ratio per turn, the paper's clip, and a mean over turns."""
+    """Loss term: GSPO (2507.18071), the surrogate with one ratio per turn, the paper's clip, and a mean over turns."""
     return surrogate(clip, ratio="sequence", aggregate=aggregate, constant=constant)
 
 
 @TERMS.register()
 def luspo(clip: Clip = 0.2) -> Term:
-    """LUSPO (2602.05261), GSPO's loss times the length of the answer, a sum over its tokens, not a mean."""
+    """Loss term: LUSPO (2602.05261), GSPO's loss times the length of the answer: a sum over its tokens, not a mean."""
     return surrogate(clip, ratio="sequence", aggregate="sequence-sum")
 
 
 @TERMS.register()
 def gmpo(clip: Clip = 0.4) -> Term:
-    """GMPO (2507.20673), -A · geometric mean of the ratios of a turn, each log-ratio clipped to [-low, high] first.
+    """Loss term: GMPO (2507.20673), -A · geometric mean of a turn's ratios, log-ratios clipped to [-low, high].
 
     Clipped is where it would gain, as in PPO. One advantage per turn: the mean over its tokens.
     """
@@ -94,7 +94,7 @@ def gmpo(clip: Clip = 0.4) -> Term:
 
 @TERMS.register()
 def rloo(clip: Clip = 0.2) -> Term:
-    """TRL's RLOO (2402.14740), one ratio per turn, the product over its tokens, clipped as in PPO; mean over turns."""
+    """Loss term: TRL's RLOO (2402.14740), one ratio per turn, the product over its tokens, clipped as in PPO."""
     low, high = ends("rloo", clip)
 
     def loss(piece: MicroBatch) -> Tensor:
@@ -108,7 +108,7 @@ def rloo(clip: Clip = 0.2) -> Term:
 
 @TERMS.register()
 def cispo(clip: Clip = (None, 4.0), *, aggregate: Aggregation = "token-mean", constant: float | None = None) -> Term:
-    """CISPO (2506.13585), -sg[clip(r, 1 - low, 1 + high)]·A·log π, every token keeps its gradient, weights are cut.
+    """Loss term: CISPO (2506.13585), -sg[clip(r, 1 - low, 1 + high)]·A·log π: every token keeps its gradient.
 
     TRL's `epsilon_high` is the cap itself, 1 + high here; verl has two ends, ε = 0.2 by default.
     """
@@ -131,7 +131,10 @@ def sapo(
     aggregate: Aggregation = "sequence-mean",
     constant: float | None = None,
 ) -> Term:
-    """SAPO (2511.20347), -4/τ · σ(τ·(r - 1)) · A, a soft gate for a clip; τ = positive where A > 0, negative else."""
+    """Loss term: SAPO (2511.20347), -4/τ · σ(τ·(r - 1)) · A, a soft gate for a clip; τ = positive where A > 0.
+
+    τ is `negative` elsewhere.
+    """
     number("sapo", low=1e-6, positive=positive, negative=negative)
 
     def per_token(piece: MicroBatch) -> Tensor:
@@ -143,13 +146,13 @@ def sapo(
 
 @TERMS.register()
 def gpg(*, aggregate: Aggregation = "token-mean", constant: float | None = None) -> Term:
-    """GPG (2504.02546), which is REINFORCE on stored samples: -A·log π, without a ratio."""
+    """Loss term: GPG (2504.02546), REINFORCE on stored samples: -A·log π, without a ratio."""
     return policy_loss("gpg", lambda piece: -piece.advantage * piece.new, aggregate, constant)
 
 
 @TERMS.register()
 def reinforce(truncate: float = 2.0, *, aggregate: Aggregation = "sequence-sum", constant: float | None = None) -> Term:
-    """REINFORCE with truncated importance weights, -sg[min(r, truncate)]·A·log π (verl's `bypass_mode`)."""
+    """Loss term: REINFORCE with truncated importance weights, -sg[min(r, truncate)]·A·log π (verl's `bypass_mode`)."""
     number("reinforce", low=0.0, truncate=truncate)
 
     def per_token(piece: MicroBatch) -> Tensor:
@@ -169,7 +172,7 @@ def dppo(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """DPPO (2602.04879), -sg[min(r, truncate)]·A·log π on tokens whose probability has not moved too far already.
+    """Loss term: DPPO (2602.04879), -sg[min(r, truncate)]·A·log π on tokens whose probability moved little so far.
 
     tv: A > 0 needs π - π_old <= high, else >= -low. kl: binary KL(π_old ‖ π) <= high (low), or π on the other side.
     """
@@ -196,7 +199,7 @@ def dppo(
 
 @TERMS.register()
 def dro(beta: float = 0.1, *, aggregate: Aggregation = "token-mean", constant: float | None = None) -> Term:
-    """Direct reward optimisation (2405.19107), -(A·log π - β/2·(log r)²)."""
+    """Loss term: direct reward optimisation (2405.19107), -(A·log π - β/2·(log r)²)."""
     number("dro", low=0.0, beta=beta)
 
     def per_token(piece: MicroBatch) -> Tensor:
@@ -213,7 +216,7 @@ def vespo(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """VESPO (2602.10693), -sg[φ(w)]·A·log π, φ(w) = e^λ·w^k·e^(-λ·w), w the product of a turn's ratios.
+    """Loss term: VESPO (2602.10693), -sg[φ(w)]·A·log π, φ(w) = e^λ·w^k·e^(-λ·w), w the product of a turn's ratios.
 
     positive, negative: (k, λ) where A >= 0 and where A < 0; φ(1) = 1.
     """
@@ -246,7 +249,7 @@ def clip_cov(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """Clip-Cov (2505.22617), the surrogate without a random `share` of the tokens whose covariance is in (low, high).
+    """Loss term: Clip-Cov (2505.22617), the surrogate without a random `share` of tokens of covariance in (low, high).
 
     Covariance: (A - mean A)·(log π - mean log π), means over the tokens of the step; at least one token is taken, none
     that the surrogate clips. Which ones depends on the number of the update and of the step alone.
@@ -275,7 +278,7 @@ def clip_cov(
 def kl_cov(
     weight: float = 0.1, *, share: float = 2e-4, aggregate: Aggregation = "token-mean", constant: float | None = None
 ) -> Term:
-    """KL-Cov (2505.22617), -r·A, plus weight·|log r| on the `share` of tokens with the highest covariance.
+    """Loss term: KL-Cov (2505.22617), -r·A, plus weight·|log r| on the `share` of tokens with the highest covariance.
 
     The covariance is that of `clip_cov`; at least one token is taken.
     """

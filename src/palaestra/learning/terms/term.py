@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of an objective; made by a registered function whose parameters are its options.
+    """One summand of a loss, with what it needs; made by a registered function whose parameters are its options.
 
     name: in metrics, states and messages. loss: from a piece to a scalar tensor, its weight included.
     needs: columns beside `policy` and `action_ids`. credit: it reads the advantage and the stored log-probabilities;
@@ -72,7 +72,7 @@ TERMS: Registry[Term] = Registry("term", home=("palaestra.learning.terms",), exa
 
 
 def objective(terms: str | Iterable[str | Term]) -> dict[str, Term]:
-    """The terms of an objective by their names, a second one of a name with #2; texts are built.
+    """Terms of an objective by name, built from texts or given; a second one of a name gets #2.
 
     Raises:
         ExpressionError: a text is no term, or one with other options.
@@ -119,7 +119,7 @@ class Step:
 
     @cached_property
     def tokens(self) -> int:
-        """Of all its rows."""
+        """Number of tokens that take part in the whole step."""
         return int(self.counts[self.chosen].sum())
 
 
@@ -174,7 +174,7 @@ class MicroBatch:
         planned: int | None = None,
         policy: Learnable | None = None,
     ) -> MicroBatch:
-        """A piece that is a whole step, from tensors: for trying a term out.
+        """Piece made from tensors, as a whole step, to try a term out.
 
         >>> import palaestra.learning.terms as terms
         >>> piece = MicroBatch.of(torch.tensor([[-1.0, -2.0]]), advantage=2.0)
@@ -199,7 +199,7 @@ class MicroBatch:
         return piece
 
     def lend(self, key: str, memory: dict[str, Any], module: nn.Module | None) -> MicroBatch:
-        """The same piece for another term."""
+        """Copy of the piece for another term, with that term's memory and module."""
         twin = copy.copy(self)
         twin.key, twin.memory, twin.module = key, memory, module
         return twin
@@ -208,12 +208,12 @@ class MicroBatch:
 
     @property
     def rows(self) -> int:
-        """Of the whole step, those without credit included: a denominator."""
+        """Number of rows of the whole step, those without credit included: a denominator."""
         return len(self.step.chosen)
 
     @property
     def tokens(self) -> int:
-        """Of the whole step: a denominator."""
+        """Number of tokens of the whole step: a denominator."""
         return self.step.tokens
 
     def require(self, column: str) -> pl.Series:
@@ -248,7 +248,7 @@ class MicroBatch:
         return torch.tensor(values, dtype=self.new.dtype, device=self.new.device)
 
     def known(self, name: str) -> np.ndarray:
-        """Which rows of the step have a value in a column that is neither null nor NaN, bool[rows of the step]."""
+        """Mask of the step's rows whose value in a column is neither null nor NaN, bool[rows of the step]."""
         values = self.require(name)[self.step.chosen]
         missing = values.is_null()
         return ~(missing | values.is_nan().fill_null(False) if values.dtype.is_float() else missing).to_numpy()
@@ -289,7 +289,7 @@ class MicroBatch:
         return loss.sum() / max(self.rows, 1)
 
     def log(self, name: str, value: Tensor | float | int, *, per: Per = "step") -> None:
-        """Put a number into the metrics of the policy.
+        """Add a number to the metrics of the policy.
 
         per step: what pieces say is added up, the metric is the mean over steps. token: the sum over the update per
         token of it (a share, if the value counts tokens). update: the sum over the update, a whole number.
@@ -301,7 +301,7 @@ class MicroBatch:
 
 
 def require(table: pl.DataFrame, column: str, key: str) -> pl.Series:
-    """A column, or an error that names the term that reads it."""
+    """Column of a table, or an error that names the term that reads it."""
     if column not in table.columns:
         meaning = f" ({SCHEMA[column].meaning})" if column in SCHEMA else nearest(column, table.columns)
         raise MissingColumnError(f"term {key} reads column {column!r}, which is missing{meaning}")
@@ -309,7 +309,7 @@ def require(table: pl.DataFrame, column: str, key: str) -> pl.Series:
 
 
 def number(term: str, *, low: float = -math.inf, high: float = math.inf, **values: Any) -> None:
-    """Refuse what is no finite number from low to high."""
+    """Raise InputError for values that are no finite numbers from low to high."""
     for name, value in values.items():
         fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not fine or not low <= value <= high:
@@ -318,14 +318,14 @@ def number(term: str, *, low: float = -math.inf, high: float = math.inf, **value
 
 
 def choice(term: str, known: Sequence[str], **values: Any) -> None:
-    """Refuse what is not among the known words."""
+    """Raise InputError for values that are not among the known words."""
     for name, value in values.items():
         if value not in known:
             raise InputError(f"{term}: {name}={value!r} is unknown{nearest(str(value), known)}")
 
 
 def how_to_aggregate(term: str, aggregate: str, constant: float | None) -> None:
-    """Refuse an unknown aggregation, or a constant one without its constant."""
+    """Raise InputError for an unknown aggregation, or a constant one without its constant."""
     choice(term, AGGREGATIONS, aggregate=aggregate)
     if aggregate == "constant" and constant is None:
         raise InputError(f"{term}: aggregate='constant' needs constant=, the tokens of the longest answer")
@@ -343,7 +343,7 @@ def ends(term: str, clip: Any) -> tuple[float | None, float | None]:
 
 
 def share_of_episodes(table: pl.DataFrame) -> np.ndarray:
-    """float32[rows, 1]: rows / (episodes · rows of its episode); a mean over rows with it is one over episodes."""
+    """Weights of rows, rows / (episodes · rows of its episode), float32[rows, 1]: means become means over episodes."""
     codes = Turns(table).codes("episode")
     episodes, index, counts = np.unique(codes.ids, return_inverse=True, return_counts=True)
     return (len(index) / (len(episodes) * counts[index])).astype(np.float32)[:, None]

@@ -41,7 +41,7 @@ def attribute(
     gamma: float = 0.9,
     over: Keys = AGENT,
 ) -> Signal:
-    """The episode's outcome, which stands on each row, as a reward of each turn; [169] Sotopia-RL (arXiv 2508.03905).
+    """Reward of each turn: its share of the episode's `outcome` by `weight` ([169] Sotopia-RL, arXiv 2508.03905).
 
     importance: weight/top · outcome, weight in 0 … top; a weight of -1 (harmful) earns -1. normalised: weight / Σ
     weight · outcome, 0 if Σ = 0. discount: γ^(turns that follow) · outcome. key: the outcome for the turn of largest
@@ -83,7 +83,7 @@ def attribute(
 
 @register()
 def single_utterance(score: SignalLike = "reward", *, over: Keys = ("group", "state"), eps: float = 1e-6) -> Signal:
-    """[169] GRPO of single utterances: (score - mean) / (std + eps) over all that was said to the same thing.
+    """[169] GRPO of single utterances: (score - mean) / (std + eps) over the replies to the same state in the group.
 
     Every turn is a bandit of its own; where no other reply to it was heard, 0.
     """

@@ -23,7 +23,7 @@ from palaestra.errors import ExpressionError
 
 @register()
 def cut_off(finish: str = "finish", *, over: Keys = ()) -> Signal:
-    """1 where the answer was cut off at the token limit (`finish` is "length"), else 0, also where nobody said.
+    """1 where the answer was cut off at the token limit (`finish` is "length"), else 0, also where `finish` is missing.
 
     over: a key; then 1 on all rows of a key in which an answer was cut off, ("episode", "agent") for example.
 
@@ -38,7 +38,7 @@ def cut_off(finish: str = "finish", *, over: Keys = ()) -> Signal:
 
 @register()
 def mask_truncated(credit: SignalLike, *, finish: str = "finish", over: Keys = ("group", "episode", "agent")) -> Signal:
-    """Credit, and missing on conversations in which an answer was cut off, which are then not learned from.
+    """Signal `credit`, but missing, so not trained on, in conversations in which an answer was cut off.
 
     TRL's `mask_truncated_completions` and the overlong filtering of DAPO (arXiv 2503.14476, section 3.4). Baselines of
     `credit` still count them. over: what is left out as a whole; (): only the turns that were cut off.

@@ -40,7 +40,7 @@ def masked(
     eps: float = 1e-6,
     otherwise: SignalLike | None = None,
 ) -> Signal:
-    """(score - mean) / (std + eps) over the key; mean and deviation are of the samples that are `in_baseline`.
+    """Credit (score - mean) / (std + eps) over the key; mean and deviation are of the samples that are `in_baseline`.
 
     Keys with fewer than `least` of them give 0. Rows that are not `in_loss` get `otherwise`; left out, they are missing
     and so not trained on. scale=False: no division.
@@ -122,7 +122,7 @@ def cm2(
     ddof: int = 1,
     eps: float = 1e-6,
 ) -> Signal:
-    """[156] CM2: score of a checklist minus its mean over the episodes of the key; failed judging counts nowhere.
+    """[156] CM2: score of a checklist minus its mean over the key's episodes; unjudged episodes do not count and get 0.
 
     score: e.g. the column that `utility(criteria, weights)` gives. judged: a mask of the episodes in which no judge and
     no tool failed; the others are in no baseline and get 0, as do keys with fewer than `least` judged episodes. Turn

@@ -39,7 +39,7 @@ Grain = Literal["token", "turn", "episode"]
 
 @dataclass(frozen=True)
 class Component:
-    """A score and its grain: a value per token (they add up to the turn's), per turn, or per episode and agent.
+    """A score and its grain: one value per token (they add up to the turn's), per turn, or per episode and agent.
 
     A value of an episode, which stands on each of its rows, counts once: on the agent's last turn.
     """
@@ -52,12 +52,12 @@ class Component:
             raise InputError(f"Component: grain={self.grain!r}{nearest(str(self.grain), get_args(Grain))}")
 
     def column(self) -> Signal:
-        """Column as a signal."""
+        """Signal of the component's column: the score, or its value on the last turn if the grain is an episode."""
         score = as_signal(self.score)
         return on_last(score) if self.grain == "episode" else score
 
     def per_turn(self, column: str) -> Signal:
-        """The turn's share of that column."""
+        """Signal of the turn's value of a component that was stored as `column`."""
         return fill_missing(per_turn(column, how="total"), 0.0) if self.grain == "token" else col(column)
 
 
@@ -94,7 +94,7 @@ def components(
 
 @register()
 def weighted(**weights: SignalLike) -> Signal:
-    """Σ weight · r_<name>; a weight is a number or a schedule.
+    """Weighted sum Σ weight · r_<name> of reward components; a weight is a number or a schedule.
 
     >>> weighted(correct=1, format=0.1)
     1.0 * col('r_correct') + 0.1 * col('r_format')
@@ -106,7 +106,7 @@ def weighted(**weights: SignalLike) -> Signal:
 
 @register()
 def gate(condition: SignalLike, reward: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """The reward where the condition holds, else `otherwise`."""
+    """Signal that is the reward where the condition holds, else `otherwise`."""
     return where(condition, reward, otherwise)
 
 
@@ -114,7 +114,7 @@ def gate(condition: SignalLike, reward: SignalLike, otherwise: SignalLike = 0.0)
 def cascade(
     first: tuple[SignalLike, SignalLike], *others: tuple[SignalLike, SignalLike], otherwise: SignalLike = 0.0
 ) -> Signal:
-    """The value of the first case whose condition holds.
+    """Signal: the value of the first case (condition, value) whose condition holds, else `otherwise`.
 
     For example `cascade((error, 0), (correct, 1), otherwise=0.3 * partial)`.
     A condition that is missing leaves the result missing, unless an earlier one holds.
@@ -132,7 +132,7 @@ def cascade(
 
 @register()
 def product(first: SignalLike, *others: SignalLike) -> Signal:
-    """The product of the components: each can veto."""
+    """Product of signals: each component that is 0 makes the whole 0."""
     return reduce(Signal.__mul__, map(as_signal, others), as_signal(first))
 
 
@@ -154,7 +154,7 @@ def krc(first: SignalLike, *others: SignalLike) -> Signal:
 
 @register()
 def lagrangian(reward: SignalLike, *constraints: tuple[SignalLike, SignalLike], normalise: bool = False) -> Signal:
-    """[41] reward - Σ λ_i · cost_i, for constraints (cost, λ): maximise the return while each mean cost stays bounded.
+    """[41] Lagrangian reward - Σ λ_i · cost_i for constraints (cost, λ), each of which bounds a mean cost.
 
     cost: a column, such as 1 where a rule was broken. λ: a number or a column, kept outside by `dual_ascent`.
     normalise: divide by 1 + Σ λ_i, so that a large λ does not inflate the reward (a softmax over 0 and the log λ_i).
@@ -175,7 +175,7 @@ def dual_ascent(
     *,
     rate: float,
 ) -> np.ndarray:
-    """λ_i ← max(0, λ_i + rate · (cost_i - limit_i)): a constraint that is broken weighs more from now on.
+    """New multipliers λ_i ← max(0, λ_i + rate · (cost_i - limit_i)): a broken constraint weighs more from now on.
 
     costs: the batch's mean costs. A demand (success at least 0.3) is the cost -success with the limit -0.3.
 
@@ -199,7 +199,9 @@ def team_mix(
     teams: Keys = "team",
     at: Keys = ("episode", "turn"),
 ) -> Signal:
-    """(1 - τ) · r + τ · mean of the team - mean of the opponents, over the rows of one turn of an episode.
+    """Team spirit [21]: (1 - τ) · r + τ · mean of the team - mean of the opponents, over a turn of an episode.
+
+    From Lucy-SKG.
 
     Lucy-SKG's team spirit [21]; sums to 0 for two teams of equal size. teams: the key of the team, a column or
     `team()`, which goes by the agents' names. Without opponents at the turn that mean is 0.

@@ -21,7 +21,7 @@ _SELECTED = r"^\s*Document \d+(\s*,\s*Document \d+)*\s*$"
 
 @register()
 def rewriting_penalty(text: str = "action", *, parts: int = 4, length: int = 300, pays: float = -0.5) -> Signal:
-    """`pays` for a rewriting in more than `parts` sub-questions, split at ";" or lines, or too long as a whole."""
+    """Signal: `pays` where a rewriting has over `parts` sub-questions (split at ";" or lines) or is too long."""
     said = pl.col(text).cast(pl.String).fill_null("")
     asked = said.str.replace_all("\n", ";").str.split(";").list.eval(pl.element().str.strip_chars() != "").list.sum()
     return as_signal(pl.when((asked > parts) | (said.str.len_chars() > length)).then(pays).otherwise(0.0))
@@ -29,7 +29,7 @@ def rewriting_penalty(text: str = "action", *, parts: int = 4, length: int = 300
 
 @register()
 def selection_penalty(text: str = "action", found: str = "found", *, pays: float = -1.0) -> Signal:
-    """`pays` for what is no list "Document 3, Document 1", or names a document twice or one that was not found."""
+    """Signal: `pays` where a text is no list "Document 3, Document 1" of found documents, each named once; else 0."""
     said = pl.col(text).cast(pl.String).fill_null("")
     named = said.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Int64, strict=False))
     known = named.list.set_difference(pl.col(found).cast(pl.List(pl.Int64))).list.len() == 0
@@ -39,7 +39,7 @@ def selection_penalty(text: str = "action", found: str = "found", *, pays: float
 
 @register()
 def answer_penalty(text: str = "action", *, words: int = 30, pays: float = -1.0) -> Signal:
-    """`pays` for an answer of more than `words` words."""
+    """Signal: `pays` where an answer has more than `words` words, else 0."""
     said = pl.col(text).cast(pl.String).fill_null("")
     return as_signal(pl.when(said.str.count_matches(r"\S+") > words).then(pays).otherwise(0.0))
 
@@ -69,7 +69,7 @@ def mmoa_rag_reward(
 
 @register()
 def role_periods(advantage: SignalLike, *periods: tuple[str, int], start: int = 0) -> Signal:
-    """The advantage, but 0 for a role in iterations that are no multiple of its period; a period of 0: never.
+    """Signal: the advantage, but 0 for a role in iterations that are no multiple of its period; period 0: always 0.
 
     Roles without a period learn in every iteration, and so do all of them up to iteration `start`. 0 for the roles that
     rest: with it no row of theirs moves a shared policy.

@@ -13,7 +13,7 @@ def by_role(
     *others: tuple[str | tuple[str, ...], SignalLike],
     otherwise: SignalLike | None = None,
 ) -> Signal:
-    """The reward of each agent by its name: `by_role(("solver", "score"), ("critic", complement("score")))`.
+    """Signal: the reward by the agent's name, `by_role(("solver", "score"), ("critic", complement("score")))`.
 
     A case names one agent, or several in a tuple. Agents that no case names get `otherwise`; without it their reward is
     missing, and they take no part.
@@ -30,11 +30,11 @@ def by_role(
 
 @register()
 def complement(score: SignalLike, *, total: float = 1.0) -> Signal:
-    """Total - score: what the other side of a zero-sum pair is paid."""
+    """Signal total - score: the reward of the opponent in a pair whose rewards sum to `total`."""
     return total - as_signal(score)
 
 
 @register()
 def neutral(parsed: SignalLike = "valid", *, penalty: float = 1.0) -> Signal:
-    """0 for a scorer whose answer could be read, -penalty else: it has no stake in what it says (CoMAS, 2510.08529)."""
+    """Reward of a scorer, 0 if its answer could be read and -penalty else, whatever it says (CoMAS, 2510.08529)."""
     return where(parsed, 0.0, -penalty)

@@ -14,7 +14,7 @@ def masksearch_reward(
     weight: float = 0.1,
     over: Keys = ("group", "episode"),
 ) -> Signal:
-    """Score of the answer plus weight times whether it had the right form, on the episode's last row ([219]).
+    """Answer's score plus `weight` if it has the right form, on the episode's last row, 0 on others ([219]).
 
     The reward of MaskSearch's reinforcement learning (arXiv 2505.20285); the weight is a reconstruction.
 

@@ -26,7 +26,7 @@ Reduction = Literal["any", "mean", "last"]
 
 @dataclass(frozen=True)
 class Criteria:
-    """The long table: `criterion`, `value` in [0, 1] or null, and any of the keys; `call_ok` is added if it is missing.
+    """Long table of judged criteria: `criterion`, `value` in [0, 1] or null, any keys, `call_ok` (added if missing).
 
     A value of a failed call is null, never 0. Columns of other names are kept.
 
@@ -62,11 +62,11 @@ class Criteria:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the table has, from the outermost."""
+        """Names of the key columns that the table has, from the outermost."""
         return tuple(key for key in KEYS if key in self.frame.columns)
 
     def key(self, by: str | Sequence[str]) -> list[str]:
-        """`by` with the keys in which an episode is numbered.
+        """Columns that identify `by`: run, iteration and group, as far as the table has them, then `by` itself.
 
         Raises:
             SchemaError: the table lacks one of them.
@@ -82,7 +82,7 @@ class Criteria:
 def utility(
     criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
 ) -> pl.DataFrame:
-    """Σ weight · value over the criteria, for each key of `by`: columns of the key, `utility` and `judged`.
+    """Table of Σ weight · value over the criteria per key of `by`: columns of the key, `utility` and `judged`.
 
     how: what becomes of several values of a criterion in the key (its steps): `any` is the largest (a checklist's item
     counts if it was true at some step), `mean`, or `last`. judged: no call of the key failed; else utility is null.
@@ -171,7 +171,7 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
 
 
 def satisfaction(criteria: Criteria, depends_on: Mapping[str, Sequence[str]] | None = None) -> pl.DataFrame:
-    """When each item became open and when it was satisfied, per (episode, turn, criterion): steps `open` and `done`.
+    """Table of the steps at which each item became open and was satisfied, per (episode, turn, criterion).
 
     An item is open from the first step of its turn, or from the step at which the last of those it depends on was
     satisfied; it is done at the first step from then on by which it has been true. Null: never.
@@ -214,7 +214,7 @@ def step_advantage(
     eta: float = 1.0,
     least: int = 5,
 ) -> pl.DataFrame:
-    """CM2's step level [156]: per step, Σ weight · (score - the item's mean in the group) over the open items.
+    """Table of CM2's step advantages [156]: per step, Σ weight · (score - the item's group mean) over the open items.
 
     An item that is open and not yet done scores η^(done - open) at each step until it is done, 0 if it never is. The
     mean is over all such scores of the item in (group, turn); with fewer than `least` the item is left out. Episodes

@@ -11,7 +11,7 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, clip,
 def emotion(
     delta: SignalLike = "delta", *, start: float = 40.0, limit: float = 10.0, over: Keys = ("episode", "agent")
 ) -> Signal:
-    """The user's emotion after each turn, 0 to 100: start + Σ of the changes, each clipped to ± limit.
+    """User's emotion after each turn, 0 to 100: start + Σ of the changes in `delta`, each clipped to ± limit.
 
     The dialogue ends at 0 and at 100; a table that goes on beyond has the clipped sum.
 

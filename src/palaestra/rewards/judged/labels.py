@@ -33,7 +33,7 @@ def _next(value: SignalLike, last: SignalLike) -> Signal:
 
 @register()
 def potential_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """1 if a step can still end well: all steps of a success, else those after which any of k continuations succeeds.
+    """Step label: 1 on all steps of a success, else 1 if any of k continuations after the step succeeds, else 0.
 
     UI-Genie [43] (arXiv 2505.21496), k = 5: `value` is the mean of what k continuations from each turn earn, which is
     never below 0, as `mc_values(k=5)` fills it; a step is positive if that of the next turn is above 0. A step
@@ -52,7 +52,7 @@ def potential_label(value: SignalLike = "value", success: SignalLike = "success"
 
 @register()
 def value_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """Value Q of a step: the mean of its continuations, `value` of the next turn; of the last turn the outcome.
+    """Step label Q: the mean of the step's continuations, `value` of the next turn; on the last turn the outcome.
 
     >>> from palaestra.algebra.turns import Turns
     >>> keys = {"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2}
@@ -65,7 +65,7 @@ def value_label(value: SignalLike = "value", success: SignalLike = "success") ->
 
 @register()
 def hard_negatives(score: SignalLike, label: SignalLike, *, above: float = 0.5) -> Signal:
-    """Mask of what is wrong and scored `above` all the same ([43]): what a next reward model should see.
+    """Mask of the rows that are wrong (`label` 0) and yet scored above `above` ([43]), to train the next reward model.
 
     Missing labels or scores are no negatives.
 
@@ -85,7 +85,7 @@ def best_of_n(
     answer: str = "action",
     over: Keys = "group",
 ) -> Signal:
-    """Mask of the episode of each key that a score prefers, among its first `n` (default: all): best-of-n.
+    """Mask of the episode of highest mean score in each key, among its first `n` (default: all): best-of-n.
 
     The score is the mean over the episode; one that is missing is not taken. ties: of equal scores the first, or
     "vote": the one whose `answer` is the commonest among them, of these the first.

@@ -27,7 +27,9 @@ def fit_differences(
     tolerance: float = 1e-10,
     steps: int = 200,
 ) -> np.ndarray:
-    """W that minimises Σ weight · -log σ(w·gap - margin) / Σ weight + ridge/2 · |w|²: float64[columns].
+    """Weights w of a logistic (Bradley-Terry) fit to differences of features: float64[columns].
+
+    They minimise Σ weight · -log σ(w·gap - margin) / Σ weight + ridge/2 · |w|².
 
     Args:
         gap: float32 or float64[pairs, columns], features of the chosen side less those of the rejected one.

@@ -25,7 +25,7 @@ Numbers = tuple[float, ...]
 def lexicographic_preference(
     first: np.ndarray, second: np.ndarray, *, signs: Numbers | None = None, margins: Numbers | None = None
 ) -> np.ndarray:
-    """1 where the first is better, -1 where the second, 0 where neither: int64[pairs].
+    """Preference of each pair by ordered factors: 1 if the first side is better, -1 if the second, 0 if neither.
 
     HERON's comparator [200] (arXiv 2309.02632): the first factor decides by any difference; a later one only if the
     difference exceeds its margin, else the next is asked.
@@ -52,7 +52,7 @@ def lexicographic_preference(
 
 
 class DecidedPairs(NamedTuple):
-    """Decided pairs: features float64[episodes, factors], winner and loser int64[pairs] as rows of them."""
+    """Compared pairs of episodes: features float64[episodes, factors]; winner, loser int64[pairs] are rows of them."""
 
     features: np.ndarray
     winner: np.ndarray
@@ -66,7 +66,7 @@ def pairs(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> DecidedPairs:
-    """All pairs of episodes of a key on which the comparator decides.
+    """Pairs of episodes of one key that the comparator decides, with the features it compared.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
     both, float64[pairs, factors], to 1, 0 or -1 per pair.
@@ -90,7 +90,7 @@ def pairs(
 
 
 def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every unordered pair of equal ids."""
+    """Indices (first, second) of every unordered pair of equal ids."""
     order = np.argsort(ids, kind="stable")
     sizes = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     ends = np.repeat(np.cumsum(sizes), sizes)
@@ -152,7 +152,7 @@ def lexicographic(
 
 @register()
 def hierarchy(*factors: SignalLike, signs: Numbers, margin: float, over: Keys, where: SignalLike) -> Signal:
-    """The node of `lexicographic`: rows of `where` compared with those of their key; missing outside of it."""
+    """Kernel node of `lexicographic`: rows in `where` compared with the key's others; missing outside of it."""
     plain = tuple(map(float, signs))
     return Signal(
         "hierarchy",

@@ -17,7 +17,7 @@ def r1_reward(
     weight: float = 0.5,
     form: float = 0.5,
 ) -> Signal:
-    """[31] R1-Reward (arXiv 2505.02835): result·(1 + weight·consistent) + form·formatted.
+    """[31] R1-Reward (arXiv 2505.02835): result·(1 + weight·consistent) + form·formatted, of three 0-or-1 columns.
 
     Consistency of the rationale with the verdict multiplies, so it cannot pay for a wrong one. consistent in {0, 1} as
     the text reads; the code's judge says -1, 0 or 1. A result that could not be checked is missing and so is the

@@ -51,7 +51,7 @@ def vote(answer: str, *, over: Keys = "group", ignore_null: bool = True, strict_
 def cross_label(
     answer: str, *, pair: Keys = "group", view: str = "view", ignore_null: bool = True, strict_majority: bool = False
 ) -> Signal:
-    """1 where the row's answer is the one that wins the vote of the *other* view of its pair, else 0.
+    """1 where the row's answer is the majority answer of the *other* view of its pair, else 0.
 
     view: a column that takes two values in each pair, e.g. the original and a rephrased question. Missing where the
     other view has no winner; see `vote` for the options.
@@ -66,7 +66,7 @@ def cross_label(
 def ballots(
     answer: str, view: str | None = None, *, over: Keys, ignore_null: bool = True, strict_majority: bool = False
 ) -> Signal:
-    """The node of `vote` and, with a view, `cross_label`."""
+    """Kernel node of `vote` and, with a view, of `cross_label`."""
     columns = [column(each) for each in (answer, view) if each is not None]
     return Signal(
         "ballots", *columns, over=joined(over), ignore_null=bool(ignore_null), strict_majority=bool(strict_majority)
@@ -138,7 +138,7 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
 
 @register()
 def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError = "ignore") -> Signal:
-    """1 if more than half of a row's verdicts say yes, else 0. verdicts: a list column, null where a call failed.
+    """1 if more than half of a row's verdicts are yes, else 0. verdicts: a list column, null where a call failed.
 
     on_error: what a failed call is. ignore: half of those that came back; missing if none did. no: half of all n.
     missing: the row has no verdict. n: calls that were made; left out, as many as the list has.

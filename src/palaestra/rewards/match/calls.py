@@ -32,7 +32,7 @@ Frozen = tuple[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class MatchReport:
-    """How well calls match the gold ones.
+    """How well predicted calls match the gold ones: the parts of ToolRL's score.
 
     name: multiset Jaccard index of the names. keys, values: over matched pairs, the sum of the Jaccard indices of the
     parameter names and the number of equal values. calls: gold calls that were made to the letter. exact: all of them
@@ -49,7 +49,7 @@ class MatchReport:
 
     @property
     def score(self) -> float:
-        """(name + keys + values) / best, in [0, 1]."""
+        """Normalised score (name + keys + values) / best, in [0, 1]."""
         return 1.0 if self.exact else (self.name + self.keys + self.values) / self.best
 
 
@@ -89,7 +89,7 @@ def _report(wanted: Sequence[Frozen], given: Sequence[Frozen], method: str) -> M
 
 
 def frozen(call: Call) -> Frozen:
-    """Name, and the JSON of each parameter."""
+    """Hashable form of a call: its name, and the JSON text of each argument by name."""
     given = call.get("arguments", call.get("parameters")) or {}
     given = json.loads(given) if isinstance(given, str) else given
     return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}
@@ -125,7 +125,7 @@ def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
 def call_match(
     calls: str, gold: str, *, part: Part = "score", method: Literal["optimal", "greedy"] = "optimal"
 ) -> Signal:
-    """A part of `match_calls` of each row: score, name, keys, values, calls or exact; 0 for unreadable calls.
+    """Signal of one `part` of `match_calls` per row: score, name, keys, values, calls or exact; 0 if unreadable.
 
     Missing where there are no gold calls (null or an empty list); null calls are unreadable, `[]` is not.
 
@@ -171,10 +171,10 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 class CallReader(dict[str, Any]):
-    """Texts read once each: a list of frozen calls, or UNREADABLE, whatever a model wrote."""
+    """Cache that parses texts of calls, each once: a list of frozen calls, or UNREADABLE if a text cannot be read."""
 
     def __call__(self, text: str) -> Any:
-        """The calls in a text."""
+        """The calls in a text, or UNREADABLE."""
         return self[text]
 
     def __missing__(self, text: str) -> Any:
@@ -202,7 +202,7 @@ def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
 
 @register()
 def length_reward(text: str, *, words: int = 512) -> Signal:
-    """Number of words over `words`, at most 1: ToolRL's length reward, of which its ablation finds that it hurts."""
+    """ToolRL's length reward: number of words over `words`, at most 1; its own ablation finds that it hurts."""
     count = as_signal(text_of(text).fill_null("").str.count_matches(r"\S+").cast(pl.Float64))
     return clip(count / words, high=1.0)
 
@@ -218,7 +218,7 @@ def tool_rl_reward(
     granularity: Literal["fine", "call", "all"] = "fine",
     method: Literal["optimal", "greedy"] = "optimal",
 ) -> Signal:
-    """[215] ToolRL (arXiv 2504.13958): format_scale · format + scale · (2·S/S_max - 1).
+    """[215] ToolRL (arXiv 2504.13958): format_scale · format + scale · (2·S/S_max - 1), S/S_max by matching calls.
 
     S/S_max is the score of `match_calls`: fine; with granularity="call" only calls to the letter count (S_max = 1 +
     n), with "all" it is all or nothing. Unreadable calls get -scale, turns that should call nothing 0. format: a mask,

@@ -21,7 +21,7 @@ Levels = tuple[float, ...]
 
 @register()
 def tier(distance: SignalLike, *, edges: Levels, levels: Levels) -> Signal:
-    """levels[k] where the distance is below edges[k] and no earlier edge, 0 beyond the last.
+    """Graded reward: levels[k] where the distance is below edges[k] and no earlier edge, 0 beyond the last edge.
 
     Raises:
         ExpressionError: edges do not rise, levels do not fall, one lies outside [0, 1], or their numbers differ.
@@ -52,7 +52,7 @@ def sweet_spot(
     edges: Levels = (0.1, 0.3, 0.8, 1.6),
     levels: Levels = (1.0, 0.6, 0.3, 0.1),
 ) -> Signal:
-    """[145] SSL (arXiv 2601.22491): R = C + α·S; C in {0, 1}: is it solved; S: the tier of the distance to the target.
+    """[145] SSL (arXiv 2601.22491): R = success + α · tier of the distance to the target.
 
     A value of each row: where episodes have several turns, of which each knows `success`, it is paid once by
     `sweet_spot("distance") * is_last()`.
@@ -86,7 +86,7 @@ def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] =
 
 @register()
 def milestones(log: str = "metadata", *, patterns: tuple[str, ...], value: float = 0.1) -> Signal:
-    """Value times how many of the regular expressions the text of a column matches: how far a program came.
+    """Reward `value` times the number of the regular expressions that a text column matches.
 
     Raises:
         ExpressionError: there is no pattern.
@@ -124,13 +124,13 @@ def ml_engineering_reward(
 
 @register()
 def hit(box: SignalLike = "box", target: SignalLike = "target_box") -> Signal:
-    """1 if the centre of the box lies in the target, else 0; missing without a box."""
+    """1 if the centre of the box lies in the target box, else 0; missing without a box."""
     return Signal("hit", as_signal(box), as_signal(target))
 
 
 @register()
 def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pixel: bool = False) -> Signal:
-    """Area of the intersection over that of the union; 0 if both are empty; missing without a box.
+    """Intersection over union of two boxes; 0 if both are empty; missing without a box.
 
     whole_pixel: as in GUI-G1's code, where an overlap of one pixel or less in a direction counts as none.
     """
@@ -141,7 +141,9 @@ def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pix
 def edge_closeness(
     box: SignalLike = "box", target: SignalLike = "target_box", size: SignalLike = "image_size"
 ) -> Signal:
-    """Harmonic mean of 1 - |Δ| / (width or height) over the four edges; 0 if one is off by the whole image.
+    """Closeness of two boxes: harmonic mean of 1 - |Δ| / (width or height) over the four edges; 0 if one is far off.
+
+    Far off is an error of the whole image.
 
     size: a list column (width, height) of the image.
     """

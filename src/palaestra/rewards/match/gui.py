@@ -28,7 +28,7 @@ from palaestra.rewards.match.words import matrix, point_in_box, text_of, token_f
 
 @register()
 def same_text(one: str, other: str) -> Signal:
-    """1 where two columns of text are equal, else 0; nothing given is not equal to anything."""
+    """1 where two columns of text are equal, else 0, also where one is missing."""
     return as_signal((text_of(one) == text_of(other)).fill_null(False))
 
 
@@ -64,7 +64,7 @@ def ui_r1_reward(
     clicks: tuple[str, ...] = ("click",),
     scale: SignalLike = 1.0,
 ) -> Signal:
-    """[173] UI-R1 (arXiv 2503.21620): R_type + R_coord + R_format, each 0 or 1.
+    """[173] UI-R1 (arXiv 2503.21620): right type + right coordinate + format, each 0 or 1.
 
     R_type: the action's type is right. R_coord: then 1, for a click only if its point lies in the gold box (edges
     included). Missing where the gold action, or for a click its box, is. format: a mask, e.g.
@@ -85,7 +85,9 @@ def _right(action: str, gold: str) -> Signal:
 def length_aware(
     reward: SignalLike, *, length: SignalLike = "tokens_out", best: float = 3.0, over: Keys = "group"
 ) -> Signal:
-    """UI-R1's efficient variant: reward + max(0.5 - 0.5·λ, 0.1) for a full reward, + min(0.9·λ - 0.1, -0.1) for others.
+    """UI-R1's efficient variant: the reward plus a term by length, above 0 for full rewards and below 0 for others.
+
+    A full reward gets max(0.5 - 0.5·λ, 0.1), another one min(0.9·λ - 0.1, -0.1).
 
     λ = (L - L_b)/L_b; L_b = p·L_r + (1 - p)·L_max, p the share of full rewards in the group, L_r their mean length.
 
@@ -116,7 +118,9 @@ def ui_venus_grounding(
 
 @register()
 def scroll_reward(start: SignalLike, end: SignalLike, direction: SignalLike, *, value: float = 1.0) -> Signal:
-    """1.5 · value if start, end and direction are right, value without the end, value/2 for start or direction, else 0.
+    """Reward of a scroll: 1.5 · value if start, end and direction are right, value without the end, value/2 or 0 else.
+
+    Half is for the start or the direction alone.
 
     All three are masks.
     """
@@ -148,13 +152,13 @@ def ui_venus_navigation(
 def stepwise_point(
     point: SignalLike, gold: SignalLike, *, near: float = 10.0, far: float = 40.0, value: float = 1.0
 ) -> Signal:
-    """Value within `near` of the gold point, half of it within `far`, else 0: a slope where a box gives a cliff."""
+    """Reward of a click: `value` within `near` of the gold point, half of it within `far`, else 0."""
     return value * tier(distance(point, gold), edges=(near, far), levels=(1.0, 0.5))
 
 
 @register()
 def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float = 1.0) -> Signal:
-    """Value if the F1 of the words is at least `threshold`, else 0."""
+    """Reward `value` if the word F1 of text and gold is at least `threshold`, else 0."""
     return value * (token_f1(text, gold) >= threshold)
 
 
@@ -162,7 +166,7 @@ def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float
 def hybrid_reward(
     rule: SignalLike, judge: SignalLike, needs_judge: SignalLike, *, weights: tuple[float, float] = (1.0, 1.0)
 ) -> Signal:
-    """[204] CRAFT-GUI (arXiv 2508.11360): w_r · rule, and w_j · judge for tasks that no rule decides.
+    """[204] CRAFT-GUI (arXiv 2508.11360): w_r · rule, plus w_j · judge for tasks that no rule decides.
 
     rule: components of the action, 0 where there is none. judge: a score in [0, 1], missing where the judge failed,
     which leaves the row without a reward. Reconstruction from the abstract.

@@ -33,7 +33,7 @@ def every_part(said: str, gold: str) -> Signal:
 
 
 def names_right_parts(said: str, gold: Iterable[str]) -> bool:
-    """`every_part` of one answer.
+    """Whether every part of one text, split at "|", is among the gold texts: `every_part` of one answer.
 
     >>> names_right_parts("a|b", ["a"]), names_right_parts("A!", ["a"])
     (False, True)

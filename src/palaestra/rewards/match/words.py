@@ -24,7 +24,7 @@ BLOCK = 1 << 15
 
 @register()
 def jaccard(given: str, gold: str, *, empty: float = 0.0) -> Signal:
-    """|A ∩ B| / |A ∪ B| of two columns as sets (lists, or the words of a text, without case); `empty` if both are.
+    """Jaccard index |A ∩ B| / |A ∪ B| of two columns as sets (lists, or words without case); `empty` if both are.
 
     Missing where one of the columns is.
 
@@ -37,13 +37,13 @@ def jaccard(given: str, gold: str, *, empty: float = 0.0) -> Signal:
 
 @register()
 def multiset_jaccard(given: str, gold: str, *, empty: float = 1.0) -> Signal:
-    """As `jaccard`, but an item counts as often as it stands there: Σ min / Σ max of the two counts."""
+    """Jaccard index with repeated items counted: Σ min / Σ max of the two columns' counts of each item."""
     return overlap(given, gold, measure="jaccard", empty=empty)
 
 
 @register()
 def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
-    """2·|shared| / (|A| + |B|) of the words of two texts, without case, repeated words counted (SQuAD's F1).
+    """F1 of the words of two texts, 2·|shared| / (|A| + |B|), without case, repeated words counted (as SQuAD's).
 
     >>> from palaestra.algebra.turns import Turns
     >>> token_f1("action", "truth").evaluate(Turns({"action": ["buy two red apples"], "truth": ["two red apples"]}))
@@ -54,12 +54,12 @@ def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
 
 @register()
 def overlap(given: str, gold: str, *, measure: Measure, empty: float, distinct: bool = False) -> Signal:
-    """The node of `jaccard` and its kin: a measure of two columns as sets (`distinct`) or bags."""
+    """Kernel node of `jaccard` and its kin: a measure of two columns as sets (`distinct`) or bags."""
     return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=bool(distinct))
 
 
 def column(name: SignalLike) -> Signal:
-    """A column, for kernels that read it themselves.
+    """A signal that is a plain column; raises for any other, since some kernels read columns themselves.
 
     Raises:
         ExpressionError: it is something else.
@@ -71,7 +71,7 @@ def column(name: SignalLike) -> Signal:
 
 
 def text_of(name: SignalLike) -> pl.Expr:
-    """A column of text as a polars expression, also where a recipe names it bare.
+    """Polars expression of a column, cast to text.
 
     Raises:
         ExpressionError: it is something else than a column.
@@ -80,7 +80,7 @@ def text_of(name: SignalLike) -> pl.Expr:
 
 
 def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
-    """The columns of a node as text, named "0", "1" ….
+    """Table of the columns of a node as text, named "0", "1" ….
 
     Raises:
         ExpressionError: one holds something else.
@@ -171,7 +171,7 @@ def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @register()
 def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal:
-    """Share of the gold entities that stand, as whole phrases and letter by letter, in any text of the key.
+    """Share of the gold entities that appear, as whole phrases and letter by letter, in any text of the key.
 
     entities: a list column, the same on every row of an episode; missing where it is missing or empty.
 
@@ -225,7 +225,7 @@ def _point_in_box(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def matrix(evaluation: Evaluation, child: Signal, width: int | None, node: Signal) -> np.ndarray:
-    """A list column as float64[rows, width], missing where a row has another number of entries.
+    """A list column as an array float64[rows, width], NaN where a row has another number of entries.
 
     width: left out, that of the longest row.
 

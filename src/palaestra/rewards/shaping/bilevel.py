@@ -20,14 +20,14 @@ Hypergradient = Literal["exact", "neumann", "unrolled"]
 
 
 def softmax(theta: np.ndarray) -> np.ndarray:
-    """Probabilities over the last axis."""
+    """Softmax of logits over the last axis."""
     weights = np.exp(theta - theta.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 @dataclass
 class BilevelReward:
-    """One outer step at a time: `step()` learns the policy on r_φ from where it is, then moves φ along dJ_primary/dφ.
+    """Bilevel reward learning: `step()` trains the policy on reward r_φ, then moves φ along dJ_primary/dφ.
 
     dJ/dφ = -(∂J/∂θ)ᵀ (∂Δ/∂θ)⁻¹ (∂Δ/∂φ), where Δ(θ, φ) = 0 is the inner fixed point: `exact` solves, `neumann` sums
     `terms` powers of (I + rate · ∂Δ/∂θ), `unrolled` differentiates the inner steps themselves. φ moves by Adam.
@@ -73,23 +73,23 @@ class BilevelReward:
 
     @property
     def reward(self) -> np.ndarray:
-        """r_φ: float64[states, actions]."""
+        """The current reward r_φ, float64[states, actions]."""
         return np.asarray(np.tensordot(self.phi, self._basis, axes=1))
 
     @property
     def weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """φ1 float64[states, actions] (or empty), φ2 and φ3 float64[states] (or [1])."""
+        """Current weights: φ1 float64[states, actions] (or empty), φ2 and φ3 float64[states] (or [1])."""
         size = self.primary.size if self.free else 0
         second, third = np.split(self.phi[size:], 2)
         return self.phi[:size].reshape(-1, self.primary.shape[1]), second, third
 
     def objective(self, reward: np.ndarray | None = None) -> float:
-        """Expected discounted return of the policy, by the primary reward or another."""
+        """Expected discounted return of the current policy, by the primary reward or the given one."""
         q = policy_q(self.transitions, self.primary if reward is None else reward, softmax(self.theta), self.gamma)
         return float(self.start @ (softmax(self.theta) * q).sum(axis=1))
 
     def learn(self, steps: int) -> np.ndarray:
-        """Policy gradient on r_φ; returns dθ/dφ of these steps (all zeros unless `unrolled`)."""
+        """Policy-gradient `steps` on r_φ; returns dθ/dφ of these steps (all zeros unless `unrolled`)."""
         reward, size = self.reward, self.theta.size
         change = np.zeros((size, len(self.phi)))
         for _ in range(steps):
@@ -100,7 +100,7 @@ class BilevelReward:
         return change
 
     def step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`inner` policy steps, then one of φ; returns the new weights."""
+        """One outer step: `inner` policy steps, then one of φ; returns the new weights."""
         change = self.learn(self.inner)
         goal = self._gradients(self.primary[None])[0].ravel()
         if self.hypergradient == "unrolled":

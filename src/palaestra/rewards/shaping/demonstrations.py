@@ -18,7 +18,7 @@ from palaestra.rewards.shaping.potential import hop
 
 
 def segment(features: np.ndarray, steps: int, *, shortest: int = 2, by_length: bool = False) -> tuple[int, ...]:
-    """Where to cut a demonstration into steps: the first frame of steps 2 to n.
+    """Cut points of a demonstration into steps: the index of the first frame of steps 2 to n.
 
     The cuts that minimise the sum over segments of the standard deviation, summed over features; exact, by dynamic
     programming (the paper searches recursively). features: float64[frames, features]. by_length: each segment counts by
@@ -56,7 +56,7 @@ def segment(features: np.ndarray, steps: int, *, shortest: int = 2, by_length: b
 
 @dataclass(frozen=True)
 class StepRewards:
-    """[199] Perceptual rewards: a score for each step of a task after the first, from a few demonstrations.
+    """[199] Perceptual rewards: a model that scores frames for each step of a task after the first.
 
     kept: int64[steps, features], mean and deviation of those: float64[steps, features kept].
     """
@@ -66,7 +66,7 @@ class StepRewards:
     deviation: np.ndarray
 
     def score(self, features: np.ndarray) -> np.ndarray:
-        """How much a frame looks like steps 2 to n, in (0, 1]: float64[frames, steps - 1]; for `escalate`.
+        """Similarity of each frame to steps 2 to n, in (0, 1]: float64[frames, steps - 1]; for `escalate`.
 
         exp(-½ · mean over the kept features of ((x - mean) / deviation)²).
         """
@@ -83,7 +83,7 @@ def step_rewards(
     shortest: int = 2,
     by_length: bool = False,
 ) -> StepRewards:
-    """Cut each demonstration (float64[frames, features]) by `segment`, keep each step's `most` telling features.
+    """Fit `StepRewards` to demonstrations (float64[frames, features]): cut by `segment`, `most` features per step.
 
     A feature tells a step by z = α·|μ⁺ - μ⁻| - (σ⁺ + σ⁻), inside against outside of it. arXiv 1612.06699, from a
     secondary text; the mean over features in the score is a reconstruction.
@@ -106,7 +106,7 @@ def step_rewards(
 
 @dataclass(frozen=True)
 class HopModel:
-    """[14] Robo-Dopamine's model of progress: how far one frame is from another, as `hop` says it, in [-1, 1].
+    """[14] Robo-Dopamine's model of progress: predicts the hop from one frame to another, in [-1, 1].
 
     Kernel ridge regression with the square of the inner product of pairs, so linear in the products of their features.
 
@@ -137,7 +137,7 @@ class HopModel:
 def hop_model(
     demonstration: np.ndarray, rng: np.random.Generator, *, pairs: int = 2000, ridge: float = 1e-3
 ) -> HopModel:
-    """Fit of hops between the frames of one demonstration, float64[frames, features].
+    """Fit a `HopModel` to hops between the frames of one demonstration, float64[frames, features].
 
     Progress of frame i is i / (frames - 1); pairs are drawn by `hop_pairs`, labels are `hop`'s. Where the paper has a
     vision model of 35 million pairs, this is a regression.

@@ -19,7 +19,7 @@ from palaestra.rewards.shaping.mdp import optimal_q
 
 @dataclass(frozen=True)
 class Design:
-    """Designed reward of a decision process.
+    """Result of reward design: the designed reward of a decision process, and its objective.
 
     reward: float64[states, actions]; objective: what is left to inform about (0: every horizon shows every gap).
     """
@@ -39,7 +39,9 @@ def design_reward(
     sparsity: float = 0.0,
     learner: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Design:
-    """EXPRD's linear programme, or with a learner EXPADARD's: the reward in [-limit, limit] that informs most.
+    """Most informative reward in [-limit, limit] that keeps the optimal policy: EXPRD's linear programme.
+
+    With a learner it is EXPADARD's.
 
     Every optimal action of the original reward stays better than every other by δ(s), the gap to the second best under
     the original reward. EXPRD minimises mean over horizons H and states of max(0, max_a [δ(s) - gap_H(s, a)]), where
@@ -117,7 +119,7 @@ def _checked(solved: object, active: Sequence[int] | None) -> None:
 def explicable(
     transitions: np.ndarray, reward: np.ndarray, gamma: float, size: int, *, horizons: Sequence[int] = (1, 2, 4, 8)
 ) -> list[tuple[list[int], Design]]:
-    """EXPRD's greedy support: the state to pay for that lowers the objective most is added, `size` times.
+    """EXPRD's greedy support: `size` times, the state whose reward lowers the objective most is added.
 
     Supports on which the optimal policy cannot be kept are passed over.
 
@@ -146,7 +148,7 @@ def explicable(
 
 @dataclass
 class ExploRS:
-    """r̂ = r + f(s, a) + λ / √(λ²/B² + N(s')): a learned table of rewards and a bonus for what is new.
+    """Reward model r̂ = r + f(s, a) + λ / √(λ²/B² + N(s')): a learned table f and a bonus for rarely visited states.
 
     `update` moves f so that the policy would have done more of what the original reward turned out to be good for:
     f[s, ·] += η · π(a|s) · (G - V(s)) · (1[a] - π(·|s)) for every visited (s, a); V is the running mean of G. Terminal
@@ -170,13 +172,13 @@ class ExploRS:
     def reward(
         self, state: np.ndarray, action: np.ndarray, reward: np.ndarray, after: np.ndarray, terminal: np.ndarray
     ) -> np.ndarray:
-        """r̂ of a batch of turns, whose arrivals are counted first; terminal: the episode ended there."""
+        """Designed reward r̂ of a batch of turns, whose arrivals are counted first; terminal: the episode ended."""
         np.add.at(self.visits, after[~terminal], 1.0)
         bonus = self.scale / np.sqrt(self.scale**2 / self.most**2 + self.visits[after])
         return np.asarray(reward + self.table[state, action] + np.where(terminal, 0.0, bonus))
 
     def update(self, state: np.ndarray, action: np.ndarray, returns: np.ndarray, policy: np.ndarray) -> None:
-        """Designs the reward anew from the latest policy.
+        """Move the table f by one step of the design gradient, for the latest policy.
 
         returns: the original return-to-go of each turn; policy: float64[states, actions].
         """

@@ -40,7 +40,7 @@ def word_cosine(one: str, other: str) -> float:
 
 
 def goal_match(state: State, goal: State, similarity: Similarity = word_cosine, *, decimals: int | None = 2) -> float:
-    """How much of the goal the state shows, in [0, 1]; [52] StateFactory (arXiv 2603.09400).
+    """Share of the goal's objects and attributes that the state shows, in [0, 1]; [52] StateFactory (arXiv 2603.09400).
 
     Both are objects (description, {attribute: value}). For each goal object, over all objects of the state: similarity
     of the descriptions times the mean, over the goal's attributes, of the similarity of the values, the state's
@@ -71,7 +71,7 @@ def goal_match(state: State, goal: State, similarity: Similarity = word_cosine, 
 
 @register()
 def goal_score(state: str, goal: str) -> Signal:
-    """`goal_match` of two text columns by the cosine of word counts; missing where one of them is.
+    """Signal: `goal_match` of two JSON text columns by the cosine of word counts; missing where one of them is.
 
     Both hold JSON: `[{"description": "mug", "attributes": {"location": "on the table"}}, …]`. A goal may stand on each
     row anew. As a potential: `shape(goal_score(…))`. For an embedding model use `goal_match` and add a column.
@@ -101,7 +101,7 @@ def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Si
 
 
 def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
-    """Objects (description, attributes) of JSON.
+    """Objects (description, attributes) parsed from a JSON text.
 
     Raises:
         InputError: it holds something else; `name` says where it stood.
@@ -123,7 +123,9 @@ def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
 def projected_similarity(
     states: np.ndarray, goal: np.ndarray, baseline: np.ndarray | None = None, alpha: float = 0.0
 ) -> np.ndarray:
-    """1 - ½‖P(s - g)‖², P = α·vvᵀ/‖v‖² + (1 - α)·I, v = g - b; [170] VLM-RM (arXiv 2310.12921).
+    """Similarity 1 - ½‖P(s - g)‖² of states to a goal, P partly a projection; [170] VLM-RM (arXiv 2310.12921).
+
+    P = α·vvᵀ/‖v‖² + (1 - α)·I, v = g - b.
 
     states: float[n, d], goal, baseline: float[d] or several prompts float[k, d]; all are brought to length 1, prompts
     are averaged. α = 0 with one goal is the cosine; α = 1 sees only the line from baseline to goal. Returns float64[n].
@@ -160,7 +162,7 @@ def _projected(sg: Any, sb: Any, gg: Any, gb: Any, bb: Any, alpha: float) -> np.
 
 @register()
 def goal_projection(state: SignalLike, goal: SignalLike, baseline: SignalLike, *, alpha: float = 0.5) -> Signal:
-    """`projected_similarity` of three list columns, row by row; missing where one is missing or has length 0."""
+    """Signal: `projected_similarity` of three list columns, row by row; missing where one is missing or all zero."""
     if not 0 <= alpha <= 1:
         raise InputError(f"goal_projection: {alpha=} is outside [0, 1]")
     return Signal("goal_projection", *map(as_signal, (state, goal, baseline)), alpha=float(alpha))

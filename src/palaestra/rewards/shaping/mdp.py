@@ -16,7 +16,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Model:
-    """A decision process that an env knows exactly and tells by `model()`, for those who design its reward.
+    """Exact tabular decision process of an env, given by its `model()`, for reward design.
 
     keys: `Observation.key()` of each state, the table's column `state`. actions: their names, the column `action`.
     transitions: float64[states, actions, states]. start: float64[states]. rewards: expected, by the name of the column,
@@ -30,14 +30,14 @@ class Model:
     rewards: Mapping[str, np.ndarray]
 
     def rows(self, states: Sequence[int | None], actions: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the states and of the actions of a table's rows, int64 each; -1 for one that is not of here."""
+        """Numbers of the given states and actions in this model, int64 each; -1 for an unknown one."""
         place: dict[str | int | None, int] = {key: number for number, key in enumerate(self.keys)}
         move: dict[str | None, int] = {name: number for number, name in enumerate(self.actions)}
         return np.array([place.get(s, -1) for s in states], int), np.array([move.get(a, -1) for a in actions], int)
 
 
 def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, gamma: float) -> np.ndarray:
-    """Q of a policy: float64[..., states, actions]."""
+    """Q function of a policy, solved exactly: float64[..., states, actions]."""
     _checked(transitions, gamma)
     states = len(transitions)
     step = np.einsum("...sa,sat->...st", policy, transitions)
@@ -47,7 +47,7 @@ def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, ga
 
 
 def optimal_q(transitions: np.ndarray, reward: np.ndarray, gamma: float) -> np.ndarray:
-    """Q of an optimal policy, by policy iteration: float64[states, actions]."""
+    """Q function of an optimal policy, by policy iteration: float64[states, actions]."""
     policy = np.eye(transitions.shape[1])[np.zeros(len(transitions), int)]
     for _ in range(1000):
         q = policy_q(transitions, reward, policy, gamma)
@@ -59,7 +59,7 @@ def optimal_q(transitions: np.ndarray, reward: np.ndarray, gamma: float) -> np.n
 
 
 def occupancy(transitions: np.ndarray, policy: np.ndarray, start: np.ndarray, gamma: float) -> np.ndarray:
-    """Discounted visits of each state, Σ γ^t P(s_t = s): float64[..., states]; start: float64[states]."""
+    """Discounted state occupancy Σ γ^t P(s_t = s) of a policy: float64[..., states]; start: float64[states]."""
     _checked(transitions, gamma)
     step = np.einsum("...sa,sat->...ts", policy, transitions)
     begin = np.broadcast_to(start[:, None], (*step.shape[:-1], 1))

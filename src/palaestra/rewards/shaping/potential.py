@@ -46,7 +46,7 @@ def shape(
     truncated: SignalLike = "bootstrap",
     over: Keys = AGENT,
 ) -> Signal:
-    """γ·Φ' - Φ, to be added to a reward; Φ' is the potential at the agent's next turn (Ng, Harada and Russell 1999).
+    """Potential-based shaping γ·Φ' - Φ, to be added to a reward; Φ' is Φ at the agent's next turn (Ng et al. 1999).
 
     After the last turn Φ' is `terminal` in an episode that ended by its rules: 0 keeps the optimal policy, anything
     else pays for where it ends. In one that was cut off (column `truncated`) it is Φ itself, as if one more turn
@@ -67,7 +67,7 @@ def shape(
 
 @register()
 def hop(before: SignalLike, after: SignalLike) -> Signal:
-    """How far progress q is from p, as a share of what was left, or of what there was to lose; in [-1, 1].
+    """Relative progress from p to q, in [-1, 1]: the gain as a share of what was left, or the loss as a share of p.
 
     (q - p) / (1 - p) if q >= p, else (q - p) / p. The label on which Robo-Dopamine's model is trained.
     """
@@ -82,7 +82,7 @@ def hop_progress(
     mode: Literal["incremental", "forward", "backward"] = "incremental",
     over: Keys = AGENT,
 ) -> Signal:
-    """Progress of each turn's observation, in [0, 1], from a model's hops.
+    """Progress of each turn's observation, in [0, 1], computed from a model's predicted hops.
 
     incremental: hops from the turn before (the first counts as 0): Φ + (1 - Φ)·H if H >= 0, else Φ + Φ·H. forward: hops
     from the initial observation, Φ = H. backward: hops from the goal, Φ = 1 + H.
@@ -115,7 +115,7 @@ def fuse(
     alpha: float = 1.0,
     over: Keys = AGENT,
 ) -> Signal:
-    """One progress out of three: their mean, or a walk that trusts the anchored two where they agree.
+    """Progress fused from three estimates: their mean, or a walk that trusts the anchored two where they agree.
 
     consistency: m = (F + B)/2, d = |B - F| / m, w = exp(-α·d²); Φ ← Φ + w/2 · (m - Φ + ΔI), from 0. With w = 0 the old
     value stays.
@@ -139,7 +139,7 @@ def closeness(
     density: float = 1.0,
     signed: bool = False,
 ) -> Signal:
-    """exp(-½ · distance / (scale · dispersion)) ** (1 / density), in (0, 1]: Lucy-SKG's distance component [21].
+    """Closeness exp(-½ · distance / (scale · dispersion)) ** (1 / density), in (0, 1]: Lucy-SKG's component [21].
 
     signed: brought to (-1, 1] before the power, which then keeps the sign. The released code raises to `density`.
 
@@ -157,7 +157,7 @@ def closeness(
 
 @register()
 def cum_max_gain(progress: SignalLike, *, start: float = 0.0, over: Keys = AGENT) -> Signal:
-    """By how much progress exceeds its best so far (at first `start`), else 0: going back and forth pays nothing.
+    """Gain of progress over its best so far (at first `start`), else 0: going back and forth pays nothing.
 
     The sum over an episode is best - start. `sign` of it is 1 on each new best.
 
@@ -172,7 +172,7 @@ def cum_max_gain(progress: SignalLike, *, start: float = 0.0, over: Keys = AGENT
 
 @register()
 def voc(progress: SignalLike, *, over: Keys = AGENT) -> Signal:
-    """Value-order correlation: Spearman's of progress with time, on each row of the episode; 0 if it is constant.
+    """Value-order correlation: Spearman's, of progress with time, on each row of the episode; 0 if it is constant.
 
     1 for progress that only rises, -1 for play shown backwards.
     """
@@ -195,7 +195,7 @@ def robo_dopamine(
     threshold: float = 0.95,
     truncated: SignalLike = "bootstrap",
 ) -> Signal:
-    """[14] Robo-Dopamine (arXiv 2512.23703): 1[Φ' >= threshold] + γ·Φ' - Φ, with Φ' = 0 in the shaping after the end.
+    """[14] Robo-Dopamine (arXiv 2512.23703): reward 1[Φ' >= threshold] + γ·Φ' - Φ; in the shaping Φ' = 0 at the end.
 
     After the agent's last turn, `success` says whether the goal was reached; an episode of which it does not has no
     reward. γ = 1 in the shaping with γ < 1 in the return would pay for waiting where progress is high. The paper argues
@@ -256,7 +256,7 @@ def era_reward(
 
 @register()
 def escalate(first: SignalLike, *later: SignalLike, base: float = 2.0) -> Signal:
-    """Σ base**k · score_k, k from 1: later steps of a task dominate earlier ones ([199], arXiv 1612.06699).
+    """Weighted sum Σ base**k · score_k, k from 1, so that later steps of a task dominate ([199], arXiv 1612.06699).
 
     The scores are those of steps 2 to n: what belongs to the first step earns nothing.
 
