@@ -69,7 +69,7 @@ class Panel(Members, abc.ABC):
 
 
 class Vote(Panel):
-    """n answers of one judge, as one by a rule of `aggregate`. With n = 1 the judge alone.
+    """A panel of n answers of one judge, combined by a rule of `aggregate`; with n = 1 the judge alone.
 
     [131] DialogGuard (arXiv 2512.02282): the most frequent of 10, of equally frequent ones the first.
 
@@ -104,7 +104,9 @@ class Vote(Panel):
 
 
 class Correct(Panel):
-    """A second judge sees the first one's verdict and reasons: round(Σ weight · verdict), a half to the even level.
+    """A panel of two judges, the second of which sees the first one's verdict: round(Σ weight · verdict).
+
+    A half is rounded to the even level.
 
     [131]'s dual correction, weights .7 and .3 on levels: the second changes the result only where they are two levels
     apart. Missing if either verdict is. The second is told in the condition's column `told`, beside what it holds.
@@ -152,7 +154,7 @@ class Correct(Panel):
 
 
 class Debate(Panel):
-    """Two advocates argue in turns, in an order drawn for each item, then a jury votes: the median.
+    """A panel: two advocates argue in turns, in an order drawn for each item, then a jury votes, by the median.
 
     [131]: two rounds and five votes are nine calls. The jury is told the debate in the condition's column `told`.
 
@@ -248,7 +250,9 @@ class Debate(Panel):
 
 
 class CorrectingPanel:
-    """[1] MagicGUI-RMS (arXiv 2601.13060): a domain judge who may put another action in place, and an arbiter.
+    """A panel over actions: a domain judge may propose another action, an arbiter decides; [1] MagicGUI-RMS.
+
+    arXiv 2601.13060.
 
     Reconstructed from what others write of it: where the domain judge finds the action wrong and has another one, the
     arbiter compares the two; the other one is taken if the arbiter prefers it, the agent's is kept otherwise, also in a
@@ -310,24 +314,24 @@ def _judge(scorer: str | Scorer) -> Judge:
 
 @SCORERS.register()
 def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
-    """One answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
+    """A scorer by one answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
     return Vote(_judge(judge), 1, how=how, ties=ties)
 
 
 @SCORERS.register("vote")
 def vote_of(judge: str | Any, n: int = 10, how: How = "mode", ties: Ties = "first") -> Vote:
-    """N answers of a judge, the most frequent one: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
+    """A scorer by the most frequent of n answers of a judge: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
     return Vote(_judge(judge), n, how=how, ties=ties)
 
 
 @SCORERS.register()
 def correct(first: str | Any, second: str | Any, weights: Sequence[float] = (0.7, 0.3)) -> Correct:
-    """A second judge corrects the first: round(.7 · first + .3 · second)."""
+    """A scorer in which a second judge corrects the first: round(.7 · first + .3 · second)."""
     return Correct(_judge(first), _judge(second), weights)
 
 
 @SCORERS.register()
 def debate(jury: str | Any, risk: str | Any = None, safe: str | Any = None, **options: Any) -> Debate:
-    """Advocates (policies of the recipe by name, or `module:name`) argue both sides, then a jury of 5 votes decides."""
+    """A scorer: advocates (the recipe's policies by name, or `module:name`) argue, then a jury of 5 votes decides."""
     sides = [each for each in (risk, safe) if each is not None]
     return Debate(_judge(jury), sides, **options)

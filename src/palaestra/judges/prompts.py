@@ -26,7 +26,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Brief:
-    """Brief of a model that writes rewards.
+    """Builder of prompts for a model that writes reward programs; a method for each form of program.
 
     Attributes:
         task: the agent's task.
@@ -39,7 +39,7 @@ class Brief:
     hints: Sequence[str] = field(default_factory=tuple)
 
     def auto_mc(self) -> str:
-        """[34]: two functions, of which only the sign counts; reasons first, memory allowed."""
+        """[34]'s prompt: asks for functions `dense` and `sparse`, of which only the sign counts, with a memory."""
         return self._prompt(
             "Write `dense(turn, memory)` and `sparse(turn, memory)`. sparse tells whether the task was done (positive) "
             "or has failed (negative), dense whether this turn was a step towards it. Only their signs count: the "
@@ -48,12 +48,12 @@ class Brief:
         )
 
     def step(self, functions: Sequence[str]) -> str:
-        """Functions of a turn, each a number."""
+        """Prompt that asks for functions of a turn by these names, each returning a number."""
         listed = " and ".join(f"`{name}(turn)`" for name in functions)
         return self._prompt(f"Write {listed}: what the turn is worth, a number.")
 
     def text2reward(self, shots: Sequence[tuple[str, str]] = ()) -> str:
-        """[216]: one dense function, staged where that helps; shots: (instruction, code) of other tasks."""
+        """[216]'s prompt: asks for one dense reward function; shots: (instruction, code) of other tasks."""
         shown = "".join(f"\nInstruction: {text}\n```python\n{code}\n```\n" for text, code in shots)
         return self._prompt(
             "Write `compute_dense_reward(turn)`, a number. Typical parts: the distance to an object, the error between "
@@ -62,7 +62,7 @@ class Brief:
         )
 
     def factors(self) -> str:
-        """[51]: a function that returns latent factors of a step."""
+        """[51]'s prompt: asks for a function that returns latent factors of a step, a list of numbers."""
         return self._prompt(
             "Write `evaluation_func(turn)` that returns a list of numbers, always equally many: a few factors by which "
             "a step can be judged."
@@ -130,7 +130,7 @@ def _python_type(dtype: pl.DataType) -> str:
 
 @dataclass(frozen=True)
 class NameMap:
-    """[216] Text2Reward's two vocabularies: general names, which a model knows, and those of the table.
+    """[216] Text2Reward: renames columns in code from general names, which a model knows, to the table's, and back.
 
     names: general -> specific. Longest first, and whole names only, so that `key` leaves `key_pos` alone.
 
@@ -147,11 +147,11 @@ class NameMap:
             raise InputError(f"NameMap: {sorted(both)} are general and specific names at once; there is no way back")
 
     def to_specific(self, text: str) -> str:
-        """Text in the table's names."""
+        """The text with general names replaced by the table's."""
         return _rename(text, self.names)
 
     def to_general(self, text: str) -> str:
-        """The inverse, for what was made by `to_specific`."""
+        """The text with the table's names replaced by general ones; inverse of `to_specific`."""
         return _rename(text, {specific: general for general, specific in self.names.items()})
 
 

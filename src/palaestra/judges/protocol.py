@@ -16,7 +16,7 @@ from palaestra.foundation.registry import Registry
 
 @runtime_checkable
 class Scorer(Protocol):
-    """`name` goes into the column `judge` of verdicts and into messages."""
+    """Protocol of a scorer: one value per row, more is better; `name` goes into verdicts and messages."""
 
     name: str
 

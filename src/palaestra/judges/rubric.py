@@ -69,7 +69,7 @@ class Item:
 
     @property
     def form(self) -> str:
-        """How the verdict is to be written."""
+        """The sentence of the prompt that says how to write the verdict."""
         low, high = self.scale
         words = "`VERDICT: yes`, `VERDICT: no` or " if self.scale == (0, 1) else ""
         return f"a line {words}`VERDICT: x` with x a number from {low:g} to {high:g}"
@@ -156,7 +156,7 @@ def judge(
     seed: int = 0,
     template: str = TEMPLATE,
 ) -> Criteria:
-    """Ask about every item: at each turn with what came up to it, or once for each episode.
+    """Verdicts of a policy on every item of a rubric: at each turn with all turns up to it, or once for each episode.
 
     shown: the only rows a judge may see, e.g. `semi_join(turns)`; default all. votes: ask each question this often
     (column `vote`); the policy should then sample. tool_failed: mask of the rows in which a tool failed. Equal prompts
@@ -229,7 +229,7 @@ def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.Dat
 
 
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
-    """The prompt about one item."""
+    """The prompt that asks a judge about one rubric item."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
         task=fenced(task) if task else "(none given)",

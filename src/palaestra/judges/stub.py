@@ -19,7 +19,7 @@ SHARED = 0
 
 
 class StubJudge:
-    """Answers level j with probability `confusion[true level, j]`, drawn by row, vote and order, never twice otherwise.
+    """A simulated judge: answers level j with probability `confusion[true level, j]`, fixed by row, vote and order.
 
     A comparison draws a level for either side and takes the higher; two that are equal are a tie.
 
@@ -134,7 +134,7 @@ def stub(
     seed: int = 0,
     truth: str = "truth",
 ) -> StubJudge:
-    """A `StubJudge` that is right with this probability and else takes any other level equally often."""
+    """A simulated judge, a `StubJudge`: right with probability `right`, else any other level equally often."""
     table = np.full((levels, levels), (1 - right) / max(levels - 1, 1))
     np.fill_diagonal(table, right if levels > 1 else 1.0)
     return StubJudge(

@@ -28,7 +28,7 @@ class Checker(Protocol):
 
 
 class PythonSyntax:
-    """The smallest checker: one diagnostic for each file that Python cannot read. No server needed.
+    """A checker without a server: one diagnostic for each file that Python cannot parse.
 
     >>> PythonSyntax().diagnostics({"a.py": "x = (", "b.py": "y = 1"})[0]["path"]
     'a.py'
@@ -49,7 +49,7 @@ class PythonSyntax:
 
 
 class Bundles:
-    """Facts by the id of what was asked, in memory and, with a directory, on disk: replay needs no server."""
+    """Store of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""
