@@ -22,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 def score_matrix(trials: pl.DataFrame, *, value: str = "score") -> np.ndarray:
-    """float64[runs, tasks] of one system: the cells' means; with one run, its trials are the runs.
+    """Scores of one system as float64[runs, tasks], means of the cells; with one run, its trials are the runs.
 
     Raises:
         InputError: a run lacks a task; the aggregates need them all.
@@ -49,7 +49,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def optimality_gap(scores: np.ndarray, *, target: float = 1.0) -> np.ndarray:
-    """How far scores fall short of `target` on average, what is above it counting as the target; float64[...]."""
+    """Mean shortfall of scores from `target`, scores above it counting as the target; float64[...]."""
     return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
 
 

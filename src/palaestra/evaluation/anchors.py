@@ -43,19 +43,22 @@ def normalise_between(score: Any, baseline: Any, reference: Any) -> Any:
 
 
 def improvement(score: Any, baseline: Any) -> Any:
-    """(score - baseline) / |baseline|: the absolute improvement that [159] prints beside the relative one."""
+    """Relative improvement over a baseline: (score - baseline) / |baseline|.
+
+    [159] calls it absolute, and prints it beside the share of the gap.
+    """
     return (score - baseline) / abs(baseline)
 
 
 def standardise_error(error: Any, mean: Any, sd: Any) -> Any:
-    """(error - mean) / sd, against the errors of a prior that knows nothing: negative is better than it ([92])."""
+    """Standardised error, (error - mean) / sd by the errors of an uninformed prior: negative is better ([92])."""
     return (error - mean) / sd
 
 
 def capability_level(
     dev: pl.Expr | str, test: pl.Expr | str, baseline: pl.Expr | str, reference: pl.Expr | str
 ) -> pl.Expr:
-    """Level 1 to 6 of [159] (see `LEVELS`) from the scores on development and test tasks; null scores did not run.
+    """A Polars expression for the level 1 to 6 of [159] (`LEVELS`), from scores on development and test tasks.
 
     The test margin is level 5 below 5 % of the reference's margin, or below 1e-3 of the metric. Larger is better; for a
     loss give the negatives.

@@ -40,7 +40,7 @@ class SubtaskResult:
 
 
 def ten_points(met: Sequence[float], weights: Sequence[float]) -> int:
-    """round(10 · Σ w·met); weights sum to 1.
+    """Score out of ten of a weighted checklist: round(10 · Σ w·met); the weights sum to 1.
 
     >>> ten_points([1, 0, 1], [0.3, 0.5, 0.2])
     5

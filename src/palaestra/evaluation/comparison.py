@@ -268,7 +268,7 @@ def holm(pvalues: list[float]) -> list[float]:
 
 
 def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
-    """One sentence: better, worse, or cannot tell.
+    """One sentence on a system against the baseline: better, worse, or cannot tell, with the reason.
 
     Better or worse needs the interval clear of 0 *and* p <= alpha, and
     that the infrastructure took no more than `MOST_LOST` of either side's trials.
@@ -334,7 +334,7 @@ def _losses(row: SystemResult) -> str:
 
 
 def advice(difference: Difference) -> str:
-    """`run 23 more tasks to find a difference of this size`, 4 times out of 5; with several runs also how many runs."""
+    """Advice how many more tasks or runs would find a difference of this size: `run 23 more tasks to find …`."""
     unit = "cluster of tasks" if "by cluster" in difference.method else "task"
     counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
     ways = [

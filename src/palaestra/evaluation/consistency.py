@@ -72,7 +72,7 @@ def sequence_similarity(
 
 
 def resource_consistency(values: Any) -> float:
-    """exp(-sd / mean), ddof 1, of what the trials of a task used; NaN below two.
+    """exp(-sd / mean), ddof 1, of a resource that the trials of a task used; NaN below two trials.
 
     >>> round(resource_consistency([1, 2, 3]), 4)
     0.6065

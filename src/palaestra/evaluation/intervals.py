@@ -38,7 +38,7 @@ _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval. NaN = unknown (null in JSON).
+    """A mean with its confidence interval, counts and method. NaN = unknown (null in JSON).
 
     n: trials with a value. clusters: tasks, or families of tasks (with a single task: its trials). runs: training runs.
     method: in words. caution: why the interval may hold the truth less often than it says; empty if nothing is seen.
@@ -59,14 +59,14 @@ class Estimate:
 
 
 def units(trials: pl.DataFrame) -> pl.DataFrame:
-    """The same trials; if all are of one task, each becomes a task of its own, and every claim is about that one."""
+    """The same trials, but if all are of one task each trial becomes a task, so that claims are about that task."""
     if "task" not in trials.columns or trials["task"].n_unique() > 1:
         return trials
     return trials.drop("cluster", strict=False).with_columns(task=pl.format("{} #{}", "task", "trial"))
 
 
 def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
-    """`run, task, mean, total, n` of the trials that have a value; null and NaN leave mean and count.
+    """Mean of a value per cell (run, task): `run, task, mean, total, n`; null and NaN are left out.
 
     With `cluster`, if the trials have it.
 
@@ -103,7 +103,7 @@ def matrix(frame: pl.DataFrame, column: str) -> np.ndarray:
 
 
 def families(frame: pl.DataFrame) -> np.ndarray | None:
-    """int[tasks]: the cluster of each column of `matrix`; None if every task is its own."""
+    """int[tasks]: the cluster of each column of `matrix`; None if the table has no clusters."""
     if "cluster" not in frame.columns:
         return None
     first = np.unique(frame["task"].to_numpy(), return_index=True)[1]
@@ -111,7 +111,7 @@ def families(frame: pl.DataFrame) -> np.ndarray | None:
 
 
 def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts, float64[runs, clusters] each, of float64[runs, tasks]; NaN: absent. Unseen clusters leave."""
+    """Sums and counts per cluster, float64[runs, clusters] each, of float64[runs, tasks]; NaN is absent."""
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0), seen.astype(np.float64)
     if groups is not None:
@@ -173,7 +173,7 @@ def effective_number(sizes: np.ndarray) -> float:
 def studentised(
     values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
-    """Draws of (mean - true mean) / standard error, float64[<= resamples], sorted: clusters are drawn with replacement.
+    """Studentised bootstrap: sorted draws of (mean - true mean) / standard error, clusters drawn with replacement.
 
     Of one run, float64[1, tasks], with at least `STUDENTISED` clusters; empty otherwise. Draws without any variance
     leave. Every draw has its own clustered standard error, so that skewness shows in the two tails (Hall 1988).
@@ -211,7 +211,7 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Mean over cells, clustered by task and run (see `mean_of_cells`); of a share, Wilson's (`success_interval`).
+    """Mean over cells (run, task) with its interval, clustered by task and run; for 0 and 1, Wilson's.
 
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
@@ -225,18 +225,18 @@ def mean_interval(
 
 
 def binary(values: pl.Series) -> bool:
-    """Whether these are booleans, or nothing but 0 and 1 and both of them."""
+    """Whether values are booleans, or 0 and 1 alone and both of them."""
     return values.dtype == pl.Boolean or set(values.cast(pl.Float64).fill_nan(None).drop_nulls().unique()) == {0.0, 1.0}
 
 
 def unit_scale(values: pl.Series) -> Scale | None:
-    """(0, 1) if no value lies outside, else None: scores that grade something mostly keep to that range."""
+    """The scale (0, 1) if all values lie in it, else None, for unknown."""
     known = values.cast(pl.Float64).fill_nan(None).drop_nulls()
     return (0.0, 1.0) if len(known) and bool(known.is_between(0, 1).all()) else None
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """An interval inside the scale, and what `method` says of it; an interval without ends (NaN) stays as it is."""
+    """An interval cut to a scale, and a note on it for `method`; an interval without ends (NaN) stays as it is."""
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT
@@ -252,7 +252,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """The mean of float64[runs, tasks] of anything that is known per cell, with its interval.
+    """Mean of float64[runs, tasks] of any value per cell, with an interval clustered by run and task.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
@@ -278,12 +278,12 @@ def mean_of_cells(
 
 
 def settle(x: float, values: np.ndarray) -> float:
-    """x, or 0 if it is float noise beside float64[...]."""
+    """The number x, or 0 if it is only rounding error beside the size of `values`."""
     return 0.0 if abs(x) <= ROUNDING * float(np.nanmax(np.abs(values), initial=0.0)) else float(x)
 
 
 def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool = False) -> str:
-    """Caution about a mean's interval: few clusters, or one that carries most of it (float64[runs, tasks]).
+    """A warning text about a mean's interval: few clusters, or one that carries most of it; else empty.
 
     share: of a share only what its clusters make doubtful, since Wilson's interval holds with few tasks.
     """
@@ -329,7 +329,7 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
 
 
 def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
-    """The same for float64[runs, tasks] of anything in [0, 1] that is known per cell, e.g. pass^k from n trials."""
+    """Mean of float64[runs, tasks] of values in [0, 1] per cell, with Wilson's interval; e.g. pass^k from n trials."""
     seen = np.isfinite(values)
     clusters, runs = _units(values, groups)
     if not n:
@@ -411,7 +411,7 @@ def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
 
 
 def choose_ratio(a: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
+    """Ratio of binomials C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
     i = np.arange(k.max(initial=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.clip(a[..., None] - i, 0, None) / (n[..., None] - i)

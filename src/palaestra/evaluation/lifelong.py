@@ -33,7 +33,7 @@ def slope(scores: np.ndarray | list[float]) -> float:
 
 
 def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row per task, then one of all tasks with `task` null.
+    """Lifelong-learning measures (such as forgetting and transfer): a row per task, then one of all, `task` null.
 
     Args:
         rows: score of each task after each stage of training (`stage`, an integer), and `trained`, the stage in which

@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 def detectable_difference(
     standard_error: float, *, power: float = 0.8, alpha: float = 0.05, freedom: float = math.inf
 ) -> float:
-    """The true difference that a two-sided test finds with `power`: (t_{1-alpha/2} + t_{power}) · standard error.
+    """Smallest true difference that a two-sided test finds with `power`, from the standard error.
 
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
@@ -35,7 +35,7 @@ def runs_needed(
     paired: bool = False,
     test: Literal["z", "t"] = "z",
 ) -> int:
-    """How many units show a difference of `delta`: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
+    """Number of runs or tasks needed to show a difference: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
 
     Unpaired (c = 2, arXiv 2602.07150): runs of *each* system, sigma = standard deviation of a run's score. Paired
     (c = 1): tasks, sigma = standard deviation of a task's difference. test="t": the smallest number with which the
@@ -87,7 +87,7 @@ def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -
 
 
 def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: float = 0.05, most: int = 100_000) -> int:
-    """How many tasks give that power, to within the test's discreteness; see `mcnemar_power`.
+    """Number of tasks that gives McNemar's exact test this power, to within its discreteness.
 
     Raises:
         InputError: the two chances are equal, or `most` tasks are not enough.

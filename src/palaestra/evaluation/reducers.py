@@ -39,7 +39,7 @@ def per_task(
     select: str | None = None,
     missing: bool | None = False,
 ) -> pl.DataFrame:
-    """`run, task, n, c, value`: the trials of each cell (of one system) reduced to what k of them amount to.
+    """The trials of each cell reduced to one value of k trials, such as pass@k: `run, task, n, c, value`.
 
     pass_at_k, pass_hat_k: chance that any, that all of k trials succeed, unbiased; null where there are fewer than k.
     all_k: whether the first k trials all succeeded (Pass^3 of leaderboards, arXiv 2604.06132). missing: what a trial
@@ -125,7 +125,7 @@ def k_estimate(
 
 @dataclass(frozen=True)
 class RunSpread:
-    """How much the score of a whole run (one trial of every task) moves.
+    """Spread of the score of whole runs (one trial of every task): mean, sd with interval, range and prediction.
 
     mean: over runs. sd: ddof 1, with its chi-square interval low, high. range: largest minus smallest. runs, tasks: how
     many. predicted: √(Σ_t p_t (1-p_t)) / T, what the success rates of the tasks say that sd is; NaN below two trials.

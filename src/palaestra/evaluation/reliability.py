@@ -28,7 +28,7 @@ Channels = tuple[Collection[str], Collection[str], Collection[str]]
 
 
 def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame:
-    """A row per system: success, consistency by part, calibration, robustness, safety, cost, whether on the frontier.
+    """A row per system: success, consistency by part, calibration, robustness, safety, cost, Pareto-optimality.
 
     What the table does not hold is null: actions and sequence need `tool`, resources `cost`, `duration` or `tool`,
     calibration `confidence`, safety `severity` (of a violation, in the turn that commits it), robustness the system

@@ -43,7 +43,7 @@ def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray
 def collected(
     need: int = 10, *, rule: Rule = "planner", repeats: int = 10, seed: int = 0, most: int = 100_000
 ) -> Analysis:
-    """How many steps until every state and action has its samples? WORLD: state, action, after, chance; [NEEDS: need].
+    """An analysis: steps until every state and action has its samples. WORLD: state, action, after, chance; [NEEDS].
 
     NEEDS has `state, action, need`; pairs that are not in it need nothing. Without it each pair needs `need`. The
     planner does not see the chances. The walk begins in the first row's state.

@@ -99,7 +99,7 @@ def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) ->
 def starc(
     R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float, *, method: Method = "val", norm: float = 2
 ) -> float:
-    """Half the distance of the canonicalised, normalised rewards: 0 equal up to what is ignored, 1 opposite.
+    """STARC distance of two rewards, half that of their normalised canonical forms: 0 equivalent, 1 opposite.
 
     >>> T = np.full((2, 2, 2), 0.5)
     >>> R = np.array([[0.0, 1.0], [2.0, 0.0]])
@@ -119,12 +119,12 @@ def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np
 
 
 def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """EPIC (arXiv 2006.13900): √((1 - ρ)/2) of the canonicalised rewards under uniform coverage."""
+    """EPIC distance of two rewards (arXiv 2006.13900): √((1 - ρ)/2) of their canonical forms, uniform coverage."""
     return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
 
 
 def dard(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """DARD (arXiv 2201.10081): as EPIC, with expectations over the transitions that can happen."""
+    """DARD distance of two rewards (arXiv 2201.10081): as EPIC, with expectations over possible transitions."""
     return _pearson_distance(*(_canonical(R, T, gamma, "dard") for R in (R1, R2)))
 
 
@@ -164,7 +164,7 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
 
 
 def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """`val` of rewards on played turns: E_s'[r + γV(s') - V(s)] of each (state, action) that was met, and its share.
+    """Canonical form of rewards on played turns, E_s'[r + γV(s') - V(s)] per (state, action), and each one's share.
 
     Process and policy are those of the table: its states, how often which followed which, and what that paid. So
     potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor
@@ -222,7 +222,7 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
 
 
 def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0, canonical: bool = True) -> float:
-    """STARC's distance of two rewards float64[2, rows] on played turns, in [0, 1]: see `canonical_on_table`.
+    """STARC distance of two rewards float64[2, rows] on played turns, in [0, 1]; see `canonical_on_table`.
 
     canonical: False compares them as they are, shaping and all.
     """

@@ -18,7 +18,7 @@ FADES = float((np.arange(161, 201) ** -1.05).sum() / (np.arange(21, 61) ** -1.05
 
 
 def endless(sums: np.ndarray) -> np.ndarray:
-    """bool[n]: sums float64[n, 4] after `CHECKS` repetitions grow without bound."""
+    """bool[n]: whether sums float64[n, 4] after `CHECKS` repetitions keep growing without bound."""
     early, late = sums[:, 1] - sums[:, 0], sums[:, 3] - sums[:, 2]
     return np.asarray((late > 0) & (late >= FADES * early))
 

@@ -102,7 +102,7 @@ class Game:
         return float(total.mean()) if np.ptp(total) <= _ZERO * scale * len(self.payoffs) else None
 
     def joint(self, profile: Profile) -> np.ndarray:
-        """Distribution over cells, float64[S_1, …, S_N].
+        """Probability of each cell under a profile of mixtures or a joint distribution, float64[S_1, …, S_N].
 
         Raises:
             InputError: shapes do not fit, or something is not a distribution.

@@ -20,7 +20,7 @@ EPISODE = ("run", "seed", "system", "task", "trial", "iteration", "group", "epis
 
 
 def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np.ndarray) -> pl.DataFrame:
-    """Estimate of the share that survives each time, Π (1 - d / n) over the times of deaths so far.
+    """Kaplan-Meier table: the share that survives each time, Π (1 - d / n) over the times of deaths so far.
 
     Args:
         times: of the end of each, or of the last look at it. float[n].
@@ -42,7 +42,7 @@ def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np
 
 
 def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.ndarray:
-    """1 - max(0, T·F - Σ R) / (T·F): what was got as a share of what could be got for ever, at most 1.
+    """Efficiency of a commons: 1 - max(0, T·F - Σ R) / (T·F), the gain as a share of the sustainable gain, at most 1.
 
     Args:
         gain: Σ R, of all agents together.
@@ -57,7 +57,7 @@ def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.
 
 
 def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """The meters of each episode of a commons.
+    """Measures of each episode of a commons, a row each: survival, gain, efficiency, equality and over-use.
 
     Args:
         turns: rows with `agent`, `collected`, `over_used`, `survived` and, in the end, `success`; without `collected`
@@ -106,7 +106,7 @@ def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: in
 
 
 def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", at: float = 0.5) -> pl.DataFrame:
-    """How often something is done, by round or iteration, and when it tips.
+    """Rate of `column` by round or iteration, the time at which it tips (reaches `at`), and its contagion.
 
     Args:
         turns: rows with `column` (0 or 1) and `by`; with `group_success` also the contagion is told.

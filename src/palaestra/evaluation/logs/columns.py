@@ -34,7 +34,7 @@ LONG = 80
 
 
 class Names(NamedTuple):
-    """Columns of a table that somebody named, several of them with commas between; None: to be recognised."""
+    """Column names that a user gave for system, task and success, several with commas between; None: recognise them."""
 
     system: str | None = None
     task: str | None = None
@@ -42,7 +42,7 @@ class Names(NamedTuple):
 
     @property
     def parts(self) -> set[str]:
-        """Every column that is named."""
+        """All column names that were given, as a set."""
         return {name.strip() for each in self if each for name in each.split(",")}
 
 
@@ -123,6 +123,6 @@ def _short(task: pl.Series) -> pl.Series:
 
 @lru_cache(4096)
 def task_of(prompt: str) -> str:
-    """A name for a task that is known by its prompt alone: its beginning and a digest."""
+    """A name for a task that has only a prompt: the beginning of the prompt and a digest of it."""
     digest = hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:10]
     return f"{' '.join(prompt.split())[:40]} #{digest}"

@@ -81,7 +81,7 @@ def _closed(path: Path, head: bytes) -> str:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is a trace of a team, told by its first object of JSON, or its first bytes.
+    """Whether a file is a trace of a team, judged by its first JSON object or its first bytes.
 
     Raises:
         OSError: It cannot be read.

@@ -35,7 +35,7 @@ Results = dict[str, list[HalTrial]]
 
 
 def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
-    """Trials by task, and what could not be read.
+    """Trials by task from a HAL upload, and what could not be read, as texts.
 
     `results.successful_tasks` and `failed_tasks` (ReplicatorBench: `passed_tasks`) decide who succeeded, wherever they
     are given; under prompt variations each variation has its own score, for there they are about means.

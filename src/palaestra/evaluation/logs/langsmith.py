@@ -27,7 +27,7 @@ _DEEPEST = 500
 
 @READERS.register("langsmith")
 def langsmith() -> LogReader:
-    """Runs of LangSmith: LangGraph, LangChain and whatever else it traces."""
+    """Log reader of LangSmith's runs: LangGraph, LangChain and whatever else it traces."""
     return LogReader(read, fits=fits, trace=True)
 
 
@@ -38,7 +38,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per trace, or per thread of several; see `traces`."""
+    """Add an episode per trace, or per thread of several, to `rows`; see `traces`."""
     spans: list[Span] = []
     for where, record in found:
         if not fits(record):

@@ -37,7 +37,7 @@ _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.js
 
 @READERS.register("lm-eval")
 def lm_eval() -> LogReader:
-    """lm-evaluation-harness: samples_*.jsonl."""
+    """Log reader of lm-evaluation-harness: samples_*.jsonl."""
     return LogReader(read, fits=fits, companion=is_results)
 
 
@@ -52,7 +52,7 @@ def is_results(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """One episode of one turn per document."""
+    """Add one episode of one turn per document to `rows`."""
     path = Path(rows.file)
     name = _NAME.search(path.name)
     task = name["task"] if name else path.stem.removeprefix("samples_")

@@ -26,7 +26,7 @@ _ITEMS = ("trace", "trace.span")
 
 @READERS.register("openai_agents")
 def openai_agents() -> LogReader:
-    """Traces of the OpenAI Agents SDK."""
+    """Log reader of traces of the OpenAI Agents SDK."""
     return LogReader(read, fits=fits, trace=True)
 
 
@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per trace, see `traces`."""
+    """Add an episode per trace to `rows`, see `traces`."""
     spans: list[Span] = []
     roots: dict[str, Span] = {}
     for where, record in found:

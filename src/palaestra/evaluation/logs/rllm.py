@@ -25,7 +25,7 @@ _CUT = ("max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns
 
 @READERS.register("rllm")
 def rllm() -> LogReader:
-    """Episodes of rLLM."""
+    """Log reader of rLLM's episodes."""
     return LogReader(read, fits=fits)
 
 
@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per object."""
+    """Add an episode per object to `rows`."""
     model = _model(rows)
     for where, record in found:
         if not fits(record):

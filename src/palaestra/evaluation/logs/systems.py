@@ -23,7 +23,7 @@ _EPISODE = ("run", "iteration", "group", "episode")
 
 
 def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """The table with `system`, if one of `NAMES` says it.
+    """The table with `system` added from a column with a usual name (`NAMES`), if there is one.
 
     Raises:
         InputError: several of them could, and they disagree.
@@ -76,7 +76,7 @@ def plain(name: str) -> str:
 
 
 def choose(frame: pl.DataFrame, file: str) -> str | None:
-    """The column that names the system."""
+    """The name of the column that names the system, or None; raises InputError if several disagree."""
     columns = {plain(name): name for name in reversed(frame.columns)}
     found = [columns[name] for name in NAMES if name in columns]
     found = [name for name in found if not frame[name].dtype.is_nested() and frame[name].null_count() < len(frame)]
@@ -96,7 +96,7 @@ def choose(frame: pl.DataFrame, file: str) -> str | None:
 
 
 def by_column(frame: pl.DataFrame, wanted: str, file: str) -> pl.DataFrame:
-    """The table with the system that these columns name, several of them joined; fields in `metadata` count as columns.
+    """The table with `system` taken from these columns, joined by commas; fields in `metadata` count as columns.
 
     Raises:
         InputError: there is no such column.

@@ -19,7 +19,7 @@ _OF_VERDICT = ("criterion", "judge", "sample", "order", "answer", "rationale", "
 
 
 def is_verdicts(columns: Container[str]) -> bool:
-    """Whether a table of these columns holds verdicts."""
+    """Whether a table with these columns holds a judge's verdicts."""
     return all(name in columns for name in _MARKS)
 
 

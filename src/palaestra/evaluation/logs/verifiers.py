@@ -31,7 +31,7 @@ _EPISODE = {"id", "env", "task", "traces", "ok", "errors", "run", "group", "is_t
 
 @READERS.register("verifiers")
 def verifiers() -> LogReader:
-    """Rollouts of verifiers."""
+    """Log reader of rollouts of the library verifiers."""
     return LogReader(read, fits=lambda record: is_episode(record) or is_rollout(record))
 
 
@@ -46,7 +46,7 @@ def is_rollout(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per line."""
+    """Add an episode per line to `rows`."""
     beside = _beside(rows)
     for where, record in found:
         if is_episode(record):

@@ -112,6 +112,6 @@ def _log_step(gain: np.ndarray, alpha: float, population: int, epsilon: float) -
 
 
 def marginals(profiles: np.ndarray) -> list[np.ndarray]:
-    """Of a distribution over profiles, each player's over its strategies: which strategies last, player by player."""
+    """Each player's own distribution over strategies, from a distribution over profiles."""
     axes = range(profiles.ndim)
     return [np.asarray(profiles.sum(axis=tuple(a for a in axes if a != k))) for k in axes]

@@ -39,7 +39,7 @@ class Contests:
         return self.rows["contest"].n_unique()
 
     def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each contest in time order who took part, int[k], and their ranks, float64[k]."""
+        """Per contest in time order: indices of its participants, int[k], and their ranks, float64[k]."""
         at = {name: place for place, name in enumerate(self.names)}
         return [
             (each["system"].replace_strict(at, return_dtype=pl.Int64).to_numpy(), each["rank"].to_numpy().astype(float))
@@ -109,7 +109,7 @@ def is_contests(columns: list[str]) -> bool:
 
 
 def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
-    """Contests of a table `contest` (or `competition`), `system`, and `rank` or `score`.
+    """Make `Contests` of a table with `contest` (or `competition`), `system`, and `rank` or `score`.
 
     Also: `time`, by which contests are ordered, otherwise they come as they stand; `lower`, true where a lower score is
     better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank.
@@ -142,7 +142,7 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
 
 
 def read_contests(source: str | Path) -> Contests | None:
-    """Contests of a file as `read_matches` reads it; None if its columns are not those of contests.
+    """Read the contests of a file; None if its columns are not those of contests.
 
     Raises:
         InputError: as `contests`. StorageError: the file cannot be read.
@@ -169,7 +169,7 @@ def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RES
 
 
 def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
-    """The table of `rank` by Elo-MMR, with medals: intervals are normal, by each rating's own deviation.
+    """The ranking table of contests by Elo-MMR, with medals and normal intervals by each rating's deviation.
 
     Returns:
         `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best

@@ -30,7 +30,7 @@ METHODS = ("auto", "bradley_terry", "davidson", "elo", "alpha_rank", "nash", *RU
 
 @dataclass(frozen=True)
 class Ranking:
-    """Systems by rank, with intervals.
+    """A ranking of systems with intervals, the method that made it, and the transitivity test.
 
     table: `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws`, the best first.
 
@@ -97,7 +97,7 @@ def rank(
 def scores(
     matches: Matches, method: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score of each system, float64[n], and its bootstrap draws, float64[resamples, n]."""
+    """Score of each system by a method, float64[n], and its bootstrap draws, float64[resamples, n]."""
     rng = np.random.default_rng(seed)
     if method == "elo":
         mean = elo(matches, orders=200, seed=seed).mean(axis=0)
@@ -133,7 +133,7 @@ def _nash(shares: np.ndarray) -> np.ndarray:
 
 
 def ranks(score: np.ndarray) -> np.ndarray:
-    """1 for the largest; equals share the better rank. int[n].
+    """Ranks of scores, int[n]: 1 for the largest; equals share the better rank.
 
     >>> ranks(np.array([0.5, 2.0, 0.5])).tolist()
     [2, 1, 2]

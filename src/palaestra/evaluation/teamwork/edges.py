@@ -16,7 +16,7 @@ from palaestra.errors import InputError, nearest, need_columns
 
 
 class EdgeScores:
-    """A score for each edge of a team, from `start`; `route(m)` is what `edges` of a graph takes.
+    """Running quality score of each edge of a team; `route(m)` gives a graph's `edges`, the m best senders each.
 
     Raises:
         InputError: fewer than two members, or eta is not in (0, 1].

@@ -52,7 +52,7 @@ class ScalingLaw:
         return self
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
-        """Expected score of each row, float64[rows]."""
+        """Predicted score of each row, float64[rows]."""
         return np.asarray(self._design(frame) @ self._weights)
 
     @property
@@ -62,7 +62,7 @@ class ScalingLaw:
         return dict(zip(names, self._weights.tolist(), strict=True))
 
     def held_out(self, frame: pl.DataFrame, by: str, score: str = "success") -> float:
-        """R² of predictions for each value of `by` from the law of all others."""
+        """R² of cross-validation: predictions for each value of `by` from a law fitted to all others."""
         known = frame.filter(pl.col(score).is_not_null())
         found = np.zeros(len(known))
         groups = known[by].to_numpy()

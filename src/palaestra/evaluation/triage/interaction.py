@@ -123,7 +123,9 @@ def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterat
 
 
 def efficiency(user_turns: int) -> float:
-    """1 / (1 + .25 · max(0, user turns - 5)): below .5 the conversation drags (from the tenth user turn on).
+    """Efficiency of a conversation by its user turns, 1 / (1 + .25 · max(0, user turns - 5)); below .5 it drags.
+
+    That is from the tenth user turn on.
 
     >>> efficiency(9), round(efficiency(10), 3)
     (0.5, 0.444)
