@@ -22,7 +22,9 @@ class _CallsState:
 
 @ENVS.register("roles/calls")
 class Calls(NativeEnv):
-    """`needed` of `tools` tools must each be called once, one call a turn, in so many turns; else nothing is earned.
+    """An env of tool calls, one per turn: paid 1 if the `needed` tools of the task were each called once.
+
+    Only the task's number and the turn are seen.
 
     Which ones a task needs is drawn from `draw`; the agent sees the task and the number of the turn. Reward 1 for all.
     facts: calls, this turn's as JSON, `[{"name": …, "arguments": {…}}]`; gold, those that would have been right.
@@ -53,7 +55,7 @@ class Calls(NativeEnv):
         return {"caller": Observation(f"task {self.state.task}, call {turn}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Call; what is no tool calls nothing."""
+        """Record the call; a name that is no tool calls nothing. After the last one, pay 1 if all were right."""
         state, action = self.state, chosen["caller"]
         known = isinstance(action, int)
         state.called.append(action if known else -1)

@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """Outcome of one call: a value (None: not scored), or an error; never both. printed: what it printed."""
+    """Outcome of one call of a sandboxed program: a value (None: not scored), or an error; and what it printed."""
 
     value: Value = None
     error: str | None = None
@@ -149,7 +149,7 @@ def run_table(
 
 
 def containment() -> dict[str, bool]:
-    """Which layers hold on this machine; without seccomp no program is run.
+    """Which sandbox layers work on this machine, by name; without seccomp no program is run.
 
     >>> sorted(containment())
     ['namespaces', 'seccomp']

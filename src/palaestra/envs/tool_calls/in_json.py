@@ -17,7 +17,7 @@ from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 @FORMATS.register("hermes")
 class Hermes(Format):
-    """Hermes and Qwen: each call between <tool_call> and </tool_call>; the last may lack the latter."""
+    """Format of Hermes and Qwen: each call as JSON between <tool_call> and </tool_call>; the last may be unclosed."""
 
     OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -49,7 +49,7 @@ class Hermes(Format):
 
 @FORMATS.register("llama")
 class LlamaFormat(Format):
-    """Llama 3: objects with "parameters", several with ; between them, or a call as Python writes it."""
+    """Format of Llama 3: JSON objects with "parameters", separated by ;, or a call in Python's syntax."""
 
     TAG = "<|python_tag|>"
 
@@ -79,7 +79,10 @@ class LlamaFormat(Format):
 
 @FORMATS.register("json")
 class Json(Format):
-    """An object with "name" and "arguments", or a list of them, alone or in a code fence; other JSON is an answer."""
+    """Format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
+
+    Other JSON is an answer.
+    """
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """See `Format`."""
@@ -97,7 +100,7 @@ class Json(Format):
 
 @FORMATS.register("mistral")
 class Mistral(Format):
-    """[TOOL_CALLS] and a list of calls."""
+    """Format of Mistral: [TOOL_CALLS] and a JSON list of calls."""
 
     TAG = "[TOOL_CALLS]"
 
@@ -115,7 +118,7 @@ class Mistral(Format):
 
 @FORMATS.register("pythonic")
 class Pythonic(Format):
-    """Llama 4: a list of calls with keyword arguments, as Python writes it."""
+    """Format of Llama 4: a list of calls with keyword arguments in Python's syntax."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """See `Format`."""
@@ -135,7 +138,7 @@ class Pythonic(Format):
 
 @FORMATS.register("auto")
 class Auto(Format):
-    """The format that a text looks like; calls are written as `hermes` does."""
+    """Format that reads whichever format a text looks like; calls are written as `hermes` does."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """See `Format`."""

@@ -23,7 +23,7 @@ class _CodesState:
 
 @ENVS.register("native/codes")
 class CodesEnv(NativeEnv):
-    """The right sign leads one deeper, a wrong one nowhere; the end of a code of `length` pays `pays`.
+    """An env of exact sequences: a right sign goes one step deeper, a wrong one nowhere; the end of a code pays `pays`.
 
     Episodes share no path, but they share depths. facts: depth, after the step.
     """
@@ -43,14 +43,14 @@ class CodesEnv(NativeEnv):
         return f"code {'-'.join(map(str, code))}", _CodesState(tuple(code))
 
     def look(self) -> dict[str, Observation]:
-        """The depth, and the sign that is wanted."""
+        """The depth, and the sign that is right next."""
         state = self.state
         if state.depth == self.length or state.steps >= self.horizon:
             return {}
         return {"player": Observation(f"depth {state.depth}, sign {state.code[state.depth]}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Deeper, or not."""
+        """Go one step deeper if the sign is right, else stay."""
         state = self.state
         state.depth += chosen["player"] == state.code[state.depth]
         state.steps += 1

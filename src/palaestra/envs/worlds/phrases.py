@@ -68,7 +68,7 @@ class Phrases(NativeEnv):
         self.table[:, words - dead :] = -1
 
     def phrase(self, seed: int) -> tuple[int, ...]:
-        """The words of a seed."""
+        """The words of the phrase that a seed stands for."""
         rest, length = divmod(seed, self.longest)
         if seed >= self.small:
             rest, more = divmod(seed, self.longest - self.shortest + 1)
@@ -80,7 +80,7 @@ class Phrases(NativeEnv):
         return tuple(found)
 
     def seed_of(self, words: tuple[int, ...]) -> int:
-        """The least seed of a phrase."""
+        """The smallest seed that stands for a phrase."""
         number = 0
         for word in reversed(words):
             number = number * self.words + word
@@ -106,11 +106,11 @@ class Phrases(NativeEnv):
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _PhrasesState]:
-        """The phrase."""
+        """Start the drawn phrase."""
         return "phrase " + " ".join(f"w{each}" for each in self._drawn), _PhrasesState(self._drawn)
 
     def look(self) -> dict[str, Observation]:
-        """The phrase, and where in it one is."""
+        """The phrase, and the position in it."""
         state = self.state
         if state.over:
             return {}
@@ -128,7 +128,7 @@ class Phrases(NativeEnv):
         return words[done], words[done - 1] if done else self.words
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An action for a word."""
+        """Take the action for one word."""
         state = self.state
         word, before = self._place()
         gold = int(self.table[before, word])
