@@ -84,7 +84,7 @@ class Omission:
         return {agent: self._show(agent, each) for agent, each in seen.items()}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Leave out what the replies name, and give the env the rest of them."""
+        """Drop the earlier responses that the replies name, and take the rest of them in the env."""
         read = {agent: self._read(agent, action) for agent, action in actions.items()}
         told = {name: {agent: facts[name] for agent, (_, facts) in read.items()} for name in FACTS}
         result = self.env.step({agent: rest for agent, (rest, _) in read.items()})
@@ -160,7 +160,7 @@ class Omission:
 
 
 def omission(env: EnvFactory, *, replies: bool = True, tag: str = TAG) -> EnvFactory:
-    """Factory of `env` whose actions may leave out earlier responses, see `Omission`. Checked at once."""
+    """Factory of `env` whose actions may drop earlier responses from the context, see `Omission`."""
     factory = functools.partial(Omission, env, replies=replies, tag=tag)
     factory()
     return factory
