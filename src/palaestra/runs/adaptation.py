@@ -27,7 +27,7 @@ def shifted_returns(
     steps: int = 5,
     episodes: int = 32,
 ) -> pl.DataFrame:
-    """The table that `adaptability` reads: a team is trained as the recipe says, then its world changes.
+    """Trains a team, then shifts its world: returns by phase and step, the table that `adaptability` reads.
 
     Args:
         recipe: whose team is trained first, and again from scratch under each shift, which gives the reference.

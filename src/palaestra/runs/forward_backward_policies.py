@@ -11,7 +11,7 @@ from palaestra.runs.policies import POLICIES, Making
 
 @POLICIES.register("forward_backward")
 def forward_backward(made: Making) -> Policy:
-    """Does what imagined frames show, from play without rewards; options.turns and options.frames are two tables."""
+    """Policy kind: visits states like imagined frames, from reward-free play; options.turns, options.frames: tables."""
     found: Policy = made.call(imitating, made.take("turns"))
     return found
 

@@ -19,7 +19,7 @@ from palaestra.runs.trainers import trainer_of
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of training in memory: team, a line of metrics per iteration, setup, executor, and the last stages."""
+    """Result of `learn`: the trained team, metrics per iteration, setup, executor, and last stages."""
 
     team: Team
     lines: list[dict[str, Any]]
@@ -38,7 +38,7 @@ class TrainingResult:
         return found
 
     def play(self, *, groups: int = 64, group_size: int = 1, seed: int = 0) -> Turns:
-        """Held-out play of the team as it is."""
+        """Play held-out tasks with the trained team."""
         plan = Plan(groups=groups, group_size=group_size, seed=seed, stream="eval")
         return self.executor.play(self.setup.test, self.team, plan)
 

@@ -64,7 +64,7 @@ def adopted(
     freeze: bool = True,
     seed: int = 0,
 ) -> SplitMLPPolicy:
-    """A policy with the shared layers of one that a run has trained, on other tasks as a rule.
+    """A `split_mlp` policy that takes over the shared layers of a trained one.
 
     Args:
         policy: gets the layers.
