@@ -26,7 +26,10 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class LeagueSection:
-    """The section. seed: whose league. members: how many. answer: members and their probabilities, largest first."""
+    """The report's section on a league: payoff heat map and the mixture of members that answers it.
+
+    seed: whose league. members: how many. answer: members and their probabilities, largest first.
+    """
 
     seed: str
     members: int
