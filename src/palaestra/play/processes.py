@@ -30,7 +30,7 @@ from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
 
 @EXECUTORS.register("processes")
 class Processes(Spread):
-    """On this machine, in processes: for more cores, or beside a learner that computes.
+    """Executor in processes on this machine: for more cores, or beside a learner that computes.
 
     workers: how many. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe
     does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never.
@@ -55,7 +55,7 @@ class Processes(Spread):
         super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
 
     def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
-        """So many processes."""
+        """Key and factory of a pool of processes."""
         return ("processes", self.workers, self.late), lambda: WorkerPool(ProcessBackend(self.workers or 1), self.late)
 
 
@@ -80,7 +80,7 @@ class _Worker:
 
 
 class ProcessBackend:
-    """`WorkerBackend` that are processes."""
+    """`WorkerBackend` whose workers are processes on this machine."""
 
     def __init__(self, count: int) -> None:
         self.count, self._stillborn = count, 0
@@ -99,7 +99,7 @@ class ProcessBackend:
         return [number for number, member in self._members.items() if member.idle]
 
     def pids(self) -> list[int]:
-        """Of the processes that are there."""
+        """Process ids of the workers."""
         return [member.process.pid or 0 for member in self._members.values()]
 
     def dumps(self, value: Any) -> bytes:
@@ -107,7 +107,7 @@ class ProcessBackend:
         return pickle.dumps(value)
 
     def put(self, value: Any) -> str:
-        """One file; whole or not at all."""
+        """Write the value to a file atomically; returns its path."""
         path = Path(self._folder) / str(next(self._numbers))
         with whole(path) as temporary, temporary.open("wb") as file:
             pickle.dump(value, file, protocol=5)
@@ -119,7 +119,7 @@ class ProcessBackend:
             os.unlink(place)
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
-        """See `WorkerBackend.give`; that one is gone is found by `wait`."""
+        """See `WorkerBackend.give`; a worker that is gone is found by `wait`."""
         member = self._members[worker]
         member.idle = False
         with contextlib.suppress(OSError):

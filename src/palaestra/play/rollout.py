@@ -54,7 +54,7 @@ def rollout(
     progress: bool = False,
     sink: str | Path | None = None,
 ) -> Turns:
-    """Play `group_size` episodes of each of `groups` and return every turn.
+    """Play `group_size` episodes of each of `groups` in this process and return every turn.
 
     Args:
         env: makes a fresh env; called once per concurrent episode, and again after a failure.
