@@ -91,5 +91,5 @@ def _of_task(task: object, own: pl.DataFrame, last_stage: int, cost: float | Non
 
 @ANALYSES.register("lifelong")
 def of_scores() -> Analysis:
-    """Does a learner adapt, and keep what it knew? SCORES: stage, task, score, trained; cost, violations if known."""
+    """An analysis: does a learner adapt, and keep what it knew? SCORES: stage, task, score, trained; cost if known."""
     return lambda scores: lifelong(table(Path(scores), *NEEDED))

@@ -30,7 +30,7 @@ def _object(path: Path, *needed: str) -> dict[str, Any]:
 
 @ANALYSES.register("cce_gap")
 def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
-    """CCE gap of a mixture of policies. GAME: rewards, transitions, start, horizon. PROFILES: profiles, weights."""
+    """An analysis: CCE gap of policies. GAME: rewards, transitions, start, horizon; PROFILES: profiles, weights."""
 
     def answer(game: Path, profiles: Path) -> pl.DataFrame:
         told = _object(game, "rewards", "transitions", "start", "horizon")

@@ -44,7 +44,7 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """Which architecture for a new task? CONFIGURATIONS: task, architecture, success (null: new), features, tokens."""
+    """An analysis: best architecture for new tasks. CONFIGURATIONS: task, architecture, success (null: new)."""
     return lambda runs: teamwork.advise(
         table(runs, "task", "architecture", "success", *features), features, interactions, by=by, tokens=tokens
     )
@@ -324,7 +324,7 @@ def order(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Does a module help every model, or some? RUNS of the whole and without each: model, coalition, task, `score`."""
+    """An analysis: do modules help every model, or some? RUNS (all, without each): model, coalition, task, `score`."""
     return lambda runs: teamwork.module_utility(
         teamwork.removals(table(runs, "model", "coalition", "task", score), score=score), spread=spread
     )
