@@ -31,7 +31,7 @@ def words(text: str) -> int:
 
 
 def first_words(text: str, limit: int) -> str:
-    """The beginning of a text, at most so many of `words`."""
+    """The beginning of a text with at most `limit` of the words that `words` counts."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == limit:
             return text[: found.start()].rstrip()
@@ -116,7 +116,7 @@ class Templates:
         self.package = package
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
-        """Render the template `name`, which is a file without its `.j2`."""
+        """Render the shipped template `name` (its file without `.j2`)."""
         return self._environment.get_template(f"{name}.j2").render(values).strip()
 
     def render_text(self, source: str, values: Mapping[str, Any]) -> str:
@@ -199,7 +199,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
-    """Message of a user who asks for an action: a text, the actions if they have names, and the form of the reply.
+    """The user message that asks for an action: the text, the legal actions, and the form of the reply.
 
     speech: others hear what is said before the action; the text says so.
     """

@@ -67,7 +67,7 @@ class DatasetEnv(TaskEnv):
         return Task(name, question, lambda said: self._score(said, answer), answer)
 
     def holds_out(self, question: str) -> bool:
-        """Whether a question, of the file or not, is on the held-out side."""
+        """Whether a question, of the file or not, belongs to the held-out split."""
         key = task_key(question)
         if isinstance(self._held, np.ndarray):
             at = int(np.searchsorted(self._held, np.uint64(key)))

@@ -65,7 +65,7 @@ class Slips:
 
 
 def describe(value: Any) -> str:
-    """A short text for an observation: `0110` for bits, numbers with up to three decimals otherwise.
+    """A short text form of an observation: `0110` for bits, numbers with up to three decimals otherwise.
 
     >>> describe(np.array([[0.0, 1.0], [1.0, 0.0]])), describe((14, 10, 0)), describe(np.float32(0.12345))
     ('0110', '14 10 0', '0.123')

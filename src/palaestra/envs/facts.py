@@ -171,7 +171,7 @@ def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
 def read_facts(
     info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Facts in `info` by agent: {agent: {fact: value}}.
+    """The declared facts in `info` by agent, {agent: {fact: value}}, converted to their types.
 
     Raises:
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.

@@ -197,7 +197,9 @@ class RewordedEnv(_Around):
 
 
 def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
-    """Two neighbouring letters swapped in a share of the words; digits, short words and first letters stay.
+    """The text with two neighbouring letters swapped in a share of its words.
+
+    Digits, short words and first letters stay.
 
     >>> typos("Please set volume to 7", np.random.default_rng(0), 1.0)
     'Plaese set vloume to 7'

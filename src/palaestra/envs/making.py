@@ -72,7 +72,7 @@ def make(spec: str, **options: Any) -> EnvFactory:
 
 
 def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """Factory of a registered env or `library/name`, and the arguments in its name; nothing is imported.
+    """The callable behind a registered env or `library/name`, and the arguments in the name; nothing is imported.
 
     Raises:
         InputError: there is no such env; the message gives the nearest.

@@ -108,7 +108,7 @@ class OpenSpielEnv:
         return self._node.state.clone()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Play the actions of whoever was to act, then whatever chance adds."""
+        """Play the agents' actions, then any chance moves that follow."""
         chosen = read_turn(actions, self._turn)
         moves: dict[str, Any] = chosen
         offenders = None in chosen.values()

@@ -46,7 +46,7 @@ class Tree:
         self.root, self.room = Node(start, kept=room > 0), room
 
     def after(self, node: Node, moves: Moves) -> Node:
-        """The state after these moves, which is kept if this one is and there is room."""
+        """The state after these moves, from the cache or computed; it is cached if there is room."""
         found = node.children.get(moves)
         if found is None:
             if isinstance(moves, tuple):

@@ -46,7 +46,7 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of a file: question, answer, and, where given, choices and parent."""
+    """Names of the columns of a task file: question, answer and, if given, choices and parent."""
 
     prompt: str = "prompt"
     answer: str = "answer"
@@ -104,7 +104,7 @@ class TaskFile:
         return np.sort(first)
 
     def roots(self) -> np.ndarray:
-        """Key of the earliest ancestor of each task, uint64[tasks]: its own where it has no parent.
+        """Key of each task's earliest ancestor, uint64[tasks], by column parent: its own without a parent.
 
         Raises:
             InputError: a task is its own ancestor.

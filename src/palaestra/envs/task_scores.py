@@ -34,7 +34,7 @@ def exact(answer: str, expected: str) -> float:
 
 
 def read_number(text: str) -> float:
-    """The last number in a text: signs, thousands' commas, decimals, exponents and fractions; `50%` is 50.
+    """The last number in a text, with signs, commas, decimals, exponents and fractions; `50%` is 50.
 
     Raises:
         ValueError: there is none.

@@ -258,7 +258,7 @@ class ToolEnv(NativeEnv):
 
 
 def plain(text: str) -> str:
-    """An answer without case, outer white space and full stop.
+    """An answer normalised for comparison: without case, outer white space and full stop.
 
     >>> plain(" 42. ")
     '42'

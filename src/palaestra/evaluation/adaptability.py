@@ -39,7 +39,7 @@ def normalised(returns: np.ndarray | float, random: np.ndarray | float, referenc
 
 
 def recovery(norms: Sequence[float] | np.ndarray, level: float = 0.9) -> tuple[int, bool]:
-    """The first step, from 1, at which a normalised return reaches `level`; the last one and False if none does.
+    """(step, reached): the first step, from 1, at which a normalised return reaches `level`; else the last, False.
 
     >>> recovery([0.0, 0.5, 0.9, 1.0]), recovery([0.0, 0.5])
     ((3, True), (2, False))

@@ -72,7 +72,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
 
 
 def analyze(text: str, *files: str | Path) -> pl.DataFrame:
-    """The table that an analysis makes of files: `analyze('swiss(eliminate=1)', "scores.csv")`.
+    """Run an analysis, named by text, on files: a table, `analyze('swiss(eliminate=1)', "scores.csv")`.
 
     Raises:
         InputError: there is no such analysis, it takes other files, or one of them is not what it reads.

@@ -25,7 +25,9 @@ LEVELS = {
 
 
 def normalise_between(score: Any, baseline: Any, reference: Any) -> Any:
-    """(score - baseline) / (reference - baseline): 0 at the baseline, 1 at the reference; works for losses too.
+    """Share of the gap closed, (score - baseline) / (reference - baseline): 0 at the baseline, 1 at the reference.
+
+    It works for losses too.
 
     MLRC-Bench [159] (arXiv 2504.09702) prints 100 times it, with the best human as the reference. Takes numbers, arrays
     or polars expressions; not clipped. NaN (null) where both anchors are equal.
@@ -76,7 +78,9 @@ def capability_level(
 
 
 def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "median"] = "dev") -> pl.DataFrame:
-    """`task, closed, level, runs, failed`: how much of the gap the runs of a task close, and how that is reduced.
+    """Share of the gap between baseline and reference that each task's runs close: `task, closed, level, runs, failed`.
+
+    reducer says how the runs of a task become one number.
 
     runs: task, dev, test, baseline, reference; a null test score is a failed run, which closes nothing. reducer: "dev"
     takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
@@ -104,7 +108,7 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
 
 
 def luck_of_the_best(runs: int, *, gap_noise: float = 1.0) -> float:
-    """Expected maximum of `runs` results that are noise alone, in its units: what max-of-n makes from nothing.
+    """Expected maximum of `runs` results that are pure noise, in units of the noise: the bias of max-of-n.
 
     E max of n standard normals by its integral; 8 runs with noise of 3 % of the gap "close" 4.27 % of it.
 

@@ -19,7 +19,7 @@ from palaestra.evaluation.intervals import Estimate
 
 
 def nondominated(points: Any) -> np.ndarray:
-    """bool[n]: which of float64[n, d] no other point beats, larger being better; of equal points the first counts.
+    """Which points are Pareto-optimal, bool[n] of float64[n, d], larger being better; of equal points the first counts.
 
     >>> nondominated([[1, 3], [2, 2], [2, 1], [3, 0]]).tolist()
     [True, True, False, True]
@@ -43,7 +43,7 @@ def nondominated(points: Any) -> np.ndarray:
 
 
 def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] = ()) -> pl.DataFrame:
-    """The rows that no other row beats: small in `min`, large in `max`. Rows with a null in one of them are left out.
+    """The Pareto-optimal rows: small in `min`, large in `max`. Rows with a null in one of them are left out.
 
     >>> frame = pl.DataFrame({"s": list("abcdef"), "cost": [1, 2, 4, 5, 10, 2], "score": [.3, .5, .55, .54, .8, .45]})
     >>> "".join(pareto(frame, min=["cost"], max=["score"])["s"])

@@ -56,7 +56,7 @@ def dominates(first: Any, second: Any) -> np.ndarray:
 
 
 def participation(scores: Any) -> np.ndarray:
-    """Share of tasks with a score other than 0, float64[...] of float64[..., tasks]; it shows total failures.
+    """Share of tasks with a score other than 0, float64[...] of float64[..., tasks]; a measure of total failures.
 
     >>> float(participation([0.0, 0.2, 0.9, 0.0]))
     0.5

@@ -54,7 +54,7 @@ class Estimate:
     caution: str = field(default="", kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: NaN and infinity become None."""
+        """The estimate as plain values for JSON: NaN and infinity become None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
@@ -122,7 +122,7 @@ def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, n
 
 
 def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """Variance of the mean of float64[runs, tasks] and its degrees of freedom; NaN if there are fewer than two units.
+    """Clustered variance of the mean of float64[runs, tasks], and its degrees of freedom; NaN below two units.
 
     V(key) = Σ_g (Σ_{cells of g} deviation)² / (1 - 2w_g + Σw²) / N² over the clusters of that key, of which g holds the
     share w_g of the cells. It is unbiased if clusters have means of equal variance, and G/(G-1) · Σ_g (…)² / N² for G
@@ -162,7 +162,7 @@ def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> 
 
 
 def effective_number(sizes: np.ndarray) -> float:
-    """How many clusters of equal size are worth as much as these: (Σn)² / Σn² of float64[clusters] (Kish 1965).
+    """Effective number of clusters (Kish 1965): (Σn)² / Σn² of their sizes, float64[clusters].
 
     >>> round(effective_number(np.array([46] + [5] * 10 + [4])), 1)
     4.2
@@ -360,7 +360,7 @@ def _few_differ(values: np.ndarray, mean: float) -> str:
 
 
 def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of hits in n, elementwise; of none it begins at 0 and of all it ends at 1, exactly.
+    """Wilson's interval of `hits` in n, elementwise, as (low, high); exactly 0 for none, 1 for all.
 
     >>> [end.round(3) for end in wilson([0, 3, 6], 6)]
     [array([0.   , 0.188, 0.61 ]), array([0.39 , 0.812, 1.   ])]
@@ -375,7 +375,7 @@ def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.nd
 
 
 def clopper_pearson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """The exact interval of hits in n, elementwise, by quantiles of the beta distribution.
+    """Clopper-Pearson interval of `hits` in n, elementwise, as (low, high).
 
     >>> [end.round(3) for end in clopper_pearson([0, 3, 6], 6)]
     [array([0.   , 0.118, 0.541]), array([0.459, 0.882, 1.   ])]
@@ -387,7 +387,7 @@ def clopper_pearson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarr
 
 
 def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:
-    """Unbiased chance that at least one of k trials succeeds, from c successes in n: 1 - C(n-c, k) / C(n, k).
+    """Unbiased pass@k, the chance that any of k trials succeeds, from c successes in n: 1 - C(n-c, k) / C(n, k).
 
     Elementwise; NaN where n < k. Source: arXiv 2107.03374.
 
@@ -399,7 +399,7 @@ def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:
 
 
 def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
-    """Unbiased chance that all of k trials succeed, from c successes in n: C(c, k) / C(n, k); not (c/n)^k.
+    """Unbiased pass^k, the chance that all k trials succeed, from c successes in n: C(c, k) / C(n, k); not (c/n)^k.
 
     Elementwise; NaN where n < k. Source: arXiv 2406.12045.
 

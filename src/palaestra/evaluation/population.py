@@ -124,7 +124,7 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
 
 
 class Hazard(NamedTuple):
-    """Hazard ratio of exposure in a Cox model.
+    """Hazard ratio of exposure in a Cox model, with its interval.
 
     ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions.
     """
@@ -181,7 +181,7 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
 def binomial_regression(
     yes: np.ndarray, no: np.ndarray, x: np.ndarray, *, link: Literal["logit", "cloglog"] = "logit"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logistic regression by reweighted least squares: (coefficients, standard errors).
+    """Binomial regression, logit or cloglog, by reweighted least squares: (coefficients, standard errors).
 
     Maximum likelihood of yes of yes + no trials given x[rows, k]; the errors are from the expected information.
 

@@ -109,7 +109,7 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """Mean of `per_task` over cells, clustered by task and run.
+    """Estimate of a k-trial measure such as pass@k: mean of `per_task` over cells, clustered by task and run.
 
     Wilson's interval as in `success_interval`, but Student's t for "best_of", which is no share.
 
@@ -142,7 +142,9 @@ class RunSpread:
 
 
 def run_spread(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> RunSpread:
-    """Spread of whole runs over the same tasks, of one system (arXiv 2602.07150): never report one run alone.
+    """Spread of whole runs' scores over the same tasks, of one system (arXiv 2602.07150).
+
+    Never report one run alone.
 
     A run is one (run, trial): its score is the mean over its tasks. Only runs that have every task count. p(1-p) is
     estimated without bias: n/(n-1) times the plug-in. The interval holds for scores that are about normal, which means

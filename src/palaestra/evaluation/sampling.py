@@ -13,7 +13,7 @@ from palaestra.play.coverage import CoveragePlanner, Rule, collect
 
 
 def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray]:
-    """States, actions and transitions float[states, actions, states] of rows `state, action, after, chance`.
+    """A Markov process from rows `state, action, after, chance`: states, actions, float[states, actions, states].
 
     Raises:
         InputError: the chances of a state and action do not add up to 1, or are negative.

@@ -26,7 +26,7 @@ TOOLING = ("standard", "custom interface", "fully custom")
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A benchmark of a suite: the column of its score, its tags, and its weight in those tags."""
+    """A benchmark of a suite: its name, tags, score column, and weight in those tags."""
 
     name: str
     tags: tuple[str, ...] = ()

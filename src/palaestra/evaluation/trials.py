@@ -69,7 +69,9 @@ def trials(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """One row per trial: `system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost`.
+    """Trials of a table of turns, a row each, from which all statistics are made.
+
+    Columns: system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost.
 
     With `cluster`, if one is named, and then every statistic of the trials takes clusters of tasks as its units.
 

@@ -108,7 +108,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder and what is in it, or a file or link, but not what a link leads to."""
+    """Delete a folder with its content, a file, or a link, but not what a link points to."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -149,7 +149,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None if there is no file.
+    """Read a JSON object from a file; None if there is no file.
 
     Raises:
         StorageError: the file is damaged; names it.

@@ -24,7 +24,7 @@ class Words(ISeedSequence):
 
 
 def generator(seed: int) -> np.random.Generator:
-    """`numpy.random.default_rng(seed)`, in a fifth of its time for a seed that was used before.
+    """A generator equal to `numpy.random.default_rng(seed)`, made faster for a seed that was used before.
 
     All episodes of a group have one seed, and evaluations repeat theirs.
 

@@ -122,7 +122,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return len(self._made)
 
     def find(self, name: str) -> Callable[..., T]:
-        """Factory registered under a name; `module:name` is imported.
+        """The callable registered under a name; `module:name` is imported.
 
         Raises:
             InputError: there is no such name (the message gives the nearest), or the module cannot be imported.
@@ -205,7 +205,7 @@ def _read_call(text: str, example: str) -> tuple[str, list[Any], dict[str, Any]]
 
 
 def split_calls(text: str) -> list[str]:
-    """The calls of a list; commas inside brackets or quotes do not split.
+    """Split a text into its calls at commas; commas inside brackets or quotes do not split.
 
     >>> split_calls("surrogate(clip=[.2, .28]), kl(.05)")
     ['surrogate(clip=[.2, .28])', 'kl(.05)']

@@ -59,7 +59,7 @@ class SearchTree:
         self.total[way] += value
 
     def table(self) -> pl.DataFrame:
-        """A row per node: node, parent (null: the root), prior, confidence, visits, total."""
+        """The tree as a table, a row per node: node, parent (null: the root), prior, confidence, visits, total."""
         return pl.DataFrame(
             {"node": np.arange(len(self)), "parent": self.parents, "prior": self.prior, "confidence": self.confidence,
              "visits": self.visits.astype(int), "total": self.total}

@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """Parsed answers of a policy to each (prompt, number of the vote); None where asking failed for good.
+    """Ask a policy prompts, each with a number of the vote, and parse the answers; None where asking failed for good.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed

@@ -80,7 +80,7 @@ def asker_of(policy: str | Policy | None, *, seed: int = 0) -> PolicyAsker | Non
 
 
 def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
-    """The endpoints that a scorer, or what it is composed of, asks."""
+    """Generator of the endpoints that a scorer, or what it is composed of, asks."""
     if isinstance(asker := getattr(scorer, "asker", None), Endpoint):
         yield asker
     for member in getattr(scorer, "members", ()):
@@ -135,7 +135,7 @@ class Judged:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that are needed."""
+        """Names of the recipe's policies that must be bound before scoring."""
         return (self.policy,) if isinstance(self.policy, str) and ":" not in self.policy else ()
 
     def bind(self, find: Callable[[str], Asker]) -> None:

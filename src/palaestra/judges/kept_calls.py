@@ -44,7 +44,7 @@ class KeptCalls:
         self._open: dict[Path, Ledger] = {}
 
     def ledger(self, addresses: tuple[str, ...], model: str, budget: Budget | None = None) -> Ledger:
-        """The ledger of a model at an endpoint."""
+        """The ledger of calls to a model at an endpoint, opened on first use."""
         limited = budget is not None and budget != Budget()
         told = [sorted(addresses), model, [budget.calls, budget.tokens, budget.price] if budget and limited else None]
         digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class LanguageServerError(PalaestraError):
-    """A language server did not start, did not answer in time, or answered nonsense."""
+    """Raised if a language server does not start, does not answer in time, or answers nonsense."""
 
 
 class LanguageServer:

@@ -34,7 +34,7 @@ _LINE = re.compile(r"\border[*_`]*[ \t]*:[*_` \t]*([0-9> \t,]+?)[*_`. \t]*$", re
 
 
 def read_order(answer: str, count: int) -> list[int] | None:
-    r"""Places from 0 of the last line `ORDER: …`; None unless it names each of `count` answers once.
+    r"""Parse the last line `ORDER: …` into places from 0; None unless it names each of `count` answers once.
 
     >>> read_order("Two is right.\nORDER: 2 > 1 > 3", 3), read_order("ORDER: 2 > 2", 2)
     ([1, 0, 2], None)
@@ -64,7 +64,7 @@ class Listed:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that are needed."""
+        """Names of the recipe's policies that must be bound before scoring."""
         return () if self.policy is None else (self.policy,)
 
     def bind(self, find: Callable[[str], Asker]) -> None:

@@ -101,6 +101,6 @@ def words_of(text: str) -> list[str]:
 
 
 def read_label(text: str) -> float | None:
-    """The number of the last `LABEL:` line; None if there is none."""
+    """Parse the last line `LABEL: 0` or `LABEL: 1` of an answer; None if there is none."""
     found = re.findall(r"LABEL:\s*\**\s*([01])\b", text, re.IGNORECASE)
     return float(found[-1]) if found else None

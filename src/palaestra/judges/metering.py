@@ -76,7 +76,7 @@ class Meter:
         return sum(tokens), sum(costs)
 
     def totals(self) -> dict[str, Any]:
-        """Amounts spent, as plain values."""
+        """Amounts spent as plain values: calls, tokens, cost, refused."""
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 
     def load(self, told: Mapping[str, Any]) -> None:

@@ -161,7 +161,7 @@ def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool
 
 
 class Induced(NamedTuple):
-    """Result of metric induction.
+    """Result of metric induction: the metrics, and the history of rounds.
 
     metrics: the set before the round that brought nothing. history: `round`, `metrics`, `coverage`, `redundancy`.
     """

@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """All pairs of units of a key on which the comparator decides: `group` and the columns of `PAIRS`.
+    """All pairs of units of a key that the comparator decides, as a table: `group` and the columns of `PAIRS`.
 
     Args:
         turns: the table that the pairs refer to by row number.

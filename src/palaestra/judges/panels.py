@@ -201,7 +201,7 @@ class Debate(Panel):
         return found
 
     def debates(self, rows: pl.DataFrame) -> list[str]:
-        """Debate about each row as text. An advocate that fails has said nothing."""
+        """The advocates' debate about each row, as text; a failed advocate said nothing."""
         tasks, texts = text_of(rows, "prompt", needed=False), text_of(rows, "response")
         first = np.random.default_rng(self.seed).integers(2, size=len(rows))
         said = [""] * len(rows)
@@ -229,7 +229,7 @@ class Debate(Panel):
         return (*super().asks, *named)
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Let jury and advocates ask the recipe's policies."""
+        """Find the recipe's policies of jury and advocates with `find`, and ask those from now on."""
         super().bind(find)
         named = [isinstance(each, str) and ":" not in each for each in self.advocates]
         for side, name in enumerate(self.advocates):

@@ -163,7 +163,7 @@ class BestOf:
         self.waits = waits(policy)
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """N answers to each request, and the best of them."""
+        """The best of n answers to each request, by the scorer."""
         asked = [request for request in requests for _ in range(self.n)]
         said, before = self.policy.act(asked), self.meter.totals()
         texts = [text_of(each.action, request.observation) for each, request in zip(said, asked, strict=True)]
@@ -296,7 +296,7 @@ def _taking(chosen: Decision, said: Sequence[Decision], judged: tuple[int, float
 
 @dataclass(frozen=True, slots=True)
 class Foreseen(Observation):
-    """Observation together with its env state, which only a `Search` reads."""
+    """An observation that carries its env state, for a `Search` only."""
 
     world: Any = field(default=None, compare=False, repr=False)
 

@@ -56,7 +56,7 @@ class RewardProgram:
 
     @staticmethod
     def load(path: str | Path, **options: Any) -> RewardProgram:
-        """The program in a file.
+        """Load a reward program from a file.
 
         Raises:
             StorageError: the file cannot be read.
@@ -79,11 +79,11 @@ class RewardProgram:
 
     @property
     def remembers(self) -> bool:
-        """Whether it takes a memory: a second argument without a default."""
+        """Whether the program's function takes a memory as its second argument."""
         return _arguments(self.source, self.function) == 2
 
     def run(self, turns: Turns, *, over: Keys = EPISODE, known: KnownAnswers | None = None) -> list[CallOutcome]:
-        """Outcome of each row; memories last for a key of `over`, whose rows are played in order.
+        """Run the program on each row: outcomes; a memory lasts for a key of `over`, its rows in order.
 
         Args:
             turns: The table.

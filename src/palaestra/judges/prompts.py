@@ -76,7 +76,7 @@ class Brief:
 
 
 def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
-    """The solved tasks that share most words with this one, by Jaccard index: (task, code).
+    """The solved tasks most similar to this one, by Jaccard index of their words: (task, code).
 
     >>> similar("open the door", {"push the cube": "a", "open the drawer": "b"})
     [('open the drawer', 'b')]
@@ -91,18 +91,18 @@ def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tup
 
 
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
-    """The prompt again, with the code that was refused and why."""
+    """The prompt extended by the refused code and the reasons."""
     reasons = "\n".join(f"- {issue}" for issue in issues)
     return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
 
 
 def revise_prompt(prompt: str, code: str, summary: str) -> str:
-    """The prompt again, with the last program and what training with it came to."""
+    """The prompt extended by the last program and the summary of training with it."""
     return f"{prompt}\n\nWith this reward\n```python\n{code}\n```\nthe trained agent did this:\n{summary}\nImprove it."
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """Columns that a program reads, as class-like text for a model: name, type, meaning, range or examples.
+    """A class-like text that tells a model the columns a program reads: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):

@@ -42,7 +42,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Judge(Scorer, Protocol):
-    """A scorer that shows each single answer, with who gave it, in which order and at what price: votes, audits."""
+    """Protocol of a scorer that also shows each single verdict, with judge, order and price: for votes and audits."""
 
     def verdicts(
         self,

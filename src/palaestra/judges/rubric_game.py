@@ -126,14 +126,14 @@ class Planted:
         return not caught, caught[0] if caught else None
 
     def reflect(self, rules: Rules, answer: Any, good: bool, rng: np.random.Generator) -> Any | None:
-        """Of a good answer that was condemned, drop the rule; of a bad one that was not, add one of its flaws."""
+        """A change of rules: drop the one that condemned a good answer, or add a flaw of a bad one."""
         if good:
             return min(set(rules) & set(answer)), False
         flaws = sorted(set(answer) & set(self.flaws))
         return flaws[int(rng.integers(len(flaws)))] if flaws else None
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
-        """Add the mark, or drop it; the oldest rule goes where there are too many."""
+        """The rules with the mark added or dropped."""
         if isinstance(advice, tuple):
             return [rule for rule in rules if rule != advice[0]]
         return list(dict.fromkeys([*rules, advice]))

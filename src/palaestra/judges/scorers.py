@@ -30,7 +30,7 @@ _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
 
 
 def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
-    """Scores as Float64 with null for NaN.
+    """Scores of the right length as Float64, NaN as null.
 
     Raises:
         InputError: another length, or no numbers.
@@ -119,7 +119,7 @@ class Members:
         return tuple(policy for member in self.members for policy in getattr(member, "asks", ()))
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Let the members ask the recipe's policies."""
+        """Find the recipe's policies that the members need with `find`, and ask those from now on."""
         for member in self.members:
             if hasattr(member, "bind"):
                 member.bind(find)
@@ -202,7 +202,7 @@ class Ensemble(Members):
 
 
 def build(scorer: Any, registry: Registry[Any] = SCORERS) -> Any:
-    """A scorer from recipe text, in which scorers may stand inside of scorers; objects stay what they are.
+    """Make a scorer from recipe text, which may nest scorers; an object is returned as it is.
 
     registry: what the outermost name is of; what stands inside is a scorer.
 

@@ -39,7 +39,7 @@ def text_of(action: Any, seen: Observation) -> str:
 
 @dataclass(frozen=True)
 class FoundEpisode:
-    """An episode that a search found.
+    """An episode that a search found: actions, score, success, and number of scored candidates.
 
     Its actions, their cumulative score, whether the env says that it succeeded, how many candidates were scored, and
     what was seen before each action (`Observation.key`).

@@ -90,7 +90,7 @@ class StubJudge:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """The level that it says; with a reference the mean of both orders, missing if one could not be read."""
+        """The simulated level of each row; with a reference the mean of both orders, missing if unreadable."""
         found = self.verdicts(rows, reference=reference)["value"].to_numpy().reshape(1 + (reference is not None), -1)
         return pl.Series("score", found.mean(0), pl.Float64, nan_to_null=True)
 

@@ -27,7 +27,7 @@ CALLS = {
 
 
 class ToolScorer(Members):
-    """Calls a tool for each row, writes what it says into the column `observation`, and lets a scorer read that.
+    """A scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
 
     Where the tool fails (it raises, or says nothing) the tool-free scorer decides: a missing observation is no verdict
     of its own. The mechanism of Themis (arXiv 2310.01045); its joint loss is a language model's loss on the trace plus

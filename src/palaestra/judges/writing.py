@@ -68,7 +68,7 @@ def check(
     audits: Sequence[Audit] = (),
     rare: Sequence[str] = ("sparse",),
 ) -> list[Issue]:
-    """Issues of a program on a sample of turns; empty if there are none.
+    """Check a reward program on a sample of turns: its issues, empty if there are none.
 
     Args:
         program: the program.
@@ -145,7 +145,9 @@ def write(
     attempts: int = 5,
     specific: Callable[[str], str] = str,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """Ask for a program until one passes `check`; each refusal is told to the model with its reasons.
+    """Ask a model for a program until one passes `check`: (program or None, all proposals).
+
+    Each refusal is told to the model with its reasons.
 
     Args:
         ask: from a prompt to the model's answer.

@@ -56,7 +56,7 @@ class CoveragePlanner:
 
     @property
     def done(self) -> bool:
-        """Whether every need is met."""
+        """Whether every (state, action) has the samples it needs."""
         return not self.lacking.any()
 
     def act(self, state: int) -> int:
@@ -74,7 +74,7 @@ class CoveragePlanner:
         return int(self._way[state])
 
     def observe(self, state: int, action: int, after: int) -> None:
-        """Count a transition."""
+        """Count a transition that happened."""
         self.counts[state, action, after] += 1
 
 

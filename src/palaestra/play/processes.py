@@ -114,7 +114,7 @@ class ProcessBackend:
         return str(path)
 
     def forget(self, place: str) -> None:
-        """Remove the file."""
+        """Delete the published file."""
         with contextlib.suppress(OSError):
             os.unlink(place)
 

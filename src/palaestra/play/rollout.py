@@ -87,5 +87,5 @@ def rollout(
 def starts(
     env: EnvFactory, *, groups: int, seed: int = 0, iteration: int = 0, timeout: float | None = 60.0
 ) -> list[Observation | None]:
-    """First observation of each group of a rollout with these arguments: see `Executor.starts`."""
+    """First observation of each group of a rollout with these arguments, without playing it."""
     return Local(timeout=timeout).starts(env, Plan(groups, seed=seed, iteration=iteration))

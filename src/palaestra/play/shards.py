@@ -141,7 +141,7 @@ class ShardResult(NamedTuple):
     shards: int = 1
 
     def raise_(self) -> None:
-        """Raise the worker's exception here."""
+        """Raise the worker's exception in this process, if there was one."""
         if self.error is not None:
             import palaestra.errors
 

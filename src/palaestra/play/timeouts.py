@@ -71,7 +71,7 @@ class Watchdog:
         places: Sequence[int] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> list[Result | Failure]:
-        """`call(item)` for every item, in order: what it returned, or the `Failure`.
+        """Call `call(item)` for every item within the time limit: results in order, a `Failure` where it failed.
 
         places: one for each item; default: all the same. meanwhile: is called here while the others are under way.
 

@@ -87,7 +87,7 @@ def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
-    """Callback for `Trainer(should_stop=…)` that ends training when the budget is spent."""
+    """A callback for `Trainer(should_stop=…)` that ends training when the budget is spent; None without a budget."""
     return None if budget is None else functools.partial(should_stop, budget)
 
 
@@ -118,7 +118,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Training cost of each variant, mean over seeds, and a sentence that says it; from `result.json` of each."""
+    """Mean training cost of each variant, and a sentence on it, from the seeds' `result.json`."""
     if budget is None:
         return {}
     each = {
@@ -137,6 +137,6 @@ def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, 
 
 
 def total(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Totals of training: iterations, episodes, turns and tokens."""
+    """Totals of training over lines of metrics: iterations, episodes, turns and tokens."""
     names = ("episodes", "turns", "tokens_in", "tokens_out")
     return {"iterations": len(lines)} | {name: sum(line.get(name) or 0 for line in lines) for name in names}

@@ -25,7 +25,7 @@ def imitating(
     tasks: int = 64,
     name: str = "forward_backward",
 ) -> Policy:
-    """A policy that visits what imagined frames show: RLZero [201] (arXiv 2412.05718), without any training for it.
+    """A policy that visits states like imagined frames, from reward-free turns: RLZero [201] (arXiv 2412.05718).
 
     Every frame stands for the state of the table with the nearest features; see
     `palaestra.agents.forward_backward.ForwardBackward`.

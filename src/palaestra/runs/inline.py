@@ -28,7 +28,7 @@ class TrainingResult:
     stages: Stages | None = None
 
     def curve(self, field: str = "success") -> list[float]:
-        """A metric by iteration, NaN where it is missing; dots go into nested fields: "policies.player.entropy"."""
+        """A metric by iteration as a list, NaN where it is missing; nested by dots: "policies.player.entropy"."""
         found = []
         for line in self.lines:
             value: Any = line

@@ -92,7 +92,7 @@ def lm(made: Making) -> Policy:
 
 @POLICIES.register("served")
 def served(made: Making) -> Policy:
-    """Policy kind: a Hugging Face model that learns here, sampled by a vLLM or SGLang server; options.model: which."""
+    """Policy kind: a Hugging Face model (options.model) that learns here, sampled by a vLLM or SGLang server."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)

@@ -293,7 +293,7 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
 
 
 def typed(overrides: Sequence[str]) -> dict[str, Any]:
-    """Overrides such as `train.iterations=20` as plain data.
+    """Parse overrides such as `train.iterations=20` into plain data.
 
     Raises:
         RecipeError: one is not FIELD=VALUE, or its value is not YAML.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def saved_policy(
     run: str, policy: str | None = None, seeds: Sequence[int] | None = None, *, seed: int = 0, name: str | None = None
 ) -> Policy:
-    """Loads a policy of a run as it was after training, without parameters that learn.
+    """Load a trained policy of a run, frozen.
 
     Args:
         run: folder that `palaestra train` wrote, or one that `Team.save` wrote.

@@ -60,7 +60,7 @@ class Step:
 
 
 def steps_of(recipe: Recipe) -> list[Step]:
-    """The steps of a recipe; `recipe_of` makes the same recipe of them.
+    """A recipe taken apart into its steps; `recipe_of` makes the same recipe of them.
 
     Stages that a module of the recipe's own defines are asked as any other, so it must have been loaded, not looked at.
     """
@@ -84,7 +84,7 @@ def steps_of(recipe: Recipe) -> list[Step]:
 
 
 def recipe_of(steps: Sequence[Step], *, trust: bool = False) -> Recipe:
-    """Inverse of `steps_of`.
+    """The recipe that these steps make; inverse of `steps_of`.
 
     Raises:
         RecipeError: a step that a recipe needs is not there, or is not valid.

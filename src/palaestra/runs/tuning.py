@@ -380,7 +380,7 @@ def check_space(recipe: Recipe) -> None:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name as the mapping that `override` takes.
+    """Settings by dotted name as a nested mapping, as `override` takes it.
 
     >>> nested({"learn.lr": 0.1, "learn.epochs": 2, "credit": "grpo()"})
     {'learn': {'lr': 0.1, 'epochs': 2}, 'credit': 'grpo()'}

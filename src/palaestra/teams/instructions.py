@@ -77,7 +77,7 @@ class Instructions:
         self._systems: dict[str, str] = {}
 
     def system(self, role: str) -> str:
-        """System prompt of a role."""
+        """The system prompt of a role."""
         if role not in self._systems:
             values = self.values | {
                 "role": role,

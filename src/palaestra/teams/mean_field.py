@@ -132,7 +132,7 @@ class MeanFieldEnv:
         return found if found is not None and found.max() < len(self.choices) else None
 
     def chances(self, rule: np.ndarray, seen: np.ndarray) -> np.ndarray:
-        """Probabilities of the choices by a rule at what agents see: float64[agents, choices]."""
+        """Action probabilities under a rule at agents' observations: float64[agents, choices]."""
         weights = kernel_weights(seen, self.centres, self.bandwidth, self.period)
         return np.asarray(weights @ np.eye(len(self.choices))[rule])
 

@@ -202,7 +202,7 @@ def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
 
 @ANALYSES.register("method_matrix")
 def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> Analysis:
-    """Table of the best of all learning methods for each described world, or of the one that is best on average.
+    """An analysis: the best learning method per described world, or the best on average. WORLDS: a description per row.
 
     Methods are chosen by their validation levels; `test` is the score on others, as a share of the largest return.
     """

@@ -49,7 +49,7 @@ class NestedMemory:
         self.working.clear()
 
     def propose(self, kind: str, fixes: int, rng: np.random.Generator) -> int:
-        """The fix to try next: what is retrieved, unless it failed in this stage; otherwise one that is new here."""
+        """The fix to try next: the retrieved one, unless it failed in this stage; else an untried one."""
         found = self._retrieved(kind, rng)
         if found is not None and found.fix not in self.working and found.fix < fixes:
             return found.fix

@@ -45,7 +45,9 @@ class _View:
 
 
 class Omission:
-    """`env` whose agents read a context of earlier responses that their actions rewrite (Agent-Omit [66], 2602.04284).
+    """A wrapper of `env` in which actions may drop earlier responses from the agent's context (Agent-Omit [66]).
+
+    2602.04284.
 
     In an env with choices each one stands twice: as it is, and with the tag of the response that is read now. Replies
     in words may name any response that was read. The env is given the reply without the tags. What was left out stays

@@ -25,7 +25,7 @@ Participants = Literal["found", "expert"]
 
 
 class Personas(Deliberation):
-    """`Deliberation` of one agent whose reply is a transcript of personas.
+    """`Deliberation` of one agent whose reply is a discussion of several personas, parsed for its final answer.
 
     facts: its own; participants, whom the reply lists; revisions, how often the leader spoke again after its draft;
     marked, whether the reply says which its final answer is.

@@ -53,7 +53,7 @@ class PlanMemory:
         return found or None
 
     def save(self, path: str | Path) -> None:
-        """Write the lists as JSON."""
+        """Write the memory to a JSON file."""
         Path(path).write_text(json.dumps(self.plans, indent=1), encoding="utf-8")
 
     @classmethod

@@ -74,7 +74,7 @@ def softmax_chances(values: Sequence[float], *, most: int = 10) -> np.ndarray:
 
 
 def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
-    """Nodes below the root at which an expansion may begin, in the order of the tree.
+    """Nodes from which an expansion may begin: inner ones whose conversation differs from expanded ones.
 
     Left out: leaves, parents of leaves, and conversations whose edit distance to one that was expanded, as a share of
     the longer one's length, is below `apart`.

@@ -37,7 +37,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """Rendering for people."""
+        """The screen as text: a line per box, then the instruction."""
         lines = [f"{name} {' '.join(map(str, box))}" for name, box in self.boxes.items()]
         return "\n".join([*lines, f"{self.kind} {self.goal}"])
 

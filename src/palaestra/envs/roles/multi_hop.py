@@ -44,7 +44,7 @@ class Port(NamedTuple):
 
 @functools.cache
 def ships() -> Mapping[str, Port]:
-    """Home port of each ship; the same in every process."""
+    """The corpus of `roles/multi_hop`: home port of each ship; the same in every process."""
     rng = np.random.default_rng(219)
     pairs = [first + second for first in SYLLABLES for second in SYLLABLES if first != second]
     names = [str(name) for name in rng.choice(pairs, PORTS, replace=False)]

@@ -95,7 +95,7 @@ class ModelUser:
         return int(numbers[-1][:6]) if numbers else 0
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
-        """The model's reply."""
+        """The user's next message, by the model."""
         return self.ask([f"{self._shown(profile, dialogue, emotion)}\n\nWhat do you say next? Only your words."])[0]
 
     def _shown(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:

@@ -117,7 +117,7 @@ def keep(*files: int) -> None:
 
 
 def send(to: int, source: int, size: int, offset: int | None = None) -> None:
-    """Copy bytes from file to file without holding them."""
+    """Copy bytes from one file descriptor to another inside the kernel."""
     while size:
         sent = os.sendfile(to, source, offset, size)
         if not sent:
@@ -126,7 +126,7 @@ def send(to: int, source: int, size: int, offset: int | None = None) -> None:
 
 
 def read(size: int) -> bytes:
-    """The next bytes of stdin and no more: a buffer would hold rows that are still to come."""
+    """Read exactly the next `size` bytes of stdin, without a buffer."""
     found = b""
     while len(found) < size and (more := os.read(0, size - len(found))):
         found += more

@@ -21,7 +21,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool and what it is called with, plain (JSON) values."""
+    """A tool call: the tool's name and its arguments, plain (JSON) values."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -143,7 +143,7 @@ def _is(value: Any, wanted: str) -> bool:
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The function part of a tool's schema."""
+    """The function part of a tool's JSON schema."""
     found = tool.get("function", tool)
     return found if isinstance(found, Mapping) else {}
 

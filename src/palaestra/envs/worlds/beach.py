@@ -63,7 +63,7 @@ class Beach(NativeEnv):
         return "beach", _BeachState()
 
     def look(self) -> dict[str, Observation]:
-        """Each agent sees its own name and type only."""
+        """Observations by agent: each one sees its own name only; empty once the episode is over."""
         if self.state.over:
             return {}
         return {agent: Observation(f"you are {agent}", choices=self.choices) for agent in self.agents}

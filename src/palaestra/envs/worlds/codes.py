@@ -25,6 +25,8 @@ class _CodesState:
 class CodesEnv(NativeEnv):
     """An env of exact sequences: a right sign goes one step deeper, a wrong one nowhere; the end of a code pays `pays`.
 
+    The player sees the depth and the sign that is wanted; a code has `length` signs.
+
     Episodes share no path, but they share depths. facts: depth, after the step.
     """
 

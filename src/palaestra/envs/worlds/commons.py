@@ -33,7 +33,9 @@ class _CommonsState:
 
 @ENVS.register("native/commons")
 class Commons(NativeEnv):
-    """Common-pool env: all harvest at once, then some speak; what is left doubles; below 5 it ends.
+    """Common-pool env: all harvest units of a pool at once, paid what they get, then some speak; the rest doubles.
+
+    Below 5 it ends.
 
     In each round everybody takes 0 to `most` units of a pool; it doubles up to 100.
     If more is wanted than there is, it is rationed. Catches are revealed, then `speakers` of the people speak one after

@@ -24,7 +24,9 @@ class _CorridorState:
 
 @ENVS.register("native/corridor")
 class Corridor(NativeEnv):
-    """A corridor env: the walker sees its cell, fetches a key at one end, and is paid 1 for opening the other's door.
+    """A corridor env: the walker sees its cell, fetches a key at one end, is paid 1 for opening the far end's door.
+
+    `cells` cells, at most `horizon` steps; it starts in the middle. With the key every cell looks new.
 
     The small sparse task on which credit is compared: 7 cells need 9 steps at least, a random walker opens the door in
     about one episode of eight. facts: cell (where the step ended), key, opened. `subgoals` are the places on the way.

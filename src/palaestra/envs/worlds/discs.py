@@ -44,7 +44,7 @@ def moved(places: np.ndarray, headings: np.ndarray, stride: float) -> np.ndarray
 
 
 def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Reward 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
+    """Rewards 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
     away = np.linalg.norm(places[:, None] - CENTRES, axis=2)
     near = away.argmin(1)
     reward = np.maximum(1 - np.sqrt(away.min(1) / radius), 0.0)

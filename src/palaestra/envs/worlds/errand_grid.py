@@ -63,7 +63,7 @@ class ErrandGrid(NativeEnv):
         )
 
     def read_task(self, text: str) -> int:
-        """The reset seed of a task.
+        """The reset seed of a task text `go to X,Y`; raises ValueError if it is not a training task.
 
         Raises:
             ValueError: it is no task of this place, trivial, or held out; says why.

@@ -24,6 +24,8 @@ class _Debate:
 class EvidenceDebate(NativeEnv):
     """A zero-sum debate env: two sides reveal `length` pieces of evidence in turn; the judge's sum decides who wins.
 
+    They choose among `pieces` pieces.
+
     +1 to the side that the sum's sign is with, -1 to the other ([162], arXiv 2402.15826). `pro` speaks for the
     decision; who begins is drawn. Each sees what every piece weighs, rounded, and which are revealed; revealing one
     again is illegal, then the first that is left is taken. Its value is `exact.debate.minimax`. facts: begins, that
@@ -79,6 +81,8 @@ class _Case:
 @ENVS.register("native/cases")
 class Cases(NativeEnv):
     """An env of decisions: the decider sees a case's number only; the better decision pays 1, the other one 1 - `cost`.
+
+    `cases` cases with `pieces` pieces of evidence each.
 
     Which of them pays more is drawn, and has nothing to do with which one the evidence is for. facts: pieces, how
     much each piece speaks for the first decision; lead, how much for the decision that was taken; justified, whether

@@ -44,6 +44,8 @@ class _ExperimentState:
 class Experiment(NativeEnv):
     """An env of experimental design: `scientist` picks experiments, paid the information gained, then predicts.
 
+    Each of `experiments` experiments pays the nats by which the truth became more probable.
+
     That reward, log p(y | θ*) - log p(y | data), has the expected information gain as its mean. Questions then ask for
     the mean outcome of designs, in free text; a prediction pays minus its error in standard deviations of the prior's
     predictions. In the end info has `posterior_sd`, `regret` (per experiment: best gain minus the chosen one's, if

@@ -65,5 +65,5 @@ class Film(NativeEnv):
 
 
 def demonstrator() -> Callable[[Any], str]:
-    """Scripted policy that always walks right."""
+    """A scripted walker that always goes right."""
     return lambda request: "right"

@@ -68,7 +68,7 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Level of a generated grid world.
+    """A level of a generated grid world: its grid, start and horizon.
 
     grid: int[rows, columns] of `THINGS`; start: a cell; horizon: most moves.
     """

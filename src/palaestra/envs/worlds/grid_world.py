@@ -28,7 +28,7 @@ PERIODS = (2, 5)
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of motion of a grid world.
+    """Rules of motion of a grid world: what each key does, the wind and its period.
 
     controls: the direction of each key. wind: direction, and the period with which it blows.
     """
@@ -39,7 +39,7 @@ class Rules:
     period: int
 
     def move(self, place: np.ndarray, key: int, time: int) -> np.ndarray:
-        """The place after `key` at a time."""
+        """The place on the torus after pressing `key` at a time, wind included."""
         step = DIRECTIONS[self.controls[key]] + (DIRECTIONS[self.wind] if time % self.period == 0 else 0)
         return np.asarray((place + step) % self.size)
 

@@ -38,6 +38,8 @@ class _InvestigationState:
 class Investigation(NativeEnv):
     """An env of incident analysis: `analyst` queries a database with SELECTs, then answers; paid by steps found.
 
+    It has at most `steps` turns.
+
     The return is 1 for the right answer, else γ^i for the i-th step before the answer that a result has shown and its
     query did not name. Who reads the whole store is paid for all of it. In the end info has `steps_found` and `score`.
     """

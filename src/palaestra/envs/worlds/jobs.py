@@ -24,6 +24,8 @@ class _JobsState:
 class Jobs(NativeEnv):
     """A one-turn env of program choice: the engineer picks a fast (score 0.5), slow (score 1) or broken program.
 
+    The fast one takes one second, the slow one `seconds`.
+
     broken: so many programs that fail after a second, number k after k of the 7 milestones, without a score. boast: one
     more that fails at once and prints all milestones itself. improve: share of the tasks that begin from an earlier
     program, which the engineer sees. facts: seconds, what the job takes on the clock of the world (see the stage

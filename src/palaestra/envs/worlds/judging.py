@@ -31,6 +31,8 @@ class _JudgingState:
 class Judging(NativeEnv):
     """An env of judging: the judge picks a way to inspect two answers, then says A, B or both; paid 1 if right, or -1.
 
+    One of the answers is better, either one equally often.
+
     First the judge sees the kind of the task and chooses a way to look (solve, rubric, tool or guess, as many as
     `accuracy[kind]` has). What it then sees is right with the chance accuracy[kind][way]. Last it says A, B or both,
     which is no verdict. Reward 1 for the right verdict and -1 else, less `costs[way]`.

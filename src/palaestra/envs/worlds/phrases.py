@@ -22,7 +22,9 @@ class _PhrasesState:
 
 @ENVS.register("native/phrases")
 class Phrases(NativeEnv):
-    """Env with a phrase per task: each word needs the right action, given the word before; one error ends it.
+    """Env of phrases: the doer sees a phrase and picks an action per word, given the word before; paid 1 for all.
+
+    One wrong action ends it.
 
     A phrase has up to `longest` words; reward 1 for all of them.
     A wrong action ends the episode. Of `words` words the last `dead` have no right action: a phrase with one of them
@@ -87,7 +89,7 @@ class Phrases(NativeEnv):
         return number * self.longest + len(words) - 1
 
     def vary(self, seed: int, rng: np.random.Generator) -> int:
-        """The seed of a similar phrase: another word, or cut off somewhere, or one word longer."""
+        """The seed of a similar phrase: one word changed, or the phrase cut off or one word longer."""
         words = list(self.phrase(seed))
         if rng.random() < 0.5:
             words[int(rng.integers(len(words)))] = int(rng.integers(self.words))

@@ -26,6 +26,8 @@ class _Looks:
 class SecondLook(NativeEnv):
     """An env of self-correction (SCoRe [141]): the student answers from a noisy sign, then answers again from another.
 
+    arXiv 2409.12917; first answers can be memorised.
+
     The first look shows which of `items` it is, and a sign of the answer; the second shows the first answer and a fresh
     sign, not the item. A sign is right with the chance `first` or `second`, else any class. Items of training always
     have the same answer, so it can be learned by heart; those of the split "test" are new, and look like no item.

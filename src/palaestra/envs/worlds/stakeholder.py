@@ -27,6 +27,8 @@ class _StakeholderState:
 class Stakeholder(NativeEnv):
     """An env of eliciting preferences: the manager asks about criteria; paid the utility of the output they choose.
 
+    A question is about one of `qualities` criteria, at most `asked` of them; there are `outputs` random outputs.
+
     The one with the highest utility by these is handed in, and its true utility is the reward.
 
     price: what every question costs; if it is given, the manager may also stop asking, and `asked` is the most.

@@ -25,6 +25,8 @@ class _StepsState:
 class Steps(NativeEnv):
     """An env of delayed reward: the chooser sees only the step's number and picks an action; paid at the end.
 
+    `steps` steps with `actions` actions each.
+
     pay: "all", 1 if every one of the `decisive` steps was right, else 0; "share", the share of them that were right;
     "sum", the sum of what the chosen actions are worth, uniform in [0, 1], over the best possible sum. Which steps
     decide, and what is right or worth how much, is drawn from `draw`, the same in every process. facts: right, whether

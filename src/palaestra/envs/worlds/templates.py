@@ -60,7 +60,7 @@ class Instance:
 
 
 def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
-    """N instances of each template; an instance stays the same whatever else is in the suite."""
+    """A suite of task instances, n of each template; an instance does not depend on the rest of the suite."""
     return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
 
 
@@ -106,6 +106,8 @@ class _TemplatesState:
 @ENVS.register("native/desktop")
 class Desktop(NativeEnv):
     """A toy desktop env: `user_agent` sees a goal and a setting, sets it, then says `done` or `infeasible`.
+
+    The setting has `values` values.
 
     In the end info has `template`, `instance_id`, `goal`, `episode_length` and the `instance_seed`.
     """

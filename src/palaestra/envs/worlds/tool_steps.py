@@ -88,7 +88,7 @@ class ToolSteps(NativeEnv):
         )
 
     def read_task(self, text: str) -> int:
-        """The reset seed of a task.
+        """The reset seed of a task text such as `tea.txt: backward, count`; raises ValueError if it is not valid.
 
         Raises:
             ValueError: a file or step is unknown, a step does not take what the one before makes, or it is held out.

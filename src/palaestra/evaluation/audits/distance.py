@@ -41,7 +41,7 @@ def _checked(R: np.ndarray, T: np.ndarray, gamma: float) -> tuple[np.ndarray, np
 
 
 def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray) -> np.ndarray:
-    """V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
+    """Exact state values V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
     expected = (T * R).sum(2)
     moves = np.einsum("sa,sat->st", policy, T)
     values: np.ndarray = np.linalg.solve(np.eye(len(T)) - gamma * moves, (policy * expected).sum(1))
@@ -49,7 +49,7 @@ def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray
 
 
 def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
-    """The representative [s, a, s'] of all rewards that differ from R by what the method ignores.
+    """Canonical form [s, a, s'] of a reward: the same for all rewards that differ by what the method ignores.
 
     val: E_s'[R + γV(s') - V(s)] under the uniform policy. val_potential: the same without E_s'. minimal_potential: the
     shaping of R of least L2 norm. minimal: of least norm over shaping and redistribution. epic: R + γE[R(s', A, S')] -

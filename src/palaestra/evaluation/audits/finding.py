@@ -35,7 +35,7 @@ class Finding:
     fix: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not finite becomes null."""
+        """The finding as plain values for JSON; NaN and infinity become null."""
         numbers = {k: float(v) if math.isfinite(v) else None for k, v in self.numbers.items()}
         made = {
             "audit": self.audit,

@@ -24,7 +24,7 @@ def endless(sums: np.ndarray) -> np.ndarray:
 
 
 def beyond_chance(gains: np.ndarray, owner: np.ndarray, number: int, otherwise: float = 0.0) -> tuple[np.ndarray, ...]:
-    """Mean gain of each kind over its examples, and whether it is above 0 by more than chance: float64, bool [number].
+    """(mean gain, significant) of each kind over its examples: float64[number], bool[number].
 
     By more than 2 + √(2 ln number) standard errors, the largest of so many zero-mean ones hardly being there. A kind
     with one example takes the typical (median) deviation of the others, or `otherwise` where there are none.

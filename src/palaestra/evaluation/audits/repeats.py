@@ -41,7 +41,7 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows to repeat, the number of the kind of each (who did what in which state), and how many kinds there are.
+    """(rows to repeat, each one's kind, number of kinds); a kind is who did what in which state.
 
     Never an agent's last row: what ends a game cannot be done twice. Up to `each` examples of a kind; of more than
     `limit` rows those of the kinds whose best row pays most. Without states and actions, what pays alike is a kind.

@@ -37,7 +37,7 @@ def _fit(
 
 
 def transitions(turns: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Steps with known ends: rows, the node of each and of what follows, int64[steps], and the number of nodes.
+    """Steps between states: rows, the node of each and of its successor, int64[steps], and the number of nodes.
 
     A node is a state as one agent saw it; -1 follows an agent's last turn. What follows a truncated one is unknown.
     """

@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(eq=False)
 class CFR:
-    """State of a run of CFR on a tree.
+    """A run of counterfactual regret minimisation on a tree: its regrets, policy and average.
 
     Attributes:
         tree: the game.
@@ -97,7 +97,7 @@ class CFR:
 
 
 def positive(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
-    """Regret matching: weights max(R, 0)."""
+    """Regret matching: weights of actions max(R, 0), from their regrets."""
     return np.asarray(np.maximum(regrets, 0.0))
 
 

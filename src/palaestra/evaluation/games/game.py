@@ -176,7 +176,7 @@ class Game:
         return np.asarray(np.maximum(np.array(between) - value**2, 0.0) + np.array(within))
 
     def draw(self, rng: np.random.Generator) -> Game:
-        """The game with payoffs drawn from their posterior: the estimate plus errors of Student's t with count - 1.
+        """A game with payoffs drawn from their posterior: the estimate plus Student's t errors.
 
         Errors of the players in one cell keep their correlation, so an estimate of a zero-sum game stays zero-sum.
         """
@@ -192,7 +192,7 @@ class Game:
 
 
 def zero_sum(payoffs: np.ndarray, **names: tuple[str, ...]) -> Game:
-    """Game of two players from the row player's payoffs; the column player gets the negative."""
+    """A two-player zero-sum `Game` from the row player's payoff matrix."""
     payoffs = np.asarray(payoffs, float)
     if payoffs.ndim != 2:
         raise InputError(f"zero_sum: a matrix [rows, columns] is needed, not the shape {payoffs.shape}")
@@ -200,7 +200,7 @@ def zero_sum(payoffs: np.ndarray, **names: tuple[str, ...]) -> Game:
 
 
 def marginals(joint: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Each player's own distribution under a joint one."""
+    """Each player's own mixture, from a joint distribution."""
     axes = range(joint.ndim)
     return tuple(np.asarray(joint.sum(axis=tuple(a for a in axes if a != i))) for i in axes)
 

@@ -97,7 +97,9 @@ class PeerScore:
             raise InputError(f"weights of peer scores: `topics` by name, each with some of {known}; {error}") from error
 
     def event(self, peer: str, topic: str, kind: str) -> None:
-        """Count a `join`, `first` (also a delivery), `delivered`, `invalid`, `prune` or `behaviour` of a peer.
+        """Count an event of a peer: `join`, `first`, `delivered`, `invalid`, `prune` or `behaviour`.
+
+        `first` is also a delivery.
 
         Raises:
             InputError: there is no such topic or kind.
@@ -141,14 +143,14 @@ class PeerScore:
         return whole + self.application * application + self.colocation * surplus**2 + self.behaviour * penalty**2
 
     def standing(self, score: float) -> str:
-        """What a score does to a peer: "mesh", "pruned" (below 0), "no gossip", "no publish" or "graylisted"."""
+        """Treatment of a peer by its score: "mesh", "pruned" (below 0), "no gossip", "no publish" or "graylisted"."""
         names = ("no gossip", "no publish", "graylisted")
         below = [name for name, least in zip(names, self.thresholds, strict=True) if score < least]
         return below[-1] if below else "mesh" if score >= 0 else "pruned"
 
 
 def decayed(value: float, factor: float, snap: float) -> float:
-    """A counter after an interval; below `snap` it is 0.
+    """A counter after one interval's decay; below `snap` it becomes 0.
 
     >>> decayed(10.0, 0.5, 0.1), decayed(0.15, 0.5, 0.1)
     (5.0, 0.0)

@@ -29,7 +29,7 @@ MetaSolver = Callable[[Game], Any]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """State of PSRO: the strategies and the game found so far.
+    """State of PSRO: each player's strategies so far, the game between them, its solution and exploitability.
 
     Attributes:
         strategies: of each player, oldest first.
@@ -80,7 +80,7 @@ def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
 
 
 def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
-    """Exact payoffs between all strategies of all players, and the variance of a return between them."""
+    """The game between populations: exact payoffs of all pairs of strategies, and variances of returns."""
     names = tuple(
         tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
     )
@@ -110,7 +110,7 @@ def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tup
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
-    """Mean gain of best responses against one strategy per player."""
+    """Exploitability of one strategy per player: mean gain of best responses."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
     return game.exploitability(game.policy(merged(strategies)))

@@ -91,7 +91,7 @@ def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: 
 
 
 def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """A row per `system` (one, if there is no such column): means of `commons_episodes`, and the survival curve."""
+    """Measures of a commons per `system`: means of `commons_episodes`, and the survival curve."""
     found = commons_episodes(turns, sustainable=sustainable, rounds=rounds)
     found = found if "system" in found.columns else found.with_columns(system=pl.lit("all"))
     rows = []
@@ -128,7 +128,7 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
 
 
 def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round") -> float | None:
-    """Rate in the round after a success of the group less the rate in the round after a failure; null without both."""
+    """Rate of `column` in rounds after a success of the group, less that after a failure; None without both."""
     keys = [name for name in EPISODE if name in turns.columns]
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})

@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Result of a solver on a game.
+    """Result of a solver on a game: profile, values, regrets, exploitability and intervals.
 
     Attributes:
         game: what was solved.
@@ -44,7 +44,7 @@ class Solution:
 
     @property
     def correlated(self) -> bool:
-        """Whether the profile is a joint distribution, which a mediator draws from."""
+        """Whether the profile is a joint distribution over cells, not a mixture per player."""
         return isinstance(self.game, Game) and isinstance(self.profile, np.ndarray)
 
     def mixtures(self) -> tuple[np.ndarray, ...]:

@@ -98,7 +98,9 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """T · Var of a stochastic-approximation iterate θ ← θ + (n+1)^-exponent (values[site] - θ) after T steps.
+    """T · variance of a stochastic-approximation iterate driven by the sampler, after T steps.
+
+    θ ← θ + (n+1)^-exponent (values[site] - θ).
 
     `sampler.decay` < `exponent` lets the visit measure move faster than the iterate, which makes the variance
     O(1/α²) instead of O(1/α). The variance is scaled by the last step size in the place of 1 / T.

@@ -31,7 +31,7 @@ def agencybench() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has sub-tasks with attempts."""
+    """Whether a record is AgencyBench's: sub-tasks with attempts."""
     return any(isinstance(subtask, Mapping) and "attempts" in subtask for _, subtask in _subtasks(record))
 
 

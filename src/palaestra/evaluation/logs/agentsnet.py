@@ -26,7 +26,7 @@ def agentsnet() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has transcripts by agent and the graph that they talked on."""
+    """Whether a record is AgentsNet's: transcripts by agent and the graph that they talked on."""
     return isinstance(record.get("transcripts"), dict) and "graph" in record
 
 

@@ -30,7 +30,7 @@ def art() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a group of trajectories that hold messages."""
+    """Whether a record is an ART group: trajectories that hold messages."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any(
         "messages_and_choices" in mapping(each) or "messages" in mapping(each) for each in trajectories

@@ -30,7 +30,7 @@ def chat() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has a list of messages."""
+    """Whether a record is a chat: it has a list of messages."""
     return isinstance(record.get("messages"), list)
 
 
@@ -41,7 +41,7 @@ def messages() -> LogReader:
 
 
 def is_message(record: dict[str, Any]) -> bool:
-    """Whether a record is one message."""
+    """Whether a record is one chat message, of OpenAI's or AutoGen's form."""
     return "content" in record and ("role" in record or {"source", "type"} <= record.keys())
 
 

@@ -35,7 +35,7 @@ def claw_eval() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is an event of a known type, with its trace."""
+    """Whether a record is an event of Claw-Eval of a known type, with its trace."""
     return record.get("type") in TYPES and "trace_id" in record
 
 

@@ -78,7 +78,7 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
 
 
 def as_truth(values: pl.Series) -> pl.Series | None:
-    """Success and failure as booleans; None if a value is neither.
+    """A column of words or numbers as booleans of success; None if a value is neither success nor failure.
 
     >>> as_truth(pl.Series(["pass", "Fail", None])).to_list()
     [True, False, None]
@@ -94,7 +94,7 @@ def as_truth(values: pl.Series) -> pl.Series | None:
 
 
 def truth_of(value: object) -> bool | None:
-    """Success or failure in a word or a number; None if it is neither."""
+    """Whether a word or number means success (True) or failure (False); None if neither."""
     word = str(value).strip().casefold().removesuffix(".0")
     return True if word in TRUE else False if word in FALSE else None
 

@@ -75,7 +75,7 @@ def too_much(archive: zipfile.ZipFile, packed: int) -> str:
 
 
 def documents(path: Path, rows: Rows) -> Documents:
-    """The objects of a JSON file, an array of objects, or a file with an object per line."""
+    """The objects of a JSON file: an array, or an object per line; problems go into `rows`."""
     data = content(path, rows)
     if data is None:
         return []

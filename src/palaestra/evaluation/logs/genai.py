@@ -111,7 +111,7 @@ def describe(
 
 
 def kind_of(attributes: Mapping[str, Any]) -> Kind:
-    """Kind of a span, by the first convention that names it."""
+    """Kind of a span (agent, model, tool or other), by the first convention whose attribute names it."""
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str):
         return _OPERATIONS.get(operation, "other")

@@ -21,7 +21,10 @@ CORRECT = "correct"
 
 @dataclass
 class HalTrial:
-    """One trial of one task. said: the record of the upload, whose other fields are kept."""
+    """One trial of one task in a HAL upload: success, score, errors.
+
+    said: the record of the upload, whose other fields are kept.
+    """
 
     success: bool | None = None
     score: Any = None

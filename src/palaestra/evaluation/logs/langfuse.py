@@ -30,7 +30,7 @@ def langfuse() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is an observation, a trace with its own, or a page of either."""
+    """Whether a record is Langfuse's: an observation, a trace with its own, or a page of either."""
     return any(map(_is_ours, items(record.get("data")) or [record]))
 
 

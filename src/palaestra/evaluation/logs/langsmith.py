@@ -32,7 +32,7 @@ def langsmith() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a run, or several."""
+    """Whether a record is LangSmith's: a run, or several."""
     one = mapping(next(iter(items(record.get("runs"))), None)) or record
     return "run_type" in one and ("trace_id" in one or "dotted_order" in one or "child_runs" in one)
 

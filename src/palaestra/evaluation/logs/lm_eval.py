@@ -42,12 +42,12 @@ def lm_eval() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is one that the harness writes for a document."""
+    """Whether a record is lm-evaluation-harness's, written for one document."""
     return record.keys() >= {"doc_id", "resps"}
 
 
 def is_results(record: dict[str, Any]) -> bool:
-    """Whether a file is `results_<date>.json`, which has no trials."""
+    """Whether a record is that of `results_<date>.json`, which has no trials."""
     return record.keys() >= {"results", "configs", "versions"}
 
 

@@ -18,7 +18,7 @@ _NOT_SAID = ("ThoughtEvent", "ModelClientStreamingChunkEvent", "UserInputRequest
 
 
 def content_text(content: Any) -> str | None:
-    """The words of a message: a string, or the texts of its blocks; a picture is named by its type."""
+    """The text of a chat message's content: a string, or its blocks' texts; other blocks are named by type."""
     if content is None or isinstance(content, str):
         return None if content is None else text(content)
     if not isinstance(content, list):
@@ -37,7 +37,7 @@ def content_text(content: Any) -> str | None:
 
 
 def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`tool` and `arguments` of every call that a message makes."""
+    """Tool calls of a chat message, each as `tool` and `arguments`."""
     found = []
     content = message.get("content")
     blocks = [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []

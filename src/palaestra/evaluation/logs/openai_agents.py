@@ -31,7 +31,7 @@ def openai_agents() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is an item of a trace, or a body with some."""
+    """Whether a record is the OpenAI Agents SDK's: an item of a trace, or a body with some."""
     return record.get("object") in _ITEMS or any(mapping(e).get("object") in _ITEMS for e in items(record.get("data")))
 
 

@@ -127,7 +127,7 @@ def _logged(found: Documents) -> dict[str, list[Event]]:
 
 
 def attributes_of(raw: Any) -> dict[str, Any]:
-    """OTLP's list of keys and values as a dictionary.
+    """Attributes of OTLP JSON, a list of keys and values, as a dictionary.
 
     >>> attributes_of([{"key": "a", "value": {"intValue": "3"}}])
     {'a': 3}

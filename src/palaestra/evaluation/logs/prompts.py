@@ -24,7 +24,7 @@ _ANSWERS = ("tool_call_response", "tool_result", "function_call_output", "server
 
 
 class Call(NamedTuple):
-    """A call of a tool that a message makes. id: what its answer refers to; None if the log does not say."""
+    """A tool call in a message: id (None if not logged), tool name and arguments."""
 
     id: str | None
     name: str
@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
 
 def conversation(value: Any, *, role: str = "user") -> list[Message]:
-    """All messages of a prompt or an answer: a list of them, one, or a text.
+    """Parse a logged prompt or answer (a list of messages, one, or a text) into `Message`s.
 
     role: whose a message is that does not say it.
 

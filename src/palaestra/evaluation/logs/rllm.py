@@ -30,7 +30,7 @@ def rllm() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has trajectories of steps."""
+    """Whether a record is rLLM's: trajectories of steps."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any("steps" in mapping(each) for each in trajectories)
 

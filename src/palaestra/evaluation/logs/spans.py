@@ -112,7 +112,7 @@ class Tree:
             self.parents[loops] = -1
 
     def nearest(self, marked: np.ndarray, *, above: bool = False) -> np.ndarray:
-        """Index of the nearest ancestor-or-self that is marked, int64[spans]; -1 if there is none.
+        """Index of each span's nearest marked ancestor or itself, int64[spans]; -1 if there is none.
 
         marked: bool[spans]. above: look for an ancestor only. Doubles its steps: a chain of n takes log n.
         """

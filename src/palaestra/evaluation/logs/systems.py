@@ -39,7 +39,9 @@ def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | None]:
-    """The system of each of these objects, an episode each, by the field that names it; None if none does.
+    """The system of each record, from the field that names it, such as a model's name; None if none does.
+
+    Each of these objects is an episode.
 
     What an object within the object says counts where the object itself says nothing: a `config`, or a model's `name`.
 
@@ -71,7 +73,7 @@ def _name(value: Any) -> str | None:
 
 
 def plain(name: str) -> str:
-    """Name of a column in the form in which names are compared: `Model Name` is `model_name`."""
+    """A column's name in the form for comparison: `Model Name` becomes `model_name`."""
     return "_".join(re.findall(r"[^\W_]+", name.casefold()))
 
 

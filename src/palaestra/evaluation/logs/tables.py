@@ -48,7 +48,7 @@ def rows() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a row of a table: a task, and something that was measured."""
+    """Whether a record is a row of a table: it has a task and a measured value."""
     names = {plain(name) for name in record}
     measured = bool({"success", "score", "reward", *SUCCESS[:-2]} & names)
     return not names.isdisjoint(("task", *TASKS)) and (measured or is_verdicts(record))

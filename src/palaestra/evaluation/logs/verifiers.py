@@ -36,12 +36,12 @@ def verifiers() -> LogReader:
 
 
 def is_episode(record: dict[str, Any]) -> bool:
-    """Whether a record is a line of `traces.jsonl`."""
+    """Whether a record is a line of verifiers' `traces.jsonl`."""
     return isinstance(record.get("traces"), list) and record.keys() >= {"task", "env"}
 
 
 def is_rollout(record: dict[str, Any]) -> bool:
-    """Whether a record is a line of `results.jsonl`."""
+    """Whether a record is a line of verifiers' `results.jsonl`."""
     return record.keys() >= {"example_id", "prompt", "completion", "reward"}
 
 

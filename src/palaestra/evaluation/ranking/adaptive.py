@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """The profile to play next, None when every edge is settled.
+    """The profile to play next in adaptive matching, by a rule; None when every edge is settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
@@ -219,7 +219,7 @@ def response_graph_ucb(
 
 
 def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05, payoff_range: float = 1.0) -> int:
-    """Plays of *each* profile after which all edges are right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
+    """Plays of *each* profile for all edges to be right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
 
     gap: the smallest difference Δ along an edge; |S| profiles, K players; by Hoeffding and a union bound.
     """

@@ -27,7 +27,7 @@ def alpha_rank(
     epsilon: float = 0.01,
     selection: Selection = "local",
 ) -> np.ndarray:
-    """Stationary distribution π of alpha-Rank; larger is better, and it sums to 1.
+    """Alpha-Rank: stationary distribution π over strategies (or profiles) from payoffs; larger is better.
 
     payoffs: float64[S, S], what the row gets against the column, of one population (π: float64[S]); or one tensor
     float64[S_1, …, S_K] per player for K populations (π: float64[S_1, …, S_K] over profiles). A batch float64[B, S, S]

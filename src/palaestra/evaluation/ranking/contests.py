@@ -27,7 +27,7 @@ KEYS = ("contest", "competition")
 
 @dataclass(frozen=True)
 class Contests:
-    """Contests of many systems in time order.
+    """Contests of many systems in time order, such as competitions with ranks.
 
     names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better.
     """
@@ -47,7 +47,7 @@ class Contests:
         ]
 
     def matches(self) -> Matches:
-        """Every pair of every contest as a match; those of a contest are one cluster."""
+        """The contests as pairwise `Matches`: every pair of each contest; those of a contest are one cluster."""
         a, b, score, cluster = [], [], [], []
         for number, (who, places) in enumerate(self.places()):
             i, j = np.triu_indices(len(who), 1)
@@ -59,11 +59,11 @@ class Contests:
         return Matches(self.names, joined[0], joined[1], joined[2], np.ones(len(joined[0])), joined[3])
 
     def rated(self) -> Rated:
-        """Ratings by Elo-MMR in time order."""
+        """Elo-MMR ratings of the systems after all contests in time order."""
         return elo_mmr(self.places(), len(self.names))
 
     def medals(self) -> pl.DataFrame:
-        """`system, gold, silver, bronze`: how often each system won which medal."""
+        """Medal counts of the systems: `system, gold, silver, bronze`."""
         won = [medal(rank, teams) for rank, teams in self.rows.select("rank", "teams").rows()]
         marked = self.rows.with_columns(medal=pl.Series(won, dtype=pl.String))
         return marked.group_by("system", maintain_order=True).agg(
@@ -104,7 +104,7 @@ def medal(rank: float, teams: int) -> str | None:
 
 
 def is_contests(columns: list[str]) -> bool:
-    """Whether a table is of contests: it tells them apart, and has a system and a rank or a score."""
+    """Whether a table with these columns holds contests: contest, system, and rank or score."""
     return any(key in columns for key in KEYS) and "system" in columns and ("rank" in columns or "score" in columns)
 
 

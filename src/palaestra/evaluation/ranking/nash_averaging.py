@@ -24,7 +24,7 @@ class NashAverage(NamedTuple):
 
 
 def nash_averaging(payoffs: np.ndarray) -> NashAverage:
-    """Nash averaging (arXiv 1806.02643) of a zero-sum game, float64[rows, columns] what the row gets.
+    """Nash averaging (arXiv 1806.02643) of a zero-sum game, float64[rows, columns] of the row's payoffs.
 
     Agents against agents: an antisymmetric matrix (e.g. log-odds of win rates); both sides are then the same. Agents
     against tasks: scores with each task scaled to [0, 1] first (`scale_tasks`), the tasks being the other player.

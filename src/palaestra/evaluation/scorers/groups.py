@@ -117,7 +117,7 @@ def strict_accuracy(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """Share of groups whose lowest right score beats the highest wrong one (RewardMATH, arXiv 2410.01729).
+    """Share of groups in which every right candidate outscores every wrong one (RewardMATH, arXiv 2410.01729).
 
     ties: "against": beats is >, as published; "for": >=, its "accuracy with ties"; "half": a tie is worth one half.
     """
@@ -135,7 +135,7 @@ def reciprocal_rank(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """Mean over groups of 1 / rank of the best right candidate among the wrong ones (RewardMATH, arXiv 2410.01729).
+    """Mean reciprocal rank of the best right candidate among the wrong ones (RewardMATH, arXiv 2410.01729).
 
     rank = 1 + #{wrong > right} + #{wrong = right} times 1 ("against", as published), 1/2 ("half") or 0 ("for").
     The code ranks the best right one where there are several; the benchmark has one.
@@ -160,7 +160,7 @@ def pair_accuracy(
     ties: Ties = "half",
     level: float = 0.95,
 ) -> Estimate:
-    """Mean over groups of the share of (right, wrong) pairs in which the right one scores higher: the AUC of a group.
+    """Mean over groups of the share of (right, wrong) pairs in which the right one scores higher (AUC).
 
     ties: what a pair of equal scores is worth. Far above `strict_accuracy` where one wrong candidate is over-rated.
     """

@@ -39,7 +39,7 @@ class TiesScore:
     left: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN becomes null."""
+        """The score as plain values for JSON; NaN becomes null."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 

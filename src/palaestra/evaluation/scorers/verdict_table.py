@@ -44,7 +44,7 @@ class Confusion:
 
     @property
     def false_alarm(self) -> float:
-        """FP / (TP + FP) = 1 - precision, as Proactive Agent defines it; not FP / (FP + TN)."""
+        """False-alarm rate of Proactive Agent, FP / (TP + FP) = 1 - precision; not FP / (FP + TN)."""
         return _share(self.fp, self.tp + self.fp)
 
     @property
@@ -54,7 +54,7 @@ class Confusion:
 
     @property
     def acted(self) -> float:
-        """Share of rows with an action: recall near 1 says little where nobody stays silent."""
+        """Share of rows with an action: (TP + FP) / all that have a verdict."""
         return _share(self.tp + self.fp, self.tp + self.fp + self.tn + self.fn)
 
     def table(self, level: float = 0.95) -> pl.DataFrame:

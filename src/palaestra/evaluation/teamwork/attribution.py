@@ -97,7 +97,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
-    """SelfOrg's contribution ([40], arXiv 2510.00685): ψ_n = cos(r_n, mean r) among the turns of `over`, float64[rows].
+    """SelfOrg's contribution of each turn ([40], arXiv 2510.00685), float64[rows]: cosine to the mean embedding.
 
     r: unit vectors. It approximates the Shapley value of v(S) = cos(mean r_S, mean r_all), says the paper; a row
     without an embedding is NaN.
@@ -113,7 +113,7 @@ def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Seq
 
 
 def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
-    """Cosine of each vector of length 1, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
+    """Cosine of each unit vector, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
 
     >>> contributions(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
     [0.894, 0.894, 0.447]

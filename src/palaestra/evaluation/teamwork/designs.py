@@ -33,7 +33,7 @@ class Surrogate:
 
     @staticmethod
     def kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Shared features over all features of a design, float64[n, m], of int[n, slots] and int[m, slots]."""
+        """Kernel of designs, int[n, slots] and int[m, slots]: share of features in common, float64[n, m]."""
         equal = (one[:, None, :] == other[None, :, :]).sum(-1)
         slots = one.shape[1]
         return np.asarray(equal * (equal + 1) / (slots * (slots + 1)))

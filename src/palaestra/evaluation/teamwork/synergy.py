@@ -97,7 +97,7 @@ def best_tree(
 
 
 class BestTeam(NamedTuple):
-    """Best tree of agents under a budget.
+    """Result of `best_team`: branching, depth and root signal of the best tree of agents.
 
     branch: children of each node. depth: levels above the leaves; 0 is one agent. signal: at the root.
     """

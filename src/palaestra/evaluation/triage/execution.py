@@ -105,7 +105,7 @@ def answers(turns: Turns) -> pl.DataFrame:
 
 
 def loops(turns: Turns) -> list[Detection]:
-    """Retries, parameter drift and oscillation in each episode's list of calls, by run lengths.
+    """Detections of loops in each episode's tool calls: retries, parameter drift and oscillation.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
     retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
@@ -183,7 +183,7 @@ def _stuck(heard: np.ndarray, failed: np.ndarray) -> bool:
 
 
 def runs(equal: np.ndarray, period: int) -> list[tuple[int, int]]:
-    """(start, length) of stretches in which each element equals the one a period before; the first period included.
+    """(start, length) of stretches that repeat with this period, from `equal`, whether each equals the one before.
 
     >>> runs(np.array([False, True, True, False, False, True]), 1)
     [(0, 3), (4, 2)]

@@ -46,7 +46,9 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """Episodes whose mean collusion index is above a threshold and does not fall, as detections on their last row.
+    """Detections of collusion: episodes whose mean collusion index is above `above` and does not fall.
+
+    On their last row.
 
     falling: prices whose index goes down by this much or more from the first to the last round (by a line through all
     rounds) are on the way to the Nash price, however high they began.

@@ -172,7 +172,7 @@ def outcome_of(episodes: pl.DataFrame) -> pl.Series:
 
 
 def check_budget(budget: int, random: float) -> None:
-    """Raises an InputError where no selection is possible."""
+    """Raise InputError if the budget is below 1 or the random share is not in [0, 1]."""
     if budget < 1:
         raise InputError(f"triage: budget={budget}, expected at least 1")
     if not 0 <= random <= 1:

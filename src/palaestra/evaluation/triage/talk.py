@@ -87,7 +87,7 @@ def messages(turns: Turns) -> pl.DataFrame:
 
 
 def words(text: str) -> list[str]:
-    """Words in lower case, punctuation left out.
+    """The words of a text in lower case, punctuation left out.
 
     >>> words("That's NOT what I meant!")
     ["that's", 'not', 'what', 'i', 'meant']
@@ -97,7 +97,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def trigrams(text: str) -> frozenset[str]:
-    """Character trigrams of the words, joined by single spaces."""
+    """Character trigrams of a text's words, joined by single spaces, as a set."""
     joined = " ".join(words(text))
     return frozenset(joined[i : i + 3] for i in range(len(joined) - 2))
 

@@ -214,7 +214,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Heat:
-    """A matrix with names; `margin`: the last row and column are means over the others."""
+    """A heat map: title, note, row and column names, cells; `margin`: the last row and column are means.
+
+    They are means over the others.
+    """
 
     title: str
     note: str

@@ -39,7 +39,7 @@ class LeagueSection:
 
 
 def league(run: Run) -> LeagueSection | None:
-    """The pay-off matrix of the first seed that has one; None if the run has no league.
+    """The report's section on a league, from the first seed that has one; None if the run has none.
 
     Raises:
         StorageError: the file is damaged.

@@ -28,7 +28,7 @@ TURN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A number and its 95 % interval; the ends are None if there is none."""
+    """An estimate in the report: a number and its 95 % interval; the ends are None if there is none."""
 
     mean: float
     low: float | None = None

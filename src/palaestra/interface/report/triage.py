@@ -74,7 +74,7 @@ def write_triage(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> Path:
-    """Write `triage.parquet`, `triage.jsonl` and `triage.html` into `directory`; returns the path of the page.
+    """Write the triage page (`triage.html`) and its table (`.parquet`, `.jsonl`) into `directory`; returns its path.
 
     chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
     the logs was left out, a line each. of_all: how many episodes there are and the detections in them by kind (`type,

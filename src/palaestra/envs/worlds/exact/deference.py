@@ -50,7 +50,7 @@ class Deference(NamedTuple):
 
     @property
     def incentive(self) -> float:
-        """Δ: what waiting is worth beyond the better of acting and switching off."""
+        """Incentive to defer, Δ: value of waiting beyond the better of acting and switching off."""
         return self.wait - max(self.act, self.off)
 
     @property

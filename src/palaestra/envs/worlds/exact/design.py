@@ -137,7 +137,7 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain of every design: exact where it can be, else `eig`; float64[designs]."""
+    """Expected information gain of every design, float64[designs]: exact for finite outcomes, else `eig`."""
     if model.outcomes is not None:
         return np.array([exact_eig(model, design, posterior) for design in model.designs])
     return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])

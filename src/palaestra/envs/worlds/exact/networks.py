@@ -146,7 +146,7 @@ _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:
-    """Legal answers of this agent: of a matching, its neighbours or -1."""
+    """The legal answers of one agent to a graph problem; of a matching, its neighbours or -1."""
     if problem == "colouring":
         return list(range(int(adjacent.sum(1).max()) + 1))
     return [*np.flatnonzero(adjacent[agent]).tolist(), -1] if problem == "matching" else [0, 1]

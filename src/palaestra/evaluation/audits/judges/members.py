@@ -84,7 +84,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
 
 
 def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
-    """float64[members, items] of a number per verdict, NaN where a member did not judge; and the members' names.
+    """Members' values as float64[members, items], NaN where a member did not judge; and the members' names.
 
     A member is a judge and a sample of it; orders of one pair and criteria are items of their own.
     """
