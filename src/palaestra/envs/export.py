@@ -159,7 +159,7 @@ class ToParallel(_Shown, ParallelEnv):
         return self._views(), {agent: self._info(agent, {}) for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """Take all agents' actions."""
+        """Take all agents' actions, by agent; returns PettingZoo's five dicts."""
         result = self._step(actions)
         over, cut = not self._seen and not result.truncated, bool(result.truncated)
         found = (

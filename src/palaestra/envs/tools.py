@@ -208,7 +208,7 @@ class ToolEnv(NativeEnv):
         )
 
     def look(self) -> dict[str, Observation]:
-        """The conversation so far."""
+        """Observation of the assistant: the conversation so far, and the tools' schemas."""
         talk = self.state
         if talk.over:
             return {}

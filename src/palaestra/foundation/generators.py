@@ -19,7 +19,7 @@ class Words(ISeedSequence):
         self._words = words
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        """The first `n_words` words."""
+        """The first `n_words` of the given words, as numpy's bit generators ask a seed sequence for them."""
         return self._words[:n_words]
 
 

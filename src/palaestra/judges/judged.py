@@ -63,7 +63,7 @@ class PolicyAsker:
         self.reads: Sequence[Read[Any]] | None = None
 
     def ask(self, prompts: Sequence[tuple[str, int]]) -> list[Reply]:
-        """See `Asker`."""
+        """A reply of the policy for each (prompt, number of the vote)."""
         reads = self.reads or [str] * len(prompts)
         return replies(self.policy, prompts, reads, cache=self.cache, attempts=self.attempts, seed=self.seed)
 

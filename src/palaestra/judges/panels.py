@@ -92,14 +92,14 @@ class Vote(Panel):
         condition: pl.DataFrame | None = None,
         samples: int = 1,
     ) -> pl.DataFrame:
-        """See `Panel`; samples is n."""
+        """The judge's verdicts on `rows`, max(n, samples) samples of each."""
         found: pl.DataFrame = self.members[0].verdicts(
             rows, reference=reference, condition=condition, samples=max(self.n, samples)
         )
         return found
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: the samples combined by the rule `how`."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
@@ -145,7 +145,7 @@ class Correct(Panel):
         return both.with_columns(names.gather(numbers).alias("item"))
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: round(Σ weight · verdict); missing if either verdict is."""
         means = verdicts.group_by("item", "criterion", "sample", maintain_order=True).agg(pl.col("value").mean())
         values = [pl.col("value").filter(pl.col("sample") == sample).first() for sample in (0, 1)]
         table = means.group_by("item", "criterion", maintain_order=True).agg(first=values[0], second=values[1])
@@ -192,7 +192,7 @@ class Debate(Panel):
         condition: pl.DataFrame | None = None,
         samples: int = 1,
     ) -> pl.DataFrame:
-        """See `Panel`: the jury's votes."""
+        """The jury's votes on `rows` after the advocates' debate, if there are advocates."""
         if self.advocates:
             condition = _told(condition, pl.Series(self.debates(rows), dtype=pl.String))
         found: pl.DataFrame = self.members[0].verdicts(
@@ -245,7 +245,7 @@ class Debate(Panel):
         return asker
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: the jury's votes combined by the panel's rule."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 

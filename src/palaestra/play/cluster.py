@@ -140,13 +140,13 @@ class RayBackend:
         RayBackend._open += 1
 
     def start(self) -> None:
-        """See `WorkerBackend.start`."""
+        """Start missing actors; returns before they are ready."""
         path = [os.path.abspath(folder) for folder in sys.path]
         while len(self._members) < self.count:
             self._members[next(self._numbers)] = _Actor(self._actor.remote(path))
 
     def idle(self) -> list[int]:
-        """See `WorkerBackend.idle`."""
+        """Numbers of actors that are ready and have nothing to do."""
         return [number for number, member in self._members.items() if member.doing is None]
 
     def actors(self) -> list[Any]:
@@ -172,7 +172,7 @@ class RayBackend:
         """Do nothing: the object goes with its last reference."""
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
-        """See `WorkerBackend.give`."""
+        """Give shards to an idle actor, which plays them."""
         import ray
 
         if self._job is None or self._job[0] is not job:
@@ -181,7 +181,7 @@ class RayBackend:
         member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plans))
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
-        """See `WorkerBackend.wait`."""
+        """Results that arrived within so many seconds."""
         import ray
 
         doing = {member.doing: number for number, member in self._members.items() if member.doing is not None}
@@ -239,12 +239,12 @@ class RayBackend:
             )
 
     def drop(self, worker: int) -> None:
-        """See `WorkerBackend.drop`."""
+        """End an actor and start another one."""
         if worker in self._members:
             self._replace(worker, "it did not answer any more")
 
     def close(self) -> None:
-        """See `WorkerBackend.close`."""
+        """End all actors."""
         import ray
 
         for member in self._members.values():

@@ -142,7 +142,7 @@ class Local:
         return turns
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """See `Executor.starts`."""
+        """First observation of each group of the plan, without playing; None where the env fails."""
         streams = Streams(plan.seed, plan.iteration, plan.stream)
 
         def first(group: int) -> Observation:

@@ -90,12 +90,12 @@ class ProcessBackend:
         self._at_exit = Finalize(self, _end_all, (self._members, self._folder), exitpriority=100)
 
     def start(self) -> None:
-        """See `WorkerBackend.start`."""
+        """Start missing processes; returns before they are ready."""
         while len(self._members) < self.count:
             self._members[next(self._numbers)] = _Worker(self._folder)
 
     def idle(self) -> list[int]:
-        """See `WorkerBackend.idle`."""
+        """Numbers of processes that are ready and have nothing to do."""
         return [number for number, member in self._members.items() if member.idle]
 
     def pids(self) -> list[int]:
@@ -103,7 +103,7 @@ class ProcessBackend:
         return [member.process.pid or 0 for member in self._members.values()]
 
     def dumps(self, value: Any) -> bytes:
-        """See `WorkerBackend.dumps`."""
+        """A maker (env or team factory) as bytes, by plain pickle."""
         return pickle.dumps(value)
 
     def put(self, value: Any) -> str:
@@ -126,7 +126,7 @@ class ProcessBackend:
             member.connection.send((job, plans))
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
-        """See `WorkerBackend.wait`."""
+        """Results that arrived within so many seconds."""
         by_connection = {member.connection: number for number, member in self._members.items()}
         news: list[tuple[int, ShardResult | Lost]] = []
         for connection in wait(list(by_connection), seconds):
@@ -157,13 +157,13 @@ class ProcessBackend:
         return Lost(f"its process ended with {code}")
 
     def drop(self, worker: int) -> None:
-        """See `WorkerBackend.drop`."""
+        """End a process and start another one."""
         if worker in self._members:
             self._members.pop(worker).end()
             self.start()
 
     def close(self) -> None:
-        """See `WorkerBackend.close`."""
+        """End all processes."""
         self._at_exit()
 
 

@@ -125,7 +125,7 @@ class WorkerPool:
         self._since: dict[int, float] = {}
 
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
-        """See `Workers.publish`."""
+        """Publish a value to all workers, once per version of a slot; the last `keep` versions stay."""
         kept = self._published.setdefault(slot, OrderedDict())
         if version not in kept:
             kept[version] = Published(version, self.backend.put(value))
@@ -136,7 +136,7 @@ class WorkerPool:
         return kept[version]
 
     def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
-        """See `Workers.map`."""
+        """Results of runs of shards as they arrive, each with the number of its first (see `Workers.map`)."""
         todo, done = deque(range(len(shards))), set[int]()
         running: dict[int, range] = {}
         losses, seconds = Counter[int](), list[float]()
@@ -286,7 +286,7 @@ class Spread(abc.ABC):
         return float(getattr(self._spent, "seconds", 0.0))
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """See `Executor.play`."""
+        """Play the plan's episodes in parallel workers; returns all turns (see `Executor.play`)."""
         pool = self.pool
         with pool.lock:
             job = self._job(pool, env, team)

@@ -43,12 +43,12 @@ class Calls(NativeEnv):
         self.choices = tuple(f"tool_{number}" for number in range(tools))
 
     def begin(self) -> tuple[str, _CallsState]:
-        """Draw a task."""
+        """Start an episode with a drawn task."""
         task = int(self.rng.integers(self.tasks))
         return f"task {task}", _CallsState(task)
 
     def look(self) -> dict[str, Observation]:
-        """The task and the turn."""
+        """Observation of the caller: the number of the task and of the call; empty when all calls are made."""
         turn = len(self.state.called)
         if turn == self.needed:
             return {}

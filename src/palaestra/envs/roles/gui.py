@@ -124,7 +124,7 @@ class Gui(NativeEnv):
         return f"gui:{'-'.join(map(str, chosen))}", _GuiState(chosen)
 
     def look(self) -> dict[str, Observation]:
-        """The screen, its boxes and the instruction."""
+        """Observation of the user agent: the screen's size, its boxes and the instruction."""
         if self.state.position == self.steps:
             return {}
         screen = self.screens[self.state.screens[self.state.position]]

@@ -103,7 +103,7 @@ class Itinerary(NativeEnv):
         return f"itinerary:{seed}:{','.join(wanted)}", _ItineraryState(seed, wanted)
 
     def look(self) -> dict[str, Observation]:
-        """The wanted places, and what was said and answered so far."""
+        """Observation of the planner: the wanted places, and what was said and answered so far."""
         if self.state.over:
             return {}
         head = f"Visit {', '.join(self.state.wanted)}, an hour each, from {DAY[0]} to {DAY[1]}."

@@ -77,7 +77,7 @@ class Rooms(NativeEnv):
         return f"rooms:{thing}:{room}", _RoomsState(thing, room)
 
     def look(self) -> dict[str, Observation]:
-        """The task and the log of looks, numbered by turn."""
+        """Observation of the seeker: the task and the log of looks, numbered by turn."""
         if self.state.over:
             return {}
         head = f"{self.task.rsplit(':', 1)[0]}: where is the {self.state.thing}? look ROOM (0 to {self.rooms - 1}) |"

@@ -121,7 +121,7 @@ class SearchEnv(NativeEnv):
         return names
 
     def look(self) -> dict[str, Observation]:
-        """The question, what was found and judged, and what may be said now."""
+        """Observation of the seeker: the question, what was found and judged, and what may be said now."""
         state = self.state
         if state.over:
             return {}

@@ -160,7 +160,7 @@ class SimulatedUser(NativeEnv):
         return f"user:{number}", state
 
     def look(self) -> dict[str, Observation]:
-        """The dialogue so far, without the user's emotion and profile."""
+        """Observation of the helper: the dialogue so far, without the user's emotion and profile."""
         if self.state.over:
             return {}
         lines = self.state.dialogue

@@ -22,7 +22,7 @@ class Hermes(Format):
     OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Hermes's tags (see `Format.find`)."""
         beside: list[str] = []
         calls: list[Call] = []
         at = 0
@@ -43,7 +43,7 @@ class Hermes(Format):
         return "".join(beside), calls
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Hermes's tags."""
         return "\n".join(f"{self.OPEN}\n{_dump(_named(call))}\n{self.CLOSE}" for call in calls)
 
 
@@ -54,7 +54,7 @@ class LlamaFormat(Format):
     TAG = "<|python_tag|>"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Llama's JSON (see `Format.find`)."""
         before, tag, behind = text.partition(self.TAG)
         said = behind.strip() if tag else text.strip()
         if tag and re.match(r"[\w.]+\(", said):
@@ -73,7 +73,7 @@ class LlamaFormat(Format):
         return before if tag else "", calls
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Llama's JSON."""
         return "; ".join(_dump({"name": call.name, "parameters": dict(call.arguments)}) for call in calls)
 
 
@@ -85,7 +85,7 @@ class Json(Format):
     """
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in plain JSON (see `Format.find`)."""
         fenced = re.fullmatch(r"\s*```(?:json|tool_call)?\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
         said = fenced[1].strip() if fenced else text.strip()
         if not _looks_like_calls(said):
@@ -93,7 +93,7 @@ class Json(Format):
         return "", _list(said)
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as plain JSON text."""
         found = [_named(call) for call in calls]
         return _dump(found if len(found) > 1 else found[0])
 
@@ -105,14 +105,14 @@ class Mistral(Format):
     TAG = "[TOOL_CALLS]"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Mistral's format (see `Format.find`)."""
         before, tag, behind = text.partition(self.TAG)
         if not tag:
             return text, []
         return before, _list(behind.strip())
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Mistral's format."""
         return self.TAG + _dump([_named(call) for call in calls])
 
 
@@ -121,7 +121,7 @@ class Pythonic(Format):
     """Format of Llama 4: a list of calls with keyword arguments in Python's syntax."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Python's syntax (see `Format.find`)."""
         said = text.strip()
         if not re.match(r"\[\s*[\w.]+\(", said):
             return text, []
@@ -131,7 +131,7 @@ class Pythonic(Format):
         return "", [_python_call(each) for each in body.elts]
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Python's syntax."""
         texts = [f"{c.name}({', '.join(f'{key}={value!r}' for key, value in c.arguments.items())})" for c in calls]
         return f"[{', '.join(texts)}]"
 
@@ -141,7 +141,7 @@ class Auto(Format):
     """Format that reads whichever format a text looks like; calls are written as `hermes` does."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls, by the format that the text looks like (see `Format.find`)."""
         if "<function=" in text or "</function>" in text:
             return Xml().find(text, tools)
         if "<invoke" in text or "</invoke>" in text or "<function_calls>" in text:
@@ -159,7 +159,7 @@ class Auto(Format):
         return Json().find(text, tools)
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Hermes's tags."""
         return Hermes().write(calls)
 
 

@@ -59,7 +59,7 @@ class Xml(_Marked):
     around = ("<tool_call>", "</tool_call>")
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in this class's XML."""
         return "\n".join(
             f"<tool_call>\n<function={call.name}>\n"
             + "".join(f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in call.arguments.items())
@@ -77,7 +77,7 @@ class Invoke(_Marked):
     around = ("<function_calls>", "</function_calls>")
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in this class's marks."""
         inside = "\n".join(
             f'<invoke name="{call.name}">\n'
             + "".join(f'<parameter name="{key}">{_text(value)}</parameter>\n' for key, value in call.arguments.items())

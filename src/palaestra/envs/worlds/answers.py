@@ -62,13 +62,13 @@ class Answers(NativeEnv):
         self.choices = tuple(f"answer {number}" for number in range(answers))
 
     def begin(self) -> tuple[str, _AnswersState]:
-        """Draw a task."""
+        """Start an episode with a drawn task."""
         task = int(self.rng.integers(self.tasks))
         wording = int(self.rng.integers(self.wordings)) if self.wordings > 1 else 0
         return f"task {task}", _AnswersState(task, wording)
 
     def look(self) -> dict[str, Observation]:
-        """The number of the task."""
+        """Observation of the agent: the number of the task, and its wording where there are several."""
         if self.state.over:
             return {}
         task, wording = self.state.task, self.state.wording

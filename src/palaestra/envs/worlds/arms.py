@@ -49,7 +49,7 @@ class Arms(NativeEnv):
         return "arms", _ArmsState()
 
     def look(self) -> dict[str, Observation]:
-        """Nothing to see."""
+        """Observation of the player: a fixed text that tells nothing of the arms."""
         return {} if self.state.over else {"player": Observation("choose an arm", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -72,7 +72,7 @@ class AutomationGrid(NativeEnv):
         return f"{level}:{_cells(drawn)}", state
 
     def look(self) -> dict[str, Observation]:
-        """The whole grid; at L1 also the keys to press."""
+        """Observation of the operator: the whole grid, and at L1 also the keys to press."""
         state = self.state
         if state.time >= LIMIT or self._arrived():
             return {}

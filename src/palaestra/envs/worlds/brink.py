@@ -43,7 +43,7 @@ class Brink(NativeEnv):
         return "brink", _BrinkState()
 
     def look(self) -> dict[str, Observation]:
-        """The same text in every step."""
+        """Observation of the arm: the same text in every step."""
         state = self.state
         return {} if state.over or state.steps >= self.horizon else {"arm": Observation("nearly there", choices=MOVES)}
 

@@ -127,7 +127,7 @@ class Candidates(Routing):
         return task, state
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the request, and the state of the workers."""
+        """Observation of the router: the kind of the request, and the state of the workers."""
         state = self.state
         if state.over:
             return {}

@@ -40,12 +40,12 @@ class CodesEnv(NativeEnv):
         self.choices = tuple(f"sign {number}" for number in range(signs))
 
     def begin(self) -> tuple[str, _CodesState]:
-        """Draw a code."""
+        """Start an episode with a drawn code."""
         code = self.rng.integers(len(self.choices), size=self.length).tolist()
         return f"code {'-'.join(map(str, code))}", _CodesState(tuple(code))
 
     def look(self) -> dict[str, Observation]:
-        """The depth, and the sign that is right next."""
+        """Observation of the player: the depth, and the sign that is right next."""
         state = self.state
         if state.depth == self.length or state.steps >= self.horizon:
             return {}

@@ -55,7 +55,7 @@ class Corridor(NativeEnv):
         return self.state.opened if subgoal == OPEN else subgoal == f"cell {self.state.cell}, holding {held}"
 
     def look(self) -> dict[str, Observation]:
-        """The cell, and whether the key is in hand."""
+        """Observation of the walker: its cell, and whether it holds the key."""
         if self.state.opened or self.state.steps >= self.horizon:
             return {}
         held = "the key" if self.state.key else "nothing"

@@ -45,7 +45,7 @@ class Denoise(NativeEnv):
         return f"denoise {start!r}", _DenoiseState(start)
 
     def look(self) -> dict[str, Observation]:
-        """The step, and x rounded to quarters."""
+        """Observation of the sampler: the step, and x rounded to quarters."""
         if self.state.step == self.steps:
             return {}
         x = round(float(np.clip(self.state.x, -2, 2)) * 4) / 4

@@ -43,7 +43,7 @@ class Dial(NativeEnv):
         return "dial", _DialState()
 
     def look(self) -> dict[str, Observation]:
-        """The mark that the pointer is at."""
+        """Observation of the hand: the mark that the pointer is at."""
         return {} if self.state.over else {"hand": Observation(f"at {self.state.place}", choices=MOVES)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

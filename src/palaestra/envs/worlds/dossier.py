@@ -71,7 +71,7 @@ class Dossier(NativeEnv):
         return f"dossier:{self.codes[code]}", _DossierState(code)
 
     def look(self) -> dict[str, Observation]:
-        """The current page."""
+        """Observation of the reader: the text of the current page."""
         page = self.state.page
         if page == self.pages:
             return {}

@@ -211,7 +211,7 @@ class Epidemic(NativeEnv):
         return paid, info
 
     def look(self) -> dict[str, Observation]:
-        """Each person sees its own question."""
+        """Each person sees its age, job and caution, infectious shares, and is asked how probably it stays at home."""
         if self.over:
             return {}
         seen, people = self.seen(), self.state.people

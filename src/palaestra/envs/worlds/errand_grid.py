@@ -91,7 +91,7 @@ class ErrandGrid(NativeEnv):
         return f"go to {goal[0]},{goal[1]}", _ErrandState(goal, self.start)
 
     def look(self) -> dict[str, Observation]:
-        """The distance to the goal, east and north."""
+        """Observation of the walker: the distance to the goal, east and north."""
         state = self.state
         if state.at == state.goal or state.steps >= self.horizon:
             return {}

@@ -100,12 +100,12 @@ class Cases(NativeEnv):
         self.cost, self.choices = float(cost), ("treat", "wait")
 
     def begin(self) -> tuple[str, _Case]:
-        """Draw a case."""
+        """Start an episode with a drawn case."""
         number = int(self.rng.integers(len(self.lead)))
         return f"case {number}", _Case(number)
 
     def look(self) -> dict[str, Observation]:
-        """The number of the case."""
+        """Observation of the decider: the number of the case, without the evidence."""
         return {} if self.state.over else {"decider": Observation(f"case {self.state.number}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -43,12 +43,12 @@ class Exam(NativeEnv):
         self.choices = (*digits, *WORDS[: len(digits)], " ".join(digits))
 
     def begin(self) -> tuple[str, _ExamState]:
-        """Draw a sum."""
+        """Start an episode with a drawn sum of two numbers."""
         first, second = (int(number) for number in self.rng.integers(self.largest + 1, size=2))
         return f"{first} + {second}", _ExamState(first, second)
 
     def look(self) -> dict[str, Observation]:
-        """The sum."""
+        """Observation of the pupil: the sum to solve, as text."""
         if self.state.over:
             return {}
         return {"pupil": Observation(f"{self.state.first} + {self.state.second}", choices=self._said)}

@@ -57,7 +57,7 @@ class Fetch(NativeEnv):
         return f"fetch from row {row} column {column}", _FetchState((row, column))
 
     def look(self) -> dict[str, Observation]:
-        """The hand's cell, and what it holds."""
+        """Observation of the hand: its cell, and whether it holds the key."""
         state = self.state
         if state.opened or state.steps >= self.horizon:
             return {}

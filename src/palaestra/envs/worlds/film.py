@@ -43,7 +43,7 @@ class Film(NativeEnv):
         return "film", _FilmState()
 
     def look(self) -> dict[str, Observation]:
-        """The walker's cell."""
+        """Observation of the walker: its cell."""
         if self.state.steps >= self.horizon:
             return {}
         return {"walker": Observation(f"cell {self.state.cell} of {self.cells}", choices=("left", "right"))}

@@ -53,7 +53,7 @@ class GoalGrid(NativeEnv):
         return f"go to {_text(goal)}", _GoalGridState(goal, start)
 
     def look(self) -> dict[str, Observation]:
-        """The walker's cell, and its goal."""
+        """Observation of the walker: its cell, and the goal if the env tells it."""
         state = self.state
         if state.step == self.horizon or (self.ends and state.at == state.goal):
             return {}

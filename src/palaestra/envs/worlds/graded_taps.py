@@ -55,7 +55,7 @@ class GradedTaps(Taps):
         return f"task of {length}", _GradedState(length, length, kind=kind, salt=int(self.rng.integers(2**32)))
 
     def look(self) -> dict[str, Observation]:
-        """The screen's number, the same in all tasks."""
+        """Observation of the user agent: the screen's number; not the task, so all tasks look alike."""
         if self.state.over:
             return {}
         screen = np.eye(self.longest, dtype=np.float32)[self.state.done]

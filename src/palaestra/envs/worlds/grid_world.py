@@ -92,7 +92,7 @@ class GridWorld(NativeEnv):
         return f"grid:{self.size}:{number}", _GridWorldState(np.zeros(2, int), 0, rules)
 
     def look(self) -> dict[str, Observation]:
-        """Place and time (time modulo 10, which all winds divide)."""
+        """Observation of the explorer: its place, and the time modulo 10, which all winds divide."""
         state = self.state
         if state.over or state.time >= self.length:
             return {}
@@ -155,7 +155,7 @@ class MaskedFrame(_Test):
         return task, state
 
     def look(self) -> dict[str, Observation]:
-        """All frames but the last, and the options."""
+        """Observation of the explorer: all frames but the last, and the options to choose from."""
         if self.state.over:
             return {}
         options = " ".join(f"{n + 1}:{x},{y}" for n, (x, y) in enumerate(self.state.options))

@@ -55,7 +55,7 @@ class Grounding(NativeEnv):
         return f"screen {screen}", _GroundingState(screen)
 
     def look(self) -> dict[str, Observation]:
-        """The screen's number."""
+        """Observation of the clicker: the screen's number."""
         return {} if self.state.over else {"clicker": Observation(f"screen {self.state.screen}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -143,7 +143,7 @@ class Halves(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Make the move if both chose it."""
+        """Take both moves and messages; the two move only if both chose the same move."""
         state, moves, valid = self.state, {}, {}
         for agent, action in chosen.items():
             word, text = _read(tuple(MOVES)[action] if isinstance(action, int) else action or "")

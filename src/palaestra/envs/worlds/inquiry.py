@@ -70,7 +70,7 @@ class Inquiry(NativeEnv):
         return np.concatenate([np.zeros(self.questions, bool), fits])
 
     def look(self) -> dict[str, Observation]:
-        """Which bits are known."""
+        """Observation: which bits of the number are known so far, and their values if the env shows them."""
         state = self.state
         if state.over:
             return {}

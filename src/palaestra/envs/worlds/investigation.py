@@ -97,7 +97,7 @@ class Investigation(NativeEnv):
         return incident(self.alerts, self.entities, np.random.default_rng(number))
 
     def look(self) -> dict[str, Observation]:
-        """The question, and all queries with their results."""
+        """Observation of the analyst: the question, and all queries with their results."""
         state = self.state
         if state.over:
             return {}

@@ -53,7 +53,7 @@ class Jobs(NativeEnv):
         return "job", _JobsState()
 
     def look(self) -> dict[str, Observation]:
-        """The task only."""
+        """Observation of the engineer: the task, and the earlier program if there is one to improve."""
         asked = f"improve the program {self.state.earlier}" if self.state.earlier else "write a program"
         return {} if self.state.over else {"engineer": Observation(asked, choices=self.choices)}
 

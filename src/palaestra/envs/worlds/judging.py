@@ -80,7 +80,7 @@ class Judging(NativeEnv):
         return f"kind {kind}", _JudgingState(kind, int(self.rng.integers(2)))
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the task, then what the chosen way of inspection shows."""
+        """Observation of the judge: the kind of the task, then what the chosen way of inspection shows."""
         if self.state.over:
             return {}
         looking = np.arange(len(self.choices)) < len(self.ways)

@@ -61,14 +61,14 @@ class Kitchen(NativeEnv):
         return f"kitchen {number}", _KitchenState(start, goal)
 
     def look(self) -> dict[str, Observation]:
-        """State and goal in words."""
+        """Observation of the cook: state and goal in words."""
         state = self.state
         if (state.things == state.goal and not self.stays) or state.steps >= self.horizon:
             return {}
         return {"cook": Observation(f"{_words(state.things)}; wanted: {_words(state.goal)}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Set the chosen attribute."""
+        """Set the chosen attribute of a thing in the kitchen."""
         state = self.state
         info: dict[str, Any] = {"objects": _objects(state.things), "wanted": _objects(state.goal)}
         if chosen["cook"] is not None:

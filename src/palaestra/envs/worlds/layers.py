@@ -57,7 +57,7 @@ class LayersEnv(NativeEnv):
         return f"from {place}", _LayersState(place)
 
     def look(self) -> dict[str, Observation]:
-        """The step and the place."""
+        """Observation of the walker: the step and the place."""
         if self.state.step == len(self.leads):
             return {}
         return {"walker": Observation(f"step {self.state.step}, place {self.state.place}", choices=self.choices)}

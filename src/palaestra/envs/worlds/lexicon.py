@@ -105,7 +105,7 @@ class Lexicon(NativeEnv):
         return f"text {title} {wanted}", _LexiconState(masked.text, wanted, gold, title, title)
 
     def look(self) -> dict[str, Observation]:
-        """The text, the relation that is sought, the name in hand, and the open page."""
+        """Observation of the seat to act: the text, the relation sought, the name in hand, and the open page."""
         state = self.state
         if state.at == len(state.wanted) or state.steps >= self.steps * len(state.wanted):
             return {}

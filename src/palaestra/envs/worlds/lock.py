@@ -63,7 +63,7 @@ class Lock(NativeEnv):
         return f"lock {lock}", _LockState(lock)
 
     def look(self) -> dict[str, Observation]:
-        """The number of the lock and the step."""
+        """Observation of the opener: the number of the lock and the step, and its turns so far if `shown`."""
         step = len(self.state.turned)
         if step == self.steps or (self.ends and self.state.turned != self.right[self.state.lock].tolist()[:step]):
             return {}

@@ -46,7 +46,7 @@ class Lookup(NativeEnv):
         return "lookup", _LookupState()
 
     def look(self) -> dict[str, Observation]:
-        """Before the first turn the question, then the number of searches."""
+        """Observation of the searcher: the question before the first turn, then the number of searches."""
         if self.state.over:
             return {}
         begun = self.state.searches is not None

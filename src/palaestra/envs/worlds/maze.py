@@ -135,7 +135,7 @@ class Maze(NativeEnv):
         return "maze", _MazeState(self.start, beacons=beacons)
 
     def look(self) -> dict[str, Observation]:
-        """The walker's cell, what it holds, and the next sub-goal."""
+        """Observation of the walker: its cell, what it holds, and the next sub-goal."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}

@@ -105,7 +105,7 @@ class Opponents(NativeEnv):
         return int(self.rng.choice(3, p=self._law[state.type, state.last]))
 
     def look(self) -> dict[str, Observation]:
-        """The opponent's move in the last round."""
+        """Observation of the ego player: the opponent's move in the last round."""
         state = self.state
         if state.round >= self.rounds:
             return {}

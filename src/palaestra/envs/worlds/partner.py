@@ -219,7 +219,7 @@ class Partner(NativeEnv):
         state.refused = []
 
     def look(self) -> dict[str, Observation]:
-        """What the cook may expect of the partner, and jobs that were refused."""
+        """Observation of the cook: what it may expect of the partner, and a job that was refused."""
         state = self.state
         if state.round >= self.rounds:
             return {}

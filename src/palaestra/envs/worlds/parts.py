@@ -47,7 +47,7 @@ class Parts(NativeEnv):
         return f"task {task}", _PartsState(task)
 
     def look(self) -> dict[str, Observation]:
-        """The task, and which part is asked for."""
+        """Observation of the agent: the number of the task, and which part is asked for."""
         part = len(self.state.said)
         if part == len(self.sizes):
             return {}

@@ -112,7 +112,7 @@ class Phrases(NativeEnv):
         return "phrase " + " ".join(f"w{each}" for each in self._drawn), _PhrasesState(self._drawn)
 
     def look(self) -> dict[str, Observation]:
-        """The phrase, and the position in it."""
+        """Observation of the doer: the phrase, the position in it, and the word before."""
         state = self.state
         if state.over:
             return {}

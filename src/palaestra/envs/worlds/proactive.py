@@ -47,7 +47,7 @@ class Proactive(NativeEnv):
         return _ProactiveState(event, needed, needed != bool(self.rng.random() < self.blur))
 
     def look(self) -> dict[str, Observation]:
-        """The cue of the event."""
+        """Observation of the assistant: the cue of the event."""
         if self.state.event >= self.events:
             return {}
         seen = "somebody stops and searches" if self.state.cue else "somebody works on"

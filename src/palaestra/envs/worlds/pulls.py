@@ -48,7 +48,7 @@ class Pulls(NativeEnv):
         return f"arm {int(self.rng.integers(2**31))}", _PullsState(float(self.rng.random()))
 
     def look(self) -> dict[str, Observation]:
-        """The remembered pulls."""
+        """Observation of the puller: pulls and wins of the unknown arm, if the env remembers them."""
         state = self.state
         if state.pulled == self.pulls:
             return {}

@@ -55,7 +55,7 @@ class Repair(NativeEnv):
         return f"repair {_marks(broken.tolist())}", _RepairState(broken.tolist(), json.dumps(files))
 
     def look(self) -> dict[str, Observation]:
-        """Which modules parse."""
+        """Observation of the coder: which modules parse and which are broken."""
         if self.state.turn == self.turns:
             return {}
         return {"coder": Observation(f"modules {_marks(self.state.broken)}", self.choices)}

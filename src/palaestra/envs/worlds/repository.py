@@ -66,7 +66,7 @@ class Repository(NativeEnv):
         return f"issue {issue}", _RepositoryState(issue)
 
     def look(self) -> dict[str, Observation]:
-        """The issue, the stage, and what was said before."""
+        """Observation of the engineer: the issue, the stage, and what was said before."""
         state = self.state
         if len(state.said) == len(STAGES):
             return {}

@@ -76,7 +76,7 @@ class Routing(NativeEnv):
         return f"routing:{kind}:{'after' if self._shifted else 'before'}:{number}", _RoutingState(kind, self._shifted)
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the request."""
+        """Observation of the router: the kind of the request, and that a shock has come, if shocks are announced."""
         if self.state.over:
             return {}
         kinds = self.skills.shape[1]

@@ -60,7 +60,7 @@ class SecondLook(NativeEnv):
         return f"item {item}", _Looks(item, label, self._sign(label, self.first))
 
     def look(self) -> dict[str, Observation]:
-        """In the first turn item and sign, in the second the first answer and a fresh sign."""
+        """Observation of the student: item and sign in the first turn; then the first answer and a fresh sign."""
         state = self.state
         if state.over:
             return {}

@@ -74,7 +74,7 @@ class Sieve(NativeEnv):
         )
 
     def look(self) -> dict[str, Observation]:
-        """One row's look, or that it is time to submit."""
+        """Observation of the seeker: the looks of one row, or that it is time to submit."""
         state = self.state
         if state.turn > len(state.order):
             return {}

@@ -48,7 +48,7 @@ class Sites(NativeEnv):
         return {agent: Observation(f"left: {left}", choices=self.choices) for agent in self.agents}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Take all choices of a turn and clear sites."""
+        """Clear each site that exactly one worker chose; every turn costs all workers the same."""
         state, went = self.state, list(chosen.values())
         state.cleared |= {site for site in went if isinstance(site, int) and went.count(site) == 1}
         state.steps += 1

@@ -63,7 +63,7 @@ class Slips(NativeEnv):
         return f"path {' '.join(map(str, cues)) if number is None else number}", state
 
     def look(self) -> dict[str, Observation]:
-        """The cue, or the slip; of numbered paths the path and the cell."""
+        """Observation of the walker: the cue, or the slip; of numbered paths the path and the cell."""
         state = self.state
         if state.at == self.cells or state.moves == self.cells + self.spare:
             return {}

@@ -78,7 +78,7 @@ class StageGames(NativeEnv):
         return {player: Observation(text, choices=moves) for player, moves in zip(PLAYERS, self.moves, strict=True)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Play a round."""
+        """Pay both players the same payoff of the current game, the lowest for invalid moves, then draw a game."""
         state = self.state
         matrix = self.games[state.game]
         first, second = (chosen[player] for player in PLAYERS)

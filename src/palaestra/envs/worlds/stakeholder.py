@@ -52,7 +52,7 @@ class Stakeholder(NativeEnv):
         return "rubric", _StakeholderState(self.rng.random((self.outputs, len(self.weights))))
 
     def look(self) -> dict[str, Observation]:
-        """The criteria that were not asked about yet."""
+        """Observation of the manager: a choice among the criteria that were not asked about yet."""
         if self.state.over:
             return {}
         left = np.ones(len(self.choices), bool)

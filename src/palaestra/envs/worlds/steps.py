@@ -65,7 +65,7 @@ class Steps(NativeEnv):
         return "steps", _StepsState()
 
     def look(self) -> dict[str, Observation]:
-        """The number of the step."""
+        """Observation of the chooser: the number of the step."""
         if self.state.step == self.steps:
             return {}
         return {"chooser": Observation(f"step {self.state.step} of {self.steps}", choices=self.choices)}

@@ -43,7 +43,7 @@ class Stories(NativeEnv):
         return "stories", _StoriesState()
 
     def look(self) -> dict[str, Observation]:
-        """Nothing to see."""
+        """Observation of the teller: a fixed text."""
         return {} if self.state.over else {"teller": Observation("tell a story", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -77,7 +77,7 @@ class SubAgents(NativeEnv):
         return f"subagents:{int(self.rng.integers(2**40))}", _SubagentsState()
 
     def look(self) -> dict[str, Observation]:
-        """The number of members; nobody can be picked twice."""
+        """Observation of the staff: the number of members; members already picked or too dear are masked."""
         if self.state.over:
             return {}
         return {"staff": Observation(f"members: {len(self.state.chosen)}", self.choices, self._free())}

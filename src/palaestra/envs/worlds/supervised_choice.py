@@ -98,7 +98,7 @@ class SupervisedChoice(NativeEnv):
         return f"supervised_choice:{int(self.rng.integers(2**40))}", state
 
     def look(self) -> dict[str, Observation]:
-        """The round, and what the agent's own last choices paid."""
+        """Observation of the agent: the round, and what its own last choices paid."""
         done = self.state.done
         if len(done) == self.rounds:
             return {}

@@ -47,7 +47,7 @@ class Talk(NativeEnv):
         return "talk", _TalkState()
 
     def look(self) -> dict[str, Observation]:
-        """Which turn it is."""
+        """Observation of the clerk: the number of the turn, and what it is time to say."""
         if self.state.steps >= self.turns:
             return {}
         return {

@@ -72,7 +72,7 @@ class Taps(NativeEnv):
         return f"task {task}" if self.equal else f"task of {task}"
 
     def look(self) -> dict[str, Observation]:
-        """The task and the screen."""
+        """Observation of the user agent: the task and the screen."""
         if self.state.over:
             return {}
         text = f"{self._name(self.state.task)}, screen {self.state.done}"

@@ -55,7 +55,7 @@ class TeamBuilder(NativeEnv):
         return f"query {query}", _TeamBuilderState(query)
 
     def look(self) -> dict[str, Observation]:
-        """The query, and the team so far."""
+        """Observation of the builder: the number of the query, and the team so far."""
         state = self.state
         if state.over:
             return {}

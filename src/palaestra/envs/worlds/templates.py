@@ -77,7 +77,7 @@ class Setting:
         return {"value": int(rng.integers(self.values))}
 
     def goal(self, params: Mapping[str, Any]) -> str:
-        """The goal in words."""
+        """Text of the goal: which value the setting is to have."""
         return f"set {self.name} to {params['value']}"
 
     def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ class Desktop(NativeEnv):
         return f"{instance.template.name}:{instance.seed}", _TemplatesState(instance, params, values)
 
     def look(self) -> dict[str, Observation]:
-        """The goal and the setting's current value."""
+        """Observation of the user agent: the goal, and the setting's current value."""
         state = self.state
         if state.over:
             return {}

@@ -83,7 +83,7 @@ class ThresholdGame(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Play a round."""
+        """Play a round: multiply each capital by a factor that depends on the choices; its change is the reward."""
         state = self.state
         joined = [int(chosen[agent] == 1) for agent in self.agents]
         won = sum(joined) >= self.needed

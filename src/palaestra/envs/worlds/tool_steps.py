@@ -28,7 +28,7 @@ Value = str | int
 
 
 def run(tool: str, value: Value) -> Value:
-    """The output of a tool for a value.
+    """The output of a tool for a value; raises TypeError if the tool does not take values of this type.
 
     Raises:
         TypeError: it does not take words, or does not take numbers.
@@ -122,7 +122,7 @@ class ToolSteps(NativeEnv):
         return f"{name}: {', '.join(steps)}", _ToolState(value, value, steps)
 
     def look(self) -> dict[str, Observation]:
-        """The step, and the kind of value."""
+        """Observation of the controller: the step, and whether the value is a word or a number."""
         state = self.state
         if state.done == len(state.steps):
             return {}

@@ -44,7 +44,7 @@ class Verdict(NativeEnv):
         return f"cue {cue}", _VerdictState(cue)
 
     def look(self) -> dict[str, Observation]:
-        """The cue's number."""
+        """Observation of the reader: the cue's number."""
         return {} if self.state.over else {"reader": Observation(f"cue {self.state.cue}", choices=("no", "yes"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:

@@ -49,7 +49,7 @@ class Walk(NativeEnv):
         return f"go to {goal[0]},{goal[1]}", _WalkState(goal)
 
     def look(self) -> dict[str, Observation]:
-        """The distance to the goal, and how many steps are left."""
+        """Observation of the walker: the distance to the goal, and how many steps are left."""
         state = self.state
         if state.step == self.steps:
             return {}

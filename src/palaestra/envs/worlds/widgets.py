@@ -44,7 +44,7 @@ class Widgets(Parts):
         super().__init__(sizes=[len(TYPES), SIDE, SIDE, len(WORDS)], tasks=len(self.gold))
 
     def look(self) -> dict[str, Observation]:
-        """The request, and which part of the answer is due."""
+        """Observation of the user agent: the request, and which part of the answer is due."""
         part = len(self.state.said)
         if part == len(self.sizes):
             return {}

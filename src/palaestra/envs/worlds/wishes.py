@@ -49,7 +49,7 @@ class Wishes(NativeEnv):
         return f"wish {wish}", _WishesState(wish, self.offset * float(self.rng.normal()))
 
     def look(self) -> dict[str, Observation]:
-        """The wish as two whole numbers, 100·v, as DPA writes it."""
+        """Observation of the writer: the wish as two whole numbers, 100·v, as DPA writes it."""
         if self.state.over:
             return {}
         helpful, words = (round(100 * each) for each in self.wishes[self.state.wish])

@@ -54,7 +54,7 @@ class Working(NativeEnv):
         return "working", _WorkingState()
 
     def look(self) -> dict[str, Observation]:
-        """How much is done, and whether all of it was careful."""
+        """Observation of the solver: how much is done, and whether all of it was careful."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}

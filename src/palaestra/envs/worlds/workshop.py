@@ -113,7 +113,7 @@ class Workshop(NativeEnv):
         return "goal " + (", then ".join(names) or ANYTHING), _WorkshopState(goals, self._listed is None)
 
     def look(self) -> dict[str, Observation]:
-        """The goal, and the steps since it was set."""
+        """Observation of the maker: the goal, and the steps since it was set."""
         state = self.state
         if state.steps == self.steps or (state.ends and state.at == len(state.goals)):
             return {}

@@ -22,7 +22,7 @@ _ZERO = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """A game of N players in normal form.
+    """A game of N players in normal form: the payoff of every player for every profile of strategies.
 
     Attributes:
         payoffs: of each player, float64[S_1, …, S_N].
