@@ -11,69 +11,72 @@ from collections.abc import Iterable
 
 
 class PalaestraError(Exception):
-    """Base of everything raised on purpose. The command line prints its text and exits with `exit_code`."""
+    """Base class of all errors that palaestra raises on purpose; the command exits with `exit_code`.
+
+    It prints the error's text.
+    """
 
     exit_code = 1
 
 
 class InputError(PalaestraError):
-    """Unusable input of the user: a recipe, an expression, a file, a column. Exit code 2."""
+    """Raised for unusable input of the user: a recipe, an expression, a file, a column. Exit code 2."""
 
     exit_code = 2
 
 
 class RecipeError(InputError):
-    """A recipe has a wrong key, type or value; the message names the field and the fix."""
+    """Raised for a wrong key, type or value in a recipe; the message names the field and the fix."""
 
 
 class ExpressionError(InputError):
-    """The text of a signal cannot be parsed, or names something that is not registered."""
+    """Raised if a signal's text cannot be parsed, or names something that is not registered."""
 
 
 class SchemaError(InputError):
-    """A table has an unknown version, a wrong type or lacks a column."""
+    """Raised for a table with an unknown version, a wrong type or a missing column."""
 
 
 class MissingColumnError(SchemaError):
-    """A signal needs a column that the table does not have."""
+    """Raised if a table lacks a column that a signal or function needs."""
 
 
 class MissingExtraError(InputError):
-    """An optional dependency is not installed."""
+    """Raised if an optional dependency is not installed."""
 
 
 class EnvError(PalaestraError):
-    """An environment broke its protocol."""
+    """Raised if an environment breaks its protocol."""
 
 
 class PolicyError(PalaestraError):
-    """A policy broke its protocol, or an endpoint failed for good."""
+    """Raised if a policy breaks its protocol, or an endpoint fails for good."""
 
 
 class RewardError(PalaestraError):
-    """A reward is not finite."""
+    """Raised if a reward is not finite."""
 
 
 class LearnerError(PalaestraError):
-    """An update cannot be made: an advantage, a loss or a gradient is not finite."""
+    """Raised if an update cannot be made: an advantage, a loss or a gradient is not finite."""
 
 
 class RankError(PalaestraError):
-    """A process of a learner on several devices is gone or failed, and the others stopped; names it."""
+    """Raised if a process of a learner on several devices failed, and the others stopped; names it."""
 
 
 class StorageError(PalaestraError):
-    """A file could not be written or read whole."""
+    """Raised if a file cannot be written, or read whole."""
 
 
 class DamagedFileError(StorageError, InputError):
-    """A file that the user named cannot be read: it is not there, not whole, or something else. Exit code 2."""
+    """Raised if a file that the user named is missing, incomplete or of another kind. Exit code 2."""
 
     exit_code = 2
 
 
 def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
-    """`"; did you mean 'gigpo'?"`, or the known names if none is near (few of many), ready to end a message.
+    """End of an error message that suggests the nearest known names: `"; did you mean 'gigpo'?"`, or lists them.
 
     >>> nearest("gipgo", ["grpo", "gigpo"])
     "; did you mean 'gigpo' or 'grpo'?"
@@ -91,7 +94,7 @@ def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
 
 
 def need_columns(who: object, columns: Iterable[str], names: Iterable[str]) -> None:
-    """All of `names` are columns of a table.
+    """Raise MissingColumnError unless all `names` are columns of the table.
 
     Raises:
         MissingColumnError: says for whom the first of them is missing, and the nearest that is there.
@@ -107,5 +110,5 @@ _MOST = 30
 
 
 def missing_extra(package: str, extra: str) -> MissingExtraError:
-    """The one clear line for an absent optional dependency."""
+    """The MissingExtraError for an absent optional dependency, with the command that installs it."""
     return MissingExtraError(f"{package} is not installed: pip install 'palaestra[{extra}]'")

@@ -22,7 +22,7 @@ ChatMessage = Mapping[str, Any]
 
 
 def words(text: str) -> int:
-    """Words, digits in threes, and signs: about as many as tokenizers make of English and of code.
+    """Estimated number of tokens of a text: words, digits in threes, and signs.
 
     >>> words("The old mill keeps 12345 sacks.")
     8
@@ -31,7 +31,7 @@ def words(text: str) -> int:
 
 
 def first_words(text: str, limit: int) -> str:
-    """The beginning of a text, at most so many of `words`."""
+    """The beginning of a text with at most `limit` of the words that `words` counts."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == limit:
             return text[: found.start()].rstrip()
@@ -42,7 +42,7 @@ _WORD = re.compile(r"\d{1,3}|[^\W\d]+|[^\w\s]")
 
 
 class Reader(NamedTuple):
-    """How a policy reads.
+    """How a policy reads messages: its token counter, how it cuts texts, and whether its reply is held to JSON.
 
     Attributes:
         count: Number of tokens of a text.
@@ -59,7 +59,7 @@ WORDS = Reader()
 
 
 class Conversation(Sequence[ChatMessage]):
-    """Messages that are written when they are first read.
+    """A sequence of chat messages that a function makes when they are first read.
 
     Args:
         write: Makes the messages for a reader.
@@ -77,7 +77,7 @@ class Conversation(Sequence[ChatMessage]):
         self._messages: tuple[ChatMessage, ...] = ()
 
     def for_reader(self, reader: Reader) -> tuple[ChatMessage, ...]:
-        """The messages as this reader gets them; written once for each."""
+        """The messages as a tuple, made for this reader (a policy's tokenizer and form of reply) and cached."""
         if self._reader != reader:
             self._messages, self._reader = tuple(self._write(reader)), reader
         return self._messages
@@ -110,17 +110,17 @@ class Conversation(Sequence[ChatMessage]):
 
 
 class Templates:
-    """The templates of a package: its folder `prompts`, and texts of users, which may extend or include them."""
+    """Jinja templates of chat prompts: the package's folder `prompts`, and users' texts that extend or include them."""
 
     def __init__(self, package: str) -> None:
         self.package = package
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
-        """Render the template `name`, which is a file without its `.j2`."""
+        """Render the shipped template `name` (its file without `.j2`)."""
         return self._environment.get_template(f"{name}.j2").render(values).strip()
 
     def render_text(self, source: str, values: Mapping[str, Any]) -> str:
-        """Render a user's text.
+        """Render a user's template text, in a sandbox.
 
         Raises:
             InputError: it does what the sandbox forbids, or fails.
@@ -133,7 +133,7 @@ class Templates:
             raise InputError(f"the template {source[:60]!r}: {error}") from error
 
     def check_text(self, source: str, known: Iterable[str], where: str) -> None:
-        """See that a user's text is a template of these variables.
+        """Raise InputError unless a user's text is a valid template with known variables only.
 
         Raises:
             InputError: it cannot be read, or has another variable.
@@ -187,7 +187,7 @@ def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
 
 
 def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    r"""For models that know no system message: its text stands before that of the first user instead.
+    r"""The messages with the system message moved into the first user message, for models that know none.
 
     >>> without_system(opening("Be brief.", "Hi"))
     ({'role': 'user', 'content': 'Be brief.\n\nHi'},)
@@ -199,7 +199,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
-    """Message of a user who asks for an action: a text, the actions if they have names, and the form of the reply.
+    """The user message that asks for an action: the text, the legal actions, and the form of the reply.
 
     speech: others hear what is said before the action; the text says so.
     """
@@ -208,5 +208,5 @@ def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = Fa
 
 
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
-    """A user message for an env that says nothing to chat models: its text, and if actions have names, those."""
+    """A user message from an env that gives no chat messages: its text, and the names of the legal actions."""
     return opening("", acting(text, legal, reader) if legal else text)

@@ -25,7 +25,10 @@ SPLITS = ("train", "test", "all")
 
 
 class DatasetEnv(TaskEnv):
-    """One question of a table. The reset seed modulo `len(places)` says which. task: `name:key`, of file and text."""
+    """A one-turn env that asks questions of a table; the reset seed modulo `len(places)` selects the question.
+
+    task: `name:key`, of file and text.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class DatasetEnv(TaskEnv):
         self._held = held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns).keys)
 
     def draw(self, seed: int) -> Task:
-        """The question at place `seed` modulo their number."""
+        """The question at position `seed` modulo the number of questions of the split."""
         place = int(self.places[seed % len(self.places)])
         question, answer, choices = self.file.row(place)
         if choices:
@@ -64,7 +67,7 @@ class DatasetEnv(TaskEnv):
         return Task(name, question, lambda said: self._score(said, answer), answer)
 
     def holds_out(self, question: str) -> bool:
-        """Whether a question, of the file or not, is on the held-out side."""
+        """Whether a question, of the file or not, belongs to the held-out split."""
         key = task_key(question)
         if isinstance(self._held, np.ndarray):
             at = int(np.searchsorted(self._held, np.uint64(key)))
@@ -103,7 +106,7 @@ def _side(
 
 
 def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
-    """No task of one file is held out by the other: not itself, not a duplicate, none proposed from one of them.
+    """Raise InputError if a training task is also a held-out task, its duplicate, or was proposed from one.
 
     Raises:
         InputError: one is; names both rows and the fix.
@@ -133,7 +136,7 @@ def dataset(
     duplicates: Duplicates = "refuse",
     threshold: float = 1.0,
 ) -> EnvFactory:
-    """Factory of `DatasetEnv`; the file is read and checked at once.
+    """Factory of an env that asks the questions of a file; the file is read and checked at once.
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train` (extra `data`).

@@ -28,7 +28,7 @@ LONGEST = 1000
 
 
 def check_illegal(illegal: str) -> None:
-    """Reject an unknown way to treat illegal actions before an env is built."""
+    """Raise InputError unless `illegal` is "lose" or "random", the two ways to treat illegal actions."""
     if illegal not in ("lose", "random"):
         raise InputError(
             f"illegal={illegal!r} is not a way to treat illegal actions{nearest(illegal, ['lose', 'random'])}"
@@ -47,7 +47,7 @@ def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) ->
 
 
 class Slips:
-    """The random legal actions that stand in for the illegal ones of one episode.
+    """Random source of the legal actions that replace illegal ones in one episode.
 
     They have a stream of their own, so that an illegal action does not shift the env's other randomness.
     """
@@ -65,7 +65,7 @@ class Slips:
 
 
 def describe(value: Any) -> str:
-    """A short text for an observation: `0110` for bits, numbers with up to three decimals otherwise.
+    """A short text form of an observation: `0110` for bits, numbers with up to three decimals otherwise.
 
     >>> describe(np.array([[0.0, 1.0], [1.0, 0.0]])), describe((14, 10, 0)), describe(np.float32(0.12345))
     ('0110', '14 10 0', '0.123')
@@ -124,7 +124,7 @@ _INSIDE = _Turnstile()
 
 
 class isolated:
-    """Runs a block with Python's global generator seeded, and puts the former state back afterwards.
+    """Context manager that seeds Python's global generator for a block and restores its state afterwards.
 
     For libraries that draw from `random`; about 14 microseconds. `numpy=True` adds NumPy's global generator (50 more).
     The generators are global, so one thread at a time is inside such a block, and the others wait for it; but not for
@@ -162,7 +162,7 @@ class isolated:
 
 @functools.cache
 def source_mentions(module: str, pattern: str) -> bool:
-    """Whether the source of a loaded module, or of a loaded module below it, has the pattern.
+    """Whether the source of a loaded module, or of a loaded module below it, matches a regular expression.
 
     It answers "may this draw from a global generator?" without running it; where there is no source the answer is yes.
     """

@@ -102,7 +102,7 @@ class _Shown:
 
 
 class ToAEC(_Shown, AECEnv):
-    """One agent after the other; of those that act at once each is asked, and the env steps when all have answered."""
+    """PettingZoo AEC env of one of our envs; agents that act at once are asked one after the other before it steps."""
 
     def __init__(self, env: Env, longest: int) -> None:
         super().__init__()
@@ -119,11 +119,11 @@ class ToAEC(_Shown, AECEnv):
         self.agent_selection = next(iter(self._seen))
 
     def observe(self, agent: str) -> dict[str, np.ndarray]:
-        """Last observation of this agent."""
+        """Last observation of this agent, as arrays."""
         return self._view(agent)
 
     def step(self, action: Any) -> None:
-        """Take the action of whoever is selected."""
+        """Take the action of the selected agent; the env steps once all who act now have answered."""
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
@@ -149,7 +149,7 @@ class ToAEC(_Shown, AECEnv):
 
 
 class ToParallel(_Shown, ParallelEnv):
-    """All agents at every step; what those say who do not act (`info["acts"]`) is not passed on."""
+    """PettingZoo parallel env of one of our envs; actions of agents that do not act (`info["acts"]`) are ignored."""
 
     def __init__(self, env: Env, longest: int) -> None:
         self._open(env, longest)
@@ -160,7 +160,7 @@ class ToParallel(_Shown, ParallelEnv):
         return self._views(), {agent: self._info(agent, {}) for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        """Take everybody's actions."""
+        """Take all agents' actions, by agent; returns PettingZoo's five dicts."""
         result = self._step(actions)
         over, cut = not self._seen and not result.truncated, bool(result.truncated)
         found = (
@@ -179,7 +179,7 @@ class ToParallel(_Shown, ParallelEnv):
 
 
 def export(env: Env, api: str, longest: int) -> ToAEC | ToParallel:
-    """See `palaestra.envs.to_pettingzoo`."""
+    """The implementation of `palaestra.envs.to_pettingzoo`."""
     if longest < 1:
         raise InputError(f"to_pettingzoo: longest={longest}, expected at least 1 byte")
     return ToAEC(env, longest) if api == "aec" else ToParallel(env, longest)

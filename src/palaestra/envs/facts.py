@@ -123,7 +123,7 @@ DTYPES: dict[Any, Any] = {**_PLAIN, **{GenericAlias(list, kind): pl.List(dtype) 
 
 
 def facts_of(env: Any) -> dict[str, type]:
-    """Facts that an env, or the envs of a factory, declare; a factory is asked for an env unless its class says it.
+    """Facts that an env or factory declares, {name: type}; a factory makes an env unless its class declares them.
 
     Raises:
         InputError: what is declared is no mapping of names to types that a column can have, or takes a column's name.
@@ -154,7 +154,7 @@ def facts_of(env: Any) -> dict[str, type]:
 
 
 def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
-    """Facts whose types may be written as texts, as a recipe has to: {"x": "list[float]"}.
+    """Facts with types as Python types, which a recipe may write as texts: {"x": "list[float]"}.
 
     Raises:
         InputError: a column cannot have such a type.
@@ -172,7 +172,7 @@ def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
 def read_facts(
     info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Facts in `info` by agent: {agent: {fact: value}}.
+    """The declared facts in `info` by agent, {agent: {fact: value}}, converted to their types.
 
     Raises:
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.
@@ -204,7 +204,7 @@ def read_facts(
 
 
 def read_fact(name: str, value: Any, kind: type) -> Any:
-    """`value` as the declared type.
+    """A fact's value converted to its declared type; raises EnvError if it does not fit.
 
     Raises:
         EnvError: it is something else; names fact, found and expected type.

@@ -57,7 +57,7 @@ class _Around:
 
 
 class FaultyEnv(_Around):
-    """Some steps fail: the env below does not see them, and the agents are told and asked again. See `with_faults`."""
+    """A wrapper of an env in which some steps fail: agents see an error line and are asked again. See `with_faults`."""
 
     def __init__(self, env: EnvFactory, rate: float, kinds: Mapping[str, float], seed: int, *,
                  only: str | None, exempt: str | None, patience: float) -> None:  # fmt: skip
@@ -77,7 +77,7 @@ class FaultyEnv(_Around):
         return self._seen
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the actions, or say why not."""
+        """Take the actions, or return the same observations with a fault, with the given chance."""
         hit, kind, seconds = self._rng.random(), self._rng.random(), self._rng.uniform(*SLOW)
         if not actions or actions.keys() != self._seen.keys() or hit >= self._rate or not self._may_fail(actions):
             return self._pass_on(actions)
@@ -114,7 +114,7 @@ def with_faults(
     exempt: str | None = EXEMPT,
     patience: float = np.inf,
 ) -> EnvFactory:
-    """Factory of `env` with a share of its steps failing (Claw-Eval, arXiv 2604.06132).
+    """Factory of `env` in which a share of the steps fails (Claw-Eval, arXiv 2604.06132).
 
     Args:
         env: makes the env below.
@@ -158,7 +158,7 @@ def with_faults(
 
 
 class RewordedEnv(_Around):
-    """Each agent's first observation in other words, wherever it is repeated later. See `with_prompts`."""
+    """A wrapper of an env that rewords each agent's first observation, wherever it recurs. See `with_prompts`."""
 
     def __init__(self, env: EnvFactory, rewrite: Rewrite, seed: int) -> None:
         super().__init__(env)
@@ -197,7 +197,9 @@ class RewordedEnv(_Around):
 
 
 def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
-    """Two neighbouring letters swapped in a share of the words; digits, short words and first letters stay.
+    """The text with two neighbouring letters swapped in a share of its words.
+
+    Digits, short words and first letters stay.
 
     >>> typos("Please set volume to 7", np.random.default_rng(0), 1.0)
     'Plaese set vloume to 7'
@@ -214,7 +216,7 @@ def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
 
 
 def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0, *, rate: float = 0.1) -> EnvFactory:
-    """Factory of `env` whose tasks are worded otherwise: by `rewrite(text, rng)`, else with `typos` at this rate.
+    """Factory of `env` with reworded tasks: by `rewrite(text, rng)`, else with `typos` at this rate.
 
     What an agent reads first is reworded, and wherever the env repeats it word for word. Names of choices stay.
 
@@ -227,7 +229,10 @@ def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0,
 
 
 class ReparametrisedEnv(_Around):
-    """A suite of task templates with other parameters; tasks are named by template and number: `with_parameters`."""
+    """A wrapper that draws task templates' parameters from another seed and names tasks by template and number.
+
+    See `with_parameters`.
+    """
 
     def __init__(self, env: EnvFactory, seed: int | None) -> None:
         from palaestra.envs.worlds.templates import suite
@@ -252,7 +257,9 @@ class ReparametrisedEnv(_Around):
 
 
 def with_parameters(env: EnvFactory, seed: int | None = None) -> EnvFactory:
-    """Factory of an env of task templates (`native/desktop`) with the parameters of another seed (AndroidWorld, [164]).
+    """Factory of an env of task templates (`native/desktop`) whose parameters come from another seed ([164]).
+
+    AndroidWorld's test of robustness.
 
     seed: of the parameters; None leaves them, and only names the tasks alike, for the base of a comparison.
     """
@@ -269,7 +276,7 @@ def faulty(
     patience: float = np.inf,
     **options: Any,
 ) -> Env:
-    """`with_faults` for recipes: the env called `env` with its `options`; the rest as in `with_faults`."""
+    """An env in which a share of the steps fails, by name, for recipes; see `with_faults`."""
     inner = make(env, **options)
     return with_faults(inner, rate, kinds, seed, only=only, exempt=exempt, patience=patience)()
 

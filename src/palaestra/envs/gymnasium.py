@@ -22,7 +22,7 @@ from palaestra.errors import InputError, MissingExtraError, missing_extra, neare
 
 
 class GymnasiumEnv:
-    """One Gymnasium environment. `array` is the flattened observation (one-hot where it is a number of a finite set).
+    """One Gymnasium environment as an env with the agent `player`; `array` is the flattened observation.
 
     env: the Gymnasium environment. task: id and seed (from outside nobody can tell whether two seeds start alike).
     """
@@ -140,7 +140,7 @@ def gymnasium(
     facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of `GymnasiumEnv`, or of a game of several agents; the id and the options are checked at once.
+    """Factory of an env of a Gymnasium environment by id, of one agent or several; checked at once.
 
     >>> env = gymnasium("FrozenLake-v1", actions=["left", "down", "right", "up"], success=1.0, is_slippery=False)()
     >>> env.reset(seed=0)["player"].legal

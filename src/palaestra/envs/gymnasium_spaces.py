@@ -11,7 +11,7 @@ from palaestra.errors import missing_extra
 
 
 def features_of(space: Any) -> Callable[[Any], np.ndarray]:
-    """float32 features of the observations of a Gymnasium space, flattened."""
+    """A function from observations of a Gymnasium space to flat float32 features."""
     spaces = library().spaces
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return lambda value: np.array(value, dtype=np.float32).ravel()
@@ -22,7 +22,7 @@ def features_of(space: Any) -> Callable[[Any], np.ndarray]:
 
 
 def library() -> Any:
-    """The package `gymnasium`. Raises MissingExtraError if it is not installed."""
+    """The imported package `gymnasium`; raises MissingExtraError if it is not installed."""
     try:
         import gymnasium
     except ImportError:

@@ -12,7 +12,9 @@ from typing import Any
 
 
 class TupleTeam:
-    """Such an environment with the interface of PettingZoo's parallel API; agents are `player_0`, `player_1` ….
+    """A Gymnasium environment with `Tuple` spaces as a PettingZoo parallel env; agents are `player_0`, `player_1` ….
+
+    One entry of the tuples per agent.
 
     Args:
         env: a Gymnasium environment whose action and observation spaces are `Tuple` spaces of equal length.

@@ -21,14 +21,14 @@ class Help:
 
 @dataclass(frozen=True)
 class HelpedEpisode:
-    """An episode that begins as the env's `seed` does, with help at some of its turns, by their number."""
+    """An episode to play with help: the env's `seed`, and `Help` by number of the turn."""
 
     seed: int
     help: Mapping[int, Help]
 
 
 class Helped:
-    """`env` whose episode k is `episodes[k]`: who resets it by k plays that seed with that help.
+    """A wrapper of `env` that plays a list of episodes with help: reset k plays `episodes[k]`.
 
     facts: those of the env; help, the text that was shown; done_for, whether the action was put in; done_action, what
     was done instead; done_id, its number among the choices.
@@ -52,7 +52,7 @@ class Helped:
         return self._show(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the actions, or those that are put in."""
+        """Take the actions, or the helping action instead where there is one."""
         given = self._help.get(self._turn, Help())
         told: dict[str, Any] = {"help": given.text, "done_for": given.action is not None}
         if given.action is not None:
@@ -75,7 +75,7 @@ class Helped:
 
 
 class Numbered:
-    """`env` that tells, as the fact choice_id, the number of each action among the choices that there were."""
+    """A wrapper of `env` that adds the fact choice_id, the index of each action among the choices."""
 
     def __init__(self, env: EnvFactory) -> None:
         self.env: Env = env()

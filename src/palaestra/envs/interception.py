@@ -23,7 +23,7 @@ LONGEST = 32 * 2**20
 
 @dataclass
 class Intercepted:
-    """A chat request that waits for its answer.
+    """A program's chat request that was intercepted and waits for its answer.
 
     Attributes:
         body: What the program sent.
@@ -41,7 +41,7 @@ class Intercepted:
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:
-        """Messages of the request; parts of a content are joined, what developers say is said by the system."""
+        """Messages of the request as plain chat messages; parts are joined, role developer becomes system."""
         return tuple(_message(each) for each in self.body.get("messages") or ())
 
     @property
@@ -50,7 +50,7 @@ class Intercepted:
         return tuple(self.body.get("tools") or ())
 
     def answer(self, text: str) -> None:
-        """Send an answer; calls of tools in it, in whatever form models write them, become the API's."""
+        """Send the answer; tool calls in it, in whatever form models write them, become those of the API."""
         found = parse(text, "auto", self.tools) if self.tools else None
         self._message = {"role": "assistant", "content": text}
         if found is not None and found.calls and found.error is None:
@@ -66,19 +66,19 @@ class Intercepted:
         self._answered.set()
 
     def refuse(self, problem: str) -> None:
-        """Answer with an error that no client tries again."""
+        """Answer with an error after which no client tries again."""
         self._problem = problem
         self._answered.set()
 
     def wait(self, seconds: float) -> tuple[dict[str, Any] | None, str]:
-        """The message, or why there is none."""
+        """Wait for the answer: (message, ""), or (None, why there is none)."""
         if not self._answered.wait(seconds):
             return None, f"nobody answered within {seconds:g} s"
         return self._message, self._problem
 
 
 class Interceptor:
-    """Endpoint on 127.0.0.1.
+    """A local chat endpoint (OpenAI's API on 127.0.0.1) that hands a program's requests over as `Intercepted`.
 
     Args:
         arrived: Gets every request, in the order in which they come.

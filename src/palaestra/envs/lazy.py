@@ -27,7 +27,7 @@ class _Made:
 
 
 class LazyObservation(Observation):
-    """Observation whose fields are made when they are first read, and kept.
+    """An `Observation` whose fields are computed when they are first read, and kept.
 
     In comparisons, copies, pickles and `dataclasses.replace` it is an ordinary `Observation`; all of them read every
     field.
@@ -47,7 +47,7 @@ class LazyObservation(Observation):
 
     @staticmethod
     def of(make: Make, **given: Any) -> LazyObservation:
-        """An observation with the fields given; make: makes `text`, `choices`, `mask` and `array` where they are not.
+        """An observation with the given fields; `make(field)` computes the others when they are read.
 
         What it makes must be the same whenever it is asked, also after the env went on, and in any thread.
         """

@@ -21,7 +21,7 @@ LARGEST = 2**20
 
 @TOOLS.register()
 def python(limits: Limits = LIMITS) -> Tool:
-    r"""A tool that runs a program and says what it prints, the value of its last line included.
+    r"""A tool that runs a Python program in a sandbox and returns what it prints and the value of its last line.
 
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
     are run once per process: nothing in the sandbox tells the time or draws without a seed.
@@ -66,7 +66,7 @@ def _prints(node: ast.expr) -> bool:
 
 
 class Library:
-    """Documents with a full-text index (FTS5, ranked by BM25).
+    """Full-text search over documents (FTS5, ranked by BM25), in memory.
 
     A query is words; documents that have any of them come by rank, ties by name. Operators of FTS5 are words like all
     others, so no query is malformed.
@@ -91,7 +91,7 @@ class Library:
 
     @classmethod
     def read(cls, folder: str | Path, *patterns: str) -> Library:
-        """The files of a folder, named by their place in it; patterns: of their names, default **/*.txt and **/*.md.
+        """A library of the files of a folder, named by their path in it; patterns: default **/*.txt and **/*.md.
 
         Raises:
             StorageError: one cannot be read. InputError: there are none.
@@ -110,7 +110,7 @@ class Library:
         return cls(found)
 
     def find(self, query: str, most: int = 3) -> list[tuple[str, str]]:
-        """(name, text) of the best documents."""
+        """The best documents for a query as (name, text), at most `most`."""
         words = re.findall(r"\w+", query)
         if not words:
             return []
@@ -123,7 +123,7 @@ class Library:
             return [(str(name), str(text)) for name, text in rows]
 
     def tool(self, most: int = 3, longest: int = 1000) -> Tool:
-        """A tool that says what the best documents say, each cut to so many characters."""
+        """A tool that searches these documents and returns the text of the best, each cut to `longest` characters."""
         query = {"type": "string", "description": "words to look for"}
         return Tool(
             "search", "Search the files.", {"query": query}, functools.partial(self._say, most=most, longest=longest)
@@ -136,7 +136,7 @@ class Library:
 
 @TOOLS.register()
 def search(folder: str, *, most: int = 3, longest: int = 1000) -> Tool:
-    """A tool that searches the text files of a folder; see `Library`, whose `tool` has the same options."""
+    """A tool that searches the text files of a folder; see `Library.tool` for the options."""
     return _read(folder).tool(most, longest)
 
 

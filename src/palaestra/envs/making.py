@@ -31,7 +31,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:
-    """Give an env a name that recipes can use; options of the recipe become keyword arguments of `factory`.
+    """Register an env factory under a name for recipes; their options become keyword arguments of `factory`.
 
     Raises:
         InputError: another factory has this name, or a library of this package has.
@@ -42,13 +42,13 @@ def register(name: str, factory: Callable[..., Env]) -> None:
 
 
 def telling(column: str) -> list[str]:
-    """Names of registered envs that tell a fact of that name."""
+    """Names of registered envs that declare a fact of this name, for messages."""
     declared = {name: getattr(factory, "facts", None) for name, factory in ENVS.items()}  # an option may decide later
     return sorted(name for name, facts in declared.items() if isinstance(facts, Mapping) and column in facts)
 
 
 def make(spec: str, **options: Any) -> EnvFactory:
-    """The factory of a registered env, or of `library/name`: the first argument and the options of its function.
+    """The factory of a registered env, or of `library/name` with a library's env, with these options.
 
     `reasoning_gym` and `dataset` may be named alone, with `datasets` or `path` among the options.
 
@@ -72,7 +72,7 @@ def make(spec: str, **options: Any) -> EnvFactory:
 
 
 def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """Factory of a registered env or `library/name`, and the arguments in its name; nothing is imported.
+    """The callable behind a registered env or `library/name`, and the arguments in the name; nothing is imported.
 
     Raises:
         InputError: there is no such env; the message gives the nearest.

@@ -95,11 +95,11 @@ class _Vectors:
 
 
 class MomalandAEC(_Vectors, PettingZooAEC):
-    """A turn-based game. env.env: MOMAland's own."""
+    """A turn-based MOMAland game with vector rewards. env.env: MOMAland's own."""
 
 
 class MomalandParallel(_Vectors, PettingZooParallel):
-    """A simultaneous game. env.env: MOMAland's own."""
+    """A simultaneous MOMAland game with vector rewards. env.env: MOMAland's own."""
 
 
 def momaland(
@@ -113,7 +113,7 @@ def momaland(
     success: float | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of a MOMAland game; name and options are checked at once.
+    """Factory of a MOMAland game, whose vector rewards are scalarised; name and options are checked at once.
 
     Args:
         name: "beach", "gem_mining", "item_gathering", "connect4", "breakthrough", "ingenious", "samegame" ….
@@ -205,7 +205,7 @@ def _known() -> dict[str, str]:
 
 
 def vector_returns(turns: Turns) -> pl.DataFrame:
-    """Sum of an agent's reward vectors over each of its episodes: scope, group, episode, agent, `returns` list[f64].
+    """Sum of an agent's reward vectors over each of its episodes, a row each, `returns` list[f64].
 
     A step's vectors stand once for the whole step, on every row of it.
 

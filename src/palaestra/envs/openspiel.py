@@ -40,7 +40,7 @@ LONGEST_NAMED_SPACE = 512
 
 
 class OpenSpielEnv:
-    """One OpenSpiel game; agents are `player_0`, `player_1` ....
+    """One OpenSpiel game as an env; agents are `player_0`, `player_1` …, chance moves follow from the seed.
 
     game: the pyspiel game.
     task: the name of the game, followed by the chance outcomes before the first decision (the deal).
@@ -104,11 +104,11 @@ class OpenSpielEnv:
 
     @property
     def state(self) -> Any:
-        """The pyspiel state, for exact work: a copy."""
+        """A copy of the current pyspiel state."""
         return self._node.state.clone()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Play the actions of whoever was to act, then whatever chance adds."""
+        """Play the agents' actions, then any chance moves that follow."""
         chosen = read_turn(actions, self._turn)
         moves: dict[str, Any] = chosen
         offenders = None in chosen.values()
@@ -146,12 +146,12 @@ class OpenSpielEnv:
         return StepResult(observations, rewards, not observations, False, info)
 
     def snapshot(self) -> Any:
-        """The episode as it stands, to come back to with `restore`."""
+        """Snapshot of the episode, for `restore`."""
         chance = self._seed, *copy.deepcopy((self._chance, self._slips))
         return self._node, list(self._returns), self.task, chance
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
-        """Go on from a snapshot of this game; seed: draw the chance that is to come anew, not as it would have been."""
+        """Restore a snapshot of this game; seed: draw future chance moves anew."""
         node, returns, self.task, chance = snapshot
         self._returns = list(returns)
         self._seed, self._chance, self._slips = copy.deepcopy(chance)
@@ -429,7 +429,7 @@ def _observer_of(game: Any, kind: Any, tensor: str | None) -> Any:
 def openspiel(
     name: str, *, illegal: Illegal = "lose", text: Text | None = None, success: float | None = None
 ) -> EnvFactory:
-    """Factory of `OpenSpielEnv`; the game and its options are checked at once.
+    """Factory of an env of an OpenSpiel game by name; the game and its options are checked at once.
 
     >>> env = openspiel("tiny_hanabi")()
     >>> seen = env.reset(seed=0)["player_0"]

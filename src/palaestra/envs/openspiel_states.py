@@ -14,7 +14,7 @@ Moves = int | tuple[int, ...]
 
 
 class Node:
-    """State of a game, which never changes, and what is known of it.
+    """An immutable game state with caches: who acts, returns, remembered successors and observations.
 
     player: who acts. returns: of each player so far. children: the states after it that are remembered. parts: fields
     of observations by (player, name); None where nothing is kept. deal: chance outcomes that led here, set by whom they
@@ -38,7 +38,7 @@ class Node:
 
 
 class Tree:
-    """States of a game from its start, of which up to `room` more are remembered."""
+    """Cache of a game's states from its start: at most `room` further states are remembered."""
 
     __slots__ = ("room", "root")
 
@@ -46,7 +46,7 @@ class Tree:
         self.root, self.room = Node(start, kept=room > 0), room
 
     def after(self, node: Node, moves: Moves) -> Node:
-        """The state after these moves, which is kept if this one is and there is room."""
+        """The state after these moves, from the cache or computed; it is cached if there is room."""
         found = node.children.get(moves)
         if found is None:
             if isinstance(moves, tuple):

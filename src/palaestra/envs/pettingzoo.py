@@ -131,7 +131,7 @@ class _PettingZooEnv:
 
 
 class PettingZooAEC(_PettingZooEnv):
-    """An agent-environment-cycle env: one agent acts at a time. env: the PettingZoo env. task: name and seed."""
+    """A PettingZoo AEC env as an env: one agent acts at a time. env: the PettingZoo env. task: name and seed."""
 
     entry = "env"
 
@@ -166,7 +166,7 @@ class PettingZooAEC(_PettingZooEnv):
 
 
 class PettingZooParallel(_PettingZooEnv):
-    """A parallel env: all living agents act at once. env: the PettingZoo env. task: name and seed."""
+    """A PettingZoo parallel env as an env: all living agents act at once. env: PettingZoo's. task: name and seed."""
 
     entry = "parallel_env"
 
@@ -202,7 +202,7 @@ def pettingzoo(
     facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of `PettingZooAEC` or `PettingZooParallel`; name and options are checked at once.
+    """Factory of an env of a PettingZoo environment, AEC or parallel; name and options are checked at once.
 
     Args:
         name: `"classic.tictactoe_v3"` (a module below `pettingzoo`), `"mpe.simple_spread_v3"` (of the package mpe2), or
@@ -233,7 +233,7 @@ def pettingzoo(
 
 
 def to_pettingzoo(env: EnvFactory, *, api: Literal["aec", "parallel"] = "aec", longest: int = 2000) -> Any:
-    """An env of this package as a PettingZoo environment, see `palaestra.envs.export`.
+    """A PettingZoo environment made of an env of this package; see `palaestra.envs.export`.
 
     Args:
         env: makes it.

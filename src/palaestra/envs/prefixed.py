@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 
 class Prefixed:
-    """`env` in which the first turns of a reset seed are those of `forced[seed]`, one action a turn, for who acts then.
+    """A wrapper of `env` that replaces the first turns' actions by `forced[seed]`, one action a turn.
 
     facts: those of the env; hint, whether the turn was forced; hint_action, what was done instead; hint_id, its number
     among the choices.
@@ -36,7 +36,7 @@ class Prefixed:
         return self._seen
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Do what was forced, as long as there is any."""
+        """Take the forced action instead of the given ones, as long as any is left."""
         told: dict[str, Any] = {"hint": bool(self._left)}
         if self._left:
             forced = self._left.pop(0)
@@ -54,7 +54,7 @@ class Prefixed:
 
 
 class Reminded:
-    """`env` in which whoever plays the task reads `texts[task]` before all else, every time.
+    """A wrapper of `env` that puts `texts[task]`, if there is one, before each observation of that task.
 
     facts: those of the env; reminded, whether there was such a text.
     """

@@ -54,7 +54,7 @@ class LikelyAction(int):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Observation of one agent before it acts.
+    """What one agent observes before it acts: text, choices with their mask, array, and chat messages.
 
     text: everything the agent is told, history included; also the readable form of `array`.
     choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.
@@ -77,7 +77,7 @@ class Observation:
     fields: tuple[str, ...] = ()
 
     def conversation(self, reader: Reader = WORDS) -> tuple[ChatMessage, ...]:
-        """Messages that a chat model is shown."""
+        """Chat messages of the observation, as this reader gets them; made of text and choices if there are none."""
         if isinstance(self.messages, Conversation):
             return self.messages.for_reader(reader)
         if self.messages is not None:
@@ -153,7 +153,7 @@ def _key_of(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Result of `Env.step`.
+    """Result of `Env.step`: next observations, rewards, whether it is over or cut off, and info.
 
     observations: who acts next and what they see; empty iff the episode is over.
     rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.
@@ -170,7 +170,7 @@ class StepResult:
 
 @runtime_checkable
 class Env(Protocol):
-    """One game between named agents. Same seed and same actions give the same episode; envs share no state.
+    """Protocol of an environment of named agents: equal seed and actions give equal episodes; envs share no state.
 
     agents: every agent that can ever act. task: name of the task that the last `reset` chose; trials of one task are
     compared with each other, so equal tasks must have equal names in every process.
@@ -190,7 +190,7 @@ class Env(Protocol):
         """Start the episode that `seed` names and return the first observations."""
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the actions of exactly the agents that were last observed."""
+        """Take the actions of exactly the agents that were last observed; returns a `StepResult`."""
 
 
 EnvFactory = Callable[[], Env]

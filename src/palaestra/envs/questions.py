@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Form:
-    """How a data set asks.
+    """A form of question of a data set: how to recognise it, its short wording, and how to solve it.
 
     raw: matches the question as the data set words it. short: filled with its groups. known: matches the short form.
     solve: groups of either match -> answer.
@@ -145,7 +145,7 @@ def shorten(dataset: str, question: str) -> str:
 
 
 def solve(question: str) -> str | None:
-    """The right answer, from the text of the question in either wording; None if the question is of no known form.
+    """The right answer to a question of a known form, from its text; None for other questions.
 
     >>> solve("4 - 1 - 7 ="), solve("gcd 12, 18 ="), solve("reverse sun ="), solve("Why?")
     ('-4', '6', 'nus', None)

@@ -34,7 +34,10 @@ ATTEMPTS = 1000
 
 
 class ReasoningGymEnv(TaskEnv):
-    """One question of a mix of data sets. task: `name:hash`, the data set and the hash of the question."""
+    """A one-turn env that asks questions of Reasoning Gym's data sets, drawn by the seed.
+
+    task: `name:hash`, the data set and the hash of the question.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class ReasoningGymEnv(TaskEnv):
 
 
 def split_of(question: str) -> Literal["train", "test"]:
-    """One question in five is a test question, by a hash of its (short) text."""
+    """The split of a question, "train" or "test": one in five is a test question, by a hash of its text."""
     return "test" if int.from_bytes(_hash(question), "little") % 5 == 0 else "train"
 
 
@@ -139,7 +142,7 @@ def reasoning_gym(
     prompt: Literal["raw", "short"] = "raw",
     threshold: float = 1.0,
 ) -> EnvFactory:
-    """Factory of `ReasoningGymEnv`; names and settings are checked at once.
+    """Factory of an env that asks Reasoning Gym's questions, one a task; names and settings are checked at once.
 
     Args:
         datasets: one name, several (`"chain_sum,gcd"` or a list), or `{name: settings}`; `weight` among the settings is

@@ -19,7 +19,7 @@ from palaestra.errors import EnvError, InputError
 
 
 class RecentEnv:
-    """An env whose arrays hold the agent's last turns; see `with_recent`. It plays as the env below does."""
+    """A wrapper of an env that joins each agent's last turns in its observation's array; see `with_recent`."""
 
     def __init__(self, env: EnvFactory, steps: int) -> None:
         self.inner: Any = env()
@@ -56,7 +56,7 @@ class RecentEnv:
 
 
 def with_recent(env: EnvFactory, steps: int) -> EnvFactory:
-    """Factory of `env` whose agents see their last `steps` turns, this one included.
+    """Factory of `env` whose observation arrays hold the agent's last `steps` turns, the current one included.
 
     The array is float32[steps · (1 + features)], the oldest turn first. Each turn begins with 1, a turn before the
     agent's first one is all zeros.
@@ -71,5 +71,5 @@ def with_recent(env: EnvFactory, steps: int) -> EnvFactory:
 
 
 def recent(env: str, steps: int = 16, **options: Any) -> Env:
-    """`with_recent` for recipes: the env called `env` with its `options`."""
+    """An env whose arrays hold the last `steps` turns, by name, for recipes; see `with_recent`."""
     return with_recent(make(env, **options), steps)()

@@ -18,7 +18,7 @@ THOUGHT = "</think>"
 
 
 class Reply(NamedTuple):
-    """What was read out of a reply.
+    """An answer that was read out of a model's reply, with where it stood and what others may see.
 
     Attributes:
         text: The answer, without outer white space.
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(text: str, field: str = "answer") -> Reply:
-    r"""Read the answer out of a reply.
+    r"""Read the answer out of a model's reply: a JSON field, a line `Answer: …`, a box, or all of it.
 
     Args:
         text: What the model said.
@@ -64,7 +64,7 @@ def read_reply(text: str, field: str = "answer") -> Reply:
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
-    """JSON schema of a reply: first the reasoning, then each field as text; the last one from `choices` if given.
+    """JSON schema of a reply: reasoning, then each field as text, the last one from `choices` if given.
 
     >>> schema(["bid"])["required"]
     ['reasoning', 'bid']

@@ -46,7 +46,7 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of a file: question, answer, and, where given, choices and parent."""
+    """Names of the columns of a task file: question, answer and, if given, choices and parent."""
 
     prompt: str = "prompt"
     answer: str = "answer"
@@ -54,12 +54,12 @@ class Columns:
     parent: str | None = None
 
     def named(self) -> dict[str, str]:
-        """{what it is for: name of the column}, of those that are given."""
+        """Column names by purpose (`prompt`, `answer` …), of those that are given."""
         return {field: name for field, name in vars(self).items() if name is not None}
 
 
 class TaskFile:
-    """Tasks of one file, by their place in it.
+    """Tasks of one file: rows by position, and keys for duplicates, splits and parents.
 
     path: as it was given. keys, parents: uint64[tasks], parents 0 where there is none.
     """
@@ -88,7 +88,7 @@ class TaskFile:
         return f"{self.path}, row {place + 1} ({text[:57] + '...' if len(text) > 60 else text!r})"
 
     def places(self, duplicates: Duplicates, prompt: str) -> np.ndarray:
-        """Places of the tasks that count, int64[]: all, or the first of each key.
+        """Positions of the tasks that count, int64[]: all, or with "drop" the first of each key.
 
         Raises:
             InputError: tasks say the same and `duplicates` is "refuse"; names the first two.
@@ -104,7 +104,7 @@ class TaskFile:
         return np.sort(first)
 
     def roots(self) -> np.ndarray:
-        """Key of the earliest ancestor of each task, uint64[tasks]: its own where it has no parent.
+        """Key of each task's earliest ancestor, uint64[tasks], by column parent: its own without a parent.
 
         Raises:
             InputError: a task is its own ancestor.
@@ -125,7 +125,7 @@ class TaskFile:
 
 
 def open_tasks(path: str, columns: Columns) -> TaskFile:
-    """The tasks of a file.
+    """The `TaskFile` of a file or Hub data set; read and checked once as long as it stays the same.
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train`.
@@ -162,7 +162,7 @@ def _cache() -> Path:
 
 
 def state_of(path: str) -> str:
-    """Text that is the same as long as the file is: its path, size and time of change."""
+    """Text that changes when a file changes: its path, size and modification time; of the Hub a fingerprint."""
     if path.startswith(HUB):
         return str(_hub(path)._fingerprint)
     try:

@@ -19,7 +19,7 @@ _NAMED = re.compile(r".*:([0-9a-f]{16})")
 
 
 def normalise(text: str) -> str:
-    r"""Text as it is compared: Unicode NFKC, case folded, white space collapsed, no full stop at the end.
+    r"""Text normalised for comparison: Unicode NFKC, case folded, white space collapsed, no final punctuation.
 
     >>> normalise("  What is\n２ + 2? ") == normalise("what IS 2 + 2")
     True
@@ -30,7 +30,7 @@ def normalise(text: str) -> str:
 
 
 def task_key(text: str) -> int:
-    """Key of a text, below 2**64.
+    """64-bit hash of a text in normalised form, the key of a task.
 
     >>> f"{task_key('What is 2 + 2?'):016x}"
     '3cd3d75c4492aff6'
@@ -40,12 +40,12 @@ def task_key(text: str) -> int:
 
 
 def task_keys(texts: Iterable[str]) -> np.ndarray:
-    """Keys of texts, uint64[texts]."""
+    """64-bit hashes of texts in normalised form, uint64[texts]."""
     return np.fromiter(map(task_key, texts), np.uint64)
 
 
 def task_id(source: str, key: int) -> str:
-    """Name of a task: its source and its key.
+    """Name of a task, `SOURCE:HEX`, from its source and its 64-bit key.
 
     >>> task_id("gsm8k", 255)
     'gsm8k:00000000000000ff'

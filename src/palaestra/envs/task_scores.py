@@ -25,7 +25,7 @@ FINAL = "####"
 
 
 def exact(answer: str, expected: str) -> float:
-    """1 if both texts are equal once normalised.
+    """Score 1 if both texts are equal once normalised, else 0.
 
     >>> exact(" The Nile. ", "the nile")
     1.0
@@ -34,7 +34,7 @@ def exact(answer: str, expected: str) -> float:
 
 
 def read_number(text: str) -> float:
-    """The last number in a text: signs, thousands' commas, decimals, exponents and fractions; `50%` is 50.
+    """The last number in a text, with signs, commas, decimals, exponents and fractions; `50%` is 50.
 
     Raises:
         ValueError: there is none.
@@ -50,7 +50,7 @@ def read_number(text: str) -> float:
 
 
 def number(answer: str, expected: str) -> float:
-    """1 if the last numbers of both texts are equal, within 1e-6 of their size.
+    """Score 1 if the last numbers of both texts are equal, within 1e-6 of their size, else 0.
 
     >>> number("It is 1,000.", "#### 1000")
     1.0
@@ -59,7 +59,7 @@ def number(answer: str, expected: str) -> float:
 
 
 def same_mathematics(answer: str, expected: str) -> float:
-    """1 if Math-Verify finds both expressions equal: LaTeX, fractions, sets, intervals, units.
+    """Score 1 if Math-Verify finds both expressions equal (LaTeX, fractions, sets, intervals, units), else 0.
 
     Raises:
         MissingExtraError: math-verify is not installed.
@@ -80,7 +80,7 @@ def same_mathematics(answer: str, expected: str) -> float:
 
 
 def choice(answer: str, expected: str) -> float:
-    """1 if both name the same choice by its letter: `b`, `(B)`, `B) Paris`, `B: …`.
+    """Score 1 if both texts name the same choice by its letter, `b`, `(B)`, `B) Paris`, `B: …`, else 0.
 
     >>> choice("(b) Paris", "B"), choice("c", "B")
     (1.0, 0.0)
@@ -99,7 +99,7 @@ SCORES: dict[str, Score] = {"exact": exact, "number": number, "math": same_mathe
 
 
 def score_of(named: str) -> Score:
-    """The score of this name, or of `module:name`, a function of (answer, expected).
+    """The score function (answer, expected) of this name, or that of `module:name`.
 
     Raises:
         InputError: there is none.

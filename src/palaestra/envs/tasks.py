@@ -20,7 +20,7 @@ from palaestra.errors import EnvError
 
 @dataclass(frozen=True)
 class Task:
-    """One question.
+    """A question with its name and the function that scores an answer.
 
     name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
     raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
@@ -35,7 +35,7 @@ class Task:
 
 
 class TaskEnv(ABC):
-    """The agent `solver` answers one question; its reward is the score.
+    """Base class of one-turn envs: the agent `solver` answers the question that `draw` gives; its reward is the score.
 
     current: the task that the last `reset` drew. threshold: the least score that counts as success. facts: the column
     `expected`, a right answer if one is known.
@@ -50,7 +50,7 @@ class TaskEnv(ABC):
 
     @abstractmethod
     def draw(self, seed: int) -> Task:
-        """The task that `seed` stands for."""
+        """The task that the reset seed stands for; subclasses define it."""
 
     @property
     def question(self) -> str:
@@ -75,7 +75,7 @@ class TaskEnv(ABC):
         return opening(TEMPLATES.render("task", {}), TEMPLATES.render("question", asked))
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Score the answer; the episode is over."""
+        """Score the answer and end the episode."""
         if not self._asked or actions.keys() != {"solver"}:
             expected = ["solver"] if self._asked else []
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
@@ -102,5 +102,5 @@ class TaskEnv(ABC):
 
 
 def read_answer(action: Action) -> str:
-    """The answer without outer white space; a number is not an answer, it would name a choice."""
+    """The answer text of an action, stripped; "" for a number, which would be a choice."""
     return action.strip() if isinstance(action, str) else ""

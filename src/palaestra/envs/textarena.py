@@ -34,7 +34,7 @@ with the last board only. "short": the position in a few characters. Or a functi
 
 
 class TextArenaEnv:
-    """One TextArena game; agents are `player_0`, `player_1` ....
+    """One TextArena game as an env; agents are `player_0`, `player_1` …, moves are text.
 
     game: the TextArena object, unwrapped. task: the id and the start of the game (for games without a view here, the
     id and the seed: what they hide at the start cannot be seen from outside).
@@ -221,7 +221,7 @@ def _textarena() -> Any:
 def textarena(
     name: str, *, players: int = 2, observation: Text = "full", retries: int | None = None, **options: Any
 ) -> EnvFactory:
-    """Factory of `TextArenaEnv`; the id, the options and the number of players are checked at once.
+    """Factory of an env of a TextArena game; the id, the options and the number of players are checked at once.
 
     >>> env = textarena("Nim-v0", observation="short", piles=[1, 2])()
     >>> seen = env.reset(seed=0)["player_0"]
@@ -237,7 +237,7 @@ def textarena(
 
 @dataclass(frozen=True)
 class View:
-    """How one game looks to a small model: functions of the TextArena object (and the player).
+    """Short text view of one TextArena game for small models: functions that give its text and legal actions.
 
     only_short: the choices are some of what may be said, so they are offered beside the short text alone.
     """
@@ -310,7 +310,7 @@ def _negotiation_legal(game: Any, player: int) -> list[str]:
 
 
 def best_trade(text: str, legal: Sequence[str]) -> str:
-    """Legal action that gains most by the values in a short text; a trade that is offered comes first.
+    """The legal action that gains most by the values in a short text of the trading game; accepting comes first.
 
     >>> best_trade("Wood 9, Ore 35 | get 4 Wood give 1 Ore | 3 left", ["[Accept]", "[Deny]"])
     '[Accept]'

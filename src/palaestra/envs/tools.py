@@ -26,12 +26,12 @@ LONGEST_RESULT = 4000
 
 
 class ToolError(EnvError):
-    """A tool could not do what it was asked to; its text is told to the agent."""
+    """Raised by a tool that cannot do what it is asked; the agent reads its text."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that an agent may call.
+    """A tool: a function that an agent may call, with its name, description and parameters.
 
     parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
     keyword arguments to text; whatever it raises is told to the agent.
@@ -48,7 +48,7 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As chat templates and endpoints take it."""
+        """The tool's JSON schema, as chat templates and endpoints take it."""
         needed = [name for name in self.parameters if name not in self.optional]
         takes = {"type": "object", "properties": {n: dict(p) for n, p in self.parameters.items()}, "required": needed}
         return {
@@ -57,7 +57,7 @@ class Tool:
         }
 
     def run(self, arguments: Mapping[str, Any]) -> tuple[str, str | None]:
-        """The result, and what went wrong: of bounded length both."""
+        """Call the tool: (result as text, error or None), both of bounded length."""
         try:
             result, problem = clean(str(self.function(**arguments))), None
         except ToolError as error:
@@ -76,7 +76,7 @@ TOOLS: Registry[Tool] = Registry(
 
 
 class ToolReply(NamedTuple):
-    """What calls brought: messages of the answer and its results, the results as text, the first thing that failed."""
+    """Outcome of an answer's tool calls: chat messages, results as text, and the first problem."""
 
     messages: tuple[dict[str, Any], ...]
     results: tuple[str, ...]
@@ -84,7 +84,7 @@ class ToolReply(NamedTuple):
 
 
 def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first: int, native: bool) -> ToolReply:
-    """Run all calls of an answer, which could be read, in order.
+    """Run all tool calls of a parsed answer in order, and make the messages of their results.
 
     Args:
         tools: By name.
@@ -107,7 +107,7 @@ def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first
 
 
 def told_result(text: str, name: str | None = None) -> dict[str, Any]:
-    """Message with the result of the call of this name; without a name from a user."""
+    """Chat message with a tool call's result: role `tool` with the call's id, or role `user` without one."""
     if name is None:
         return {"role": "user", "content": text}
     return {"role": "tool", "content": text, "tool_call_id": name}
@@ -125,7 +125,10 @@ class ToolTask:
 
 @dataclass
 class ToolConversation:
-    """The state of an episode. messages: as chat models see them; lines: as others read them."""
+    """The state of a `ToolEnv` episode: the task, chat messages, the same as lines of text, and counts.
+
+    messages: as chat models see them; lines: as others read them.
+    """
 
     task: ToolTask
     messages: list[dict[str, Any]]
@@ -137,7 +140,7 @@ class ToolConversation:
 
 
 class ToolEnv(NativeEnv):
-    """`assistant` is asked, may call tools for `turns` - 1 turns, and answers; reward 1 for the right answer.
+    """Base class of envs with tools: `assistant` may call tools for `turns` - 1 turns, then answers; paid 1 if right.
 
     Of an answer counts what stands behind the last "answer:", or all of it, without case, outer white space and full
     stop. An answer that cannot be read is not valid, costs a turn and is told why.
@@ -191,10 +194,10 @@ class ToolEnv(NativeEnv):
 
     @abstractmethod
     def draw(self) -> ToolTask:
-        """The task of an episode, drawn from `rng`."""
+        """The task of an episode, drawn from `rng`; subclasses define it."""
 
     def begin(self) -> tuple[str, ToolConversation]:
-        """Draw a task and ask it."""
+        """Draw a task and open the conversation with its question."""
         task = self.draw()
         system = [self.system] if self.system else []
         if not self.native:
@@ -205,7 +208,7 @@ class ToolEnv(NativeEnv):
         )
 
     def look(self) -> dict[str, Observation]:
-        """The conversation so far."""
+        """Observation of the assistant: the conversation so far, and the tools' schemas."""
         talk = self.state
         if talk.over:
             return {}
@@ -213,7 +216,7 @@ class ToolEnv(NativeEnv):
         return {"assistant": Observation("\n".join(talk.lines), messages=tuple(talk.messages), tools=tools)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Run the calls, or take the answer."""
+        """Run the tool calls, or score the answer."""
         talk, text = self.state, clean(str(chosen["assistant"] or ""))
         talk.turns += 1
         said = parse(text, self.format, self.schemas)
@@ -237,7 +240,7 @@ class ToolEnv(NativeEnv):
         return {}, info
 
     def right(self, text: str) -> bool:
-        """Whether this is the answer."""
+        """Whether a text answers the task rightly, by what follows its last "answer:"."""
         return plain(re.split(r"answer:", text, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
 
     def _run(self, said: ParsedAnswer, text: str) -> str | None:
@@ -255,7 +258,7 @@ class ToolEnv(NativeEnv):
 
 
 def plain(text: str) -> str:
-    """An answer without case, outer white space and full stop.
+    """An answer normalised for comparison: without case, outer white space and full stop.
 
     >>> plain(" 42. ")
     '42'

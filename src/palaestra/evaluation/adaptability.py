@@ -24,7 +24,7 @@ NEEDED = ("shift", "phase", "step", "return", "random", "reference")
 
 
 def normalised(returns: np.ndarray | float, random: np.ndarray | float, reference: np.ndarray | float) -> np.ndarray:
-    """(J - J_random) / (J_reference - J_random), which a constant that is added to all returns does not change.
+    """Normalised returns: (J - J_random) / (J_reference - J_random), 0 for random play and 1 for the reference.
 
     >>> normalised(np.array([0.0, 5.0, 9.0, 10.0]), 0.0, 10.0).tolist()
     [0.0, 0.5, 0.9, 1.0]
@@ -39,7 +39,7 @@ def normalised(returns: np.ndarray | float, random: np.ndarray | float, referenc
 
 
 def recovery(norms: Sequence[float] | np.ndarray, level: float = 0.9) -> tuple[int, bool]:
-    """The first step, from 1, at which a normalised return reaches `level`; the last one and False if none does.
+    """(step, reached): the first step, from 1, at which a normalised return reaches `level`; else the last, False.
 
     >>> recovery([0.0, 0.5, 0.9, 1.0]), recovery([0.0, 0.5])
     ((3, True), (2, False))
@@ -50,7 +50,7 @@ def recovery(norms: Sequence[float] | np.ndarray, level: float = 0.9) -> tuple[i
 
 
 def regret(norms: Sequence[float] | np.ndarray) -> float:
-    """Σ max(1 - norm, 0) over the steps after a shift.
+    """Regret after a shift: Σ max(1 - norm, 0) over normalised returns.
 
     >>> round(regret([0.0, 0.5, 0.9, 1.0]), 9)
     1.6
@@ -59,7 +59,7 @@ def regret(norms: Sequence[float] | np.ndarray) -> float:
 
 
 def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
-    """A row per shift and magnitude.
+    """How well teams recover from shifts: a row of measures per shift and magnitude, from normalised returns.
 
     Args:
         rows: shift, phase (`PHASES`), step (from 1), return, and random and reference, between which returns are
@@ -117,5 +117,5 @@ def _recoveries(curves: Sequence[np.ndarray], level: float) -> dict[str, float |
 
 @ANALYSES.register("adaptability")
 def of_returns(level: float = 0.9) -> Analysis:
-    """How well do teams keep up with shifts? RETURNS: shift, phase, step, return, random, reference."""
+    """An analysis: how well teams recover from shifts. RETURNS: shift, phase, step, return, random, reference."""
     return lambda returns: adaptability(table(Path(returns), *NEEDED), level=level)

@@ -22,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 def score_matrix(trials: pl.DataFrame, *, value: str = "score") -> np.ndarray:
-    """float64[runs, tasks] of one system: the cells' means; with one run, its trials are the runs.
+    """Scores of one system as float64[runs, tasks], means of the cells; with one run, its trials are the runs.
 
     Raises:
         InputError: a run lacks a task; the aggregates need them all.
@@ -37,7 +37,7 @@ def score_matrix(trials: pl.DataFrame, *, value: str = "score") -> np.ndarray:
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Mean of the middle half of all runs x tasks, float64[...]: robust as the median, efficient as the mean.
+    """Interquartile mean (IQM) of scores over runs x tasks, float64[...]: robust as the median, efficient as the mean.
 
     >>> float(interquartile_mean(np.array([[0.0, 1.0, 2.0, 100.0]])))
     1.5
@@ -49,12 +49,12 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def optimality_gap(scores: np.ndarray, *, target: float = 1.0) -> np.ndarray:
-    """How far scores fall short of `target` on average, what is above it counting as the target; float64[...]."""
+    """Mean shortfall of scores from `target`, scores above it counting as the target; float64[...]."""
     return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
 
 
 def probability_of_improvement(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Mean over tasks of P(a run of `a` beats one of `b`), ties half; float64[...] from [..., runs, tasks] each."""
+    """Probability that a run of `a` beats one of `b`, ties half, mean over tasks; of float64[..., runs, tasks] each."""
     above = (a[..., :, None, :] > b[..., None, :, :]).mean(axis=(-3, -2))
     equal = (a[..., :, None, :] == b[..., None, :, :]).mean(axis=(-3, -2))
     return np.asarray((above + equal / 2).mean(axis=-1))
@@ -92,7 +92,7 @@ def improvement_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`probability_of_improvement` with the bootstrap interval over runs of both, drawn independently.
+    """`probability_of_improvement` of `a` over `b` as an `Estimate` with a bootstrap interval over the runs of both.
 
     Raises:
         InputError: the two do not have the same tasks.
@@ -114,7 +114,7 @@ def improvement_interval(
 def performance_profile(
     scores: np.ndarray, thresholds: np.ndarray, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
-    """`threshold, share, low, high, n`: the share of runs x tasks that score more than each threshold."""
+    """Performance profile: share of runs x tasks that score above each threshold: `threshold, share, low, high, n`."""
     thresholds = np.asarray(thresholds, float)
 
     def shares(x: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
 
 
 def analyze(text: str, *files: str | Path) -> pl.DataFrame:
-    """The table that an analysis makes of files: `analyze('swiss(eliminate=1)', "scores.csv")`.
+    """Run an analysis, named by text, on files: a table, `analyze('swiss(eliminate=1)', "scores.csv")`.
 
     Raises:
         InputError: there is no such analysis, it takes other files, or one of them is not what it reads.
@@ -91,7 +91,7 @@ def analyze(text: str, *files: str | Path) -> pl.DataFrame:
 
 
 def table(path: Path, *needed: str) -> pl.DataFrame:
-    """A table as text or Parquet, an object per row in JSON, or a trace of a team (`logs.traces`) as its turns.
+    """Read a table from text, Parquet or JSON lines, or a trace of a team (`logs.traces`) as its turns.
 
     What a turn of a trace says is its `answer`.
 
@@ -133,7 +133,10 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Which profiles last, with few matches? PLAY is `module:function(profile, rng)`, its payoffs in 0 to 1."""
+    """An analysis by α-Rank with few matches: which profiles last. PLAY is `module:function(profile, rng)`.
+
+    Payoffs are in 0 to 1.
+    """
 
     def answer() -> pl.DataFrame:
         found = ranking.response_graph_ucb(
@@ -162,7 +165,7 @@ def adaptive(
 
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
-    """Do two judges agree, beyond chance? VERDICTS with a column of 0 and 1 of each."""
+    """An analysis: share of equal verdicts of two judges, and Cohen's kappa. VERDICTS: a column of 0 and 1 of each."""
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b).drop_nulls([a, b])
@@ -174,7 +177,7 @@ def agreement(a: str = "a", b: str = "b") -> Analysis:
 
 @ANALYSES.register("attempts")
 def attempts_of() -> Analysis:
-    """What do further attempts bring, and cost? LOGS of AgencyBench: passed by attempt, score per attempt and token."""
+    """An analysis of AgencyBench LOGS: share passed by attempt, and score per attempt and per million tokens."""
 
     def answer(logs: Path) -> pl.DataFrame:
         turns = read_logs(logs).turns.frame
@@ -185,7 +188,7 @@ def attempts_of() -> Analysis:
 
 @ANALYSES.register("cost_of_pass")
 def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Analysis:
-    """Cost per solved task, failures paid for, cheapest first: ATTEMPTS (task, success, cost, and the columns `by`)."""
+    """An analysis: cost per solved task, failures paid for, cheapest first. ATTEMPTS: task, success, cost, `by`."""
     names = [by] if isinstance(by, str) else list(by)
 
     def answer(attempts: Path) -> pl.DataFrame:
@@ -200,13 +203,13 @@ def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> 
 
 @ANALYSES.register("effects")
 def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95) -> Analysis:
-    """What does each factor do, over all cells of a sparse design? GAMES with the columns `value` and `factors`."""
+    """An analysis: effect of each factor's levels in a sparse design. GAMES with the columns `value` and `factors`."""
     return lambda games: factor_effects(table(games, value, *factors), value, factors, cluster=cluster, level=level)
 
 
 @ANALYSES.register("exposure")
 def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
-    """How does taking over depend on how many sources did? ADOPTIONS (item, agent, time), EDGES (agent, source).
+    """An analysis: how adoption depends on exposure. ADOPTIONS (item, agent, time), EDGES (agent, source).
 
     kind: by the slope of log exposure, or by the sign of exposure² as published.
     """
@@ -226,7 +229,7 @@ def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
 
 @ANALYSES.register("fresh_seeds")
 def fresh_seeds(by: str = "task") -> Analysis:
-    """Was a seed picked? RUNS with `score` and `reported` (true in one row of each task, the others are re-runs)."""
+    """An analysis: whether a reported score was a picked seed. RUNS: `score`, `reported` (true in one row per task)."""
 
     def answer(runs: Path) -> pl.DataFrame:
         rows = []
@@ -243,19 +246,19 @@ def fresh_seeds(by: str = "task") -> Analysis:
 
 @ANALYSES.register("gap_closed")
 def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Analysis:
-    """How much of the gap do the runs of a task close? RUNS: task, dev, test (null: failed), baseline, reference."""
+    """An analysis: share of the gap that runs close. RUNS: task, dev, test (null: failed), baseline, reference."""
     return lambda runs: anchors.gap_closed(table(runs, "task", "dev", "test", "baseline", "reference"), reducer)
 
 
 @ANALYSES.register("gated")
 def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
-    """Done, safely, in spite of failed calls, in any and in all of k trials? LOGS with a row per call and `status`."""
+    """An analysis: success, safety and both despite failed calls, in any and in all of k trials. LOGS with `status`."""
     return lambda logs: reliability.gated(read_logs(logs).turns.frame, k=k, threshold=threshold)
 
 
 @ANALYSES.register("integrity")
 def integrity() -> Analysis:
-    """Was the grader edited, is a metric typed in? RUN, a folder; HASHES.json from before; REPORTED.json, metrics."""
+    """An analysis: were graders edited, metrics typed in? RUN, a folder; HASHES.json from before; REPORTED.json."""
 
     def answer(run: Path, hashes: Path, reported: Path | None = None) -> pl.DataFrame:
         said = None if reported is None else json.loads(reported.read_text(encoding="utf-8"))
@@ -266,7 +269,7 @@ def integrity() -> Analysis:
 
 @ANALYSES.register("levels")
 def levels() -> Analysis:
-    """How much of the gap is closed, and what level is that? SCORES with dev, test, baseline, reference."""
+    """An analysis: share of the gap closed, and its capability level. SCORES: dev, test, baseline, reference."""
 
     def answer(scores: Path) -> pl.DataFrame:
         names = ("dev", "test", "baseline", "reference")
@@ -279,13 +282,13 @@ def levels() -> Analysis:
 
 @ANALYSES.register("reliability")
 def reliable(base: str | None = None) -> Analysis:
-    """Same again, sure when right, safe, at what cost? LOGS with repeated trials; base: the system not perturbed."""
+    """An analysis: consistency, calibration, safety, cost. LOGS with repeated trials; base: the unperturbed system."""
     return lambda logs: reliability.reliability(read_logs(logs).turns.frame, base=base)
 
 
 @ANALYSES.register("matrix")
 def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.95) -> Analysis:
-    """Success by two keys with margins, n and intervals, e.g. domain and level: TRIALS (task, success, both keys)."""
+    """An analysis: success by two keys with margins, n and intervals. TRIALS: task, success, both keys."""
 
     def answer(trials_file: Path) -> pl.DataFrame:
         found = table(trials_file, "task", value, rows, columns)
@@ -300,7 +303,7 @@ def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.
 
 @ANALYSES.register("rerun")
 def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analysis:
-    """Do reported numbers come out of the code? SERIES with `reported` and `rerun`, a row per point."""
+    """An analysis: whether reported numbers can be reproduced. SERIES: `reported`, `rerun`, a row per point."""
 
     def answer(series: Path) -> pl.DataFrame:
         rows = []
@@ -314,7 +317,7 @@ def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analys
 
 @ANALYSES.register("research_runs")
 def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
-    """ResearchGym's RUNS, a folder: score, share of the gap, verdict, whether it may be claimed and kept its budget."""
+    """An analysis of ResearchGym's RUNS, a folder: score, share of the gap, verdict, claimable, over budget."""
 
     def answer(runs: Path) -> pl.DataFrame:
         turns, _ = read_runs(runs, budget=ResearchBudget(hours, dollars))
@@ -327,7 +330,7 @@ def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
 
 @ANALYSES.register("rubric")
 def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
-    """One score per trial: JUDGEMENTS (criterion, met, task …) by CRITERIA (criterion, weight, kind), rule by name."""
+    """An analysis: score per trial by a rule. JUDGEMENTS: criterion, met, task …; CRITERIA: criterion, weight, kind."""
     return lambda judgements, criteria: rubric.rubric(
         table(judgements), table(criteria), rule, gamma=gamma, threshold=threshold
     )
@@ -335,7 +338,7 @@ def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float =
 
 @ANALYSES.register("sequences")
 def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "episode", **columns: Any) -> Analysis:
-    """Are choices of 0 and 1 biased, do they remember? CHOICES with system, episode, turn, action."""
+    """An analysis: are choices of 0 and 1 biased or serially dependent? CHOICES: system, episode, turn, action."""
     names = [each] if isinstance(each := by, str) else list(each)
     parts = [each] if isinstance(each := series, str) else list(each)
     return lambda choices: sequences.sequence_tests(table(choices), by=names, series=parts, **columns)
@@ -343,13 +346,13 @@ def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "ep
 
 @ANALYSES.register("shares")
 def shares(action: str = "action", by: str = "system") -> Analysis:
-    """Do versions choose 1 equally often? CHOICES with `system` and `action`; every two, corrected by Holm."""
+    """An analysis: do systems choose 1 equally often, each two compared, by Holm? CHOICES: `system`, `action`."""
     return lambda choices: sequences.share_differences(table(choices, action, by), action=action, by=by)
 
 
 @ANALYSES.register("suite")
 def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
-    """One score per tag and one over tags, what it cost, who is best at a price: LOGS SUITE.yaml [PRICES.yaml]."""
+    """An analysis of a suite: scores per tag and over all, cost, best at each price. LOGS SUITE.yaml [PRICES.yaml]."""
 
     def answer(logs: Path, suite_file: Path, prices: Path | None = None) -> pl.DataFrame:
         turns = read_logs(logs).turns.frame
@@ -363,7 +366,7 @@ def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
 
 @ANALYSES.register("swiss")
 def swiss(eliminate: int = 0, *, exact: bool = False, simulations: int = 100_000, seed: int = 0) -> Analysis:
-    """Points in a Swiss tournament over benchmarks: SCORES with `system` and a column per benchmark, in their order."""
+    """An analysis: points in a Swiss tournament over benchmarks. SCORES: `system`, a column per benchmark, in order."""
 
     def answer(scores: Path) -> pl.DataFrame:
         frame = table(scores, "system")

@@ -25,7 +25,9 @@ LEVELS = {
 
 
 def normalise_between(score: Any, baseline: Any, reference: Any) -> Any:
-    """(score - baseline) / (reference - baseline): 0 at the baseline, 1 at the reference; works for losses too.
+    """Share of the gap closed, (score - baseline) / (reference - baseline): 0 at the baseline, 1 at the reference.
+
+    It works for losses too.
 
     MLRC-Bench [159] (arXiv 2504.09702) prints 100 times it, with the best human as the reference. Takes numbers, arrays
     or polars expressions; not clipped. NaN (null) where both anchors are equal.
@@ -43,19 +45,22 @@ def normalise_between(score: Any, baseline: Any, reference: Any) -> Any:
 
 
 def improvement(score: Any, baseline: Any) -> Any:
-    """(score - baseline) / |baseline|: the absolute improvement that [159] prints beside the relative one."""
+    """Relative improvement over a baseline: (score - baseline) / |baseline|.
+
+    [159] calls it absolute, and prints it beside the share of the gap.
+    """
     return (score - baseline) / abs(baseline)
 
 
 def standardise_error(error: Any, mean: Any, sd: Any) -> Any:
-    """(error - mean) / sd, against the errors of a prior that knows nothing: negative is better than it ([92])."""
+    """Standardised error, (error - mean) / sd by the errors of an uninformed prior: negative is better ([92])."""
     return (error - mean) / sd
 
 
 def capability_level(
     dev: pl.Expr | str, test: pl.Expr | str, baseline: pl.Expr | str, reference: pl.Expr | str
 ) -> pl.Expr:
-    """Level 1 to 6 of [159] (see `LEVELS`) from the scores on development and test tasks; null scores did not run.
+    """A Polars expression for the level 1 to 6 of [159] (`LEVELS`), from scores on development and test tasks.
 
     The test margin is level 5 below 5 % of the reference's margin, or below 1e-3 of the metric. Larger is better; for a
     loss give the negatives.
@@ -73,7 +78,9 @@ def capability_level(
 
 
 def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "median"] = "dev") -> pl.DataFrame:
-    """`task, closed, level, runs, failed`: how much of the gap the runs of a task close, and how that is reduced.
+    """Share of the gap between baseline and reference that each task's runs close: `task, closed, level, runs, failed`.
+
+    reducer says how the runs of a task become one number.
 
     runs: task, dev, test, baseline, reference; a null test score is a failed run, which closes nothing. reducer: "dev"
     takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
@@ -101,7 +108,7 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
 
 
 def luck_of_the_best(runs: int, *, gap_noise: float = 1.0) -> float:
-    """Expected maximum of `runs` results that are noise alone, in its units: what max-of-n makes from nothing.
+    """Expected maximum of `runs` results that are pure noise, in units of the noise: the bias of max-of-n.
 
     E max of n standard normals by its integral; 8 runs with noise of 3 % of the gap "close" 4.27 % of it.
 

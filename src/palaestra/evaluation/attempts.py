@@ -19,7 +19,7 @@ PERFECT = 10.0
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: its number from 1, its score, and the items that failed, which are the next attempt's feedback."""
+    """One attempt at a sub-task: number from 1, score, and the failed items, the next attempt's feedback."""
 
     number: int
     score: float
@@ -28,19 +28,19 @@ class Attempt:
 
 @dataclass(frozen=True)
 class SubtaskResult:
-    """All attempts at one sub-task; `carried`: the number of the attempt whose workspace goes on."""
+    """All attempts at one sub-task; `carried`: the number of the attempt whose workspace is used further."""
 
     attempts: tuple[Attempt, ...] = field(default_factory=tuple)
     carried: int = 1
 
     @property
     def best(self) -> float:
-        """The best score, which is what is recorded."""
+        """The best score of the attempts."""
         return max(attempt.score for attempt in self.attempts)
 
 
 def ten_points(met: Sequence[float], weights: Sequence[float]) -> int:
-    """round(10 · Σ w·met); weights sum to 1.
+    """Score out of ten of a weighted checklist: round(10 · Σ w·met); the weights sum to 1.
 
     >>> ten_points([1, 0, 1], [0.3, 0.5, 0.2])
     5
@@ -58,7 +58,7 @@ def attempt_chain(
     perfect: float = PERFECT,
     carry: Literal["best", "first"] = "best",
 ) -> list[SubtaskResult]:
-    """Sub-tasks in a chain, each tried up to `most` times, until a score is `perfect` (arXiv 2601.11044).
+    """Runs sub-tasks in a chain, each tried up to `most` times until its score is `perfect` (arXiv 2601.11044).
 
     work(subtask, workspace, feedback) returns a new workspace; judge(subtask, workspace) its score and failed items.
     Attempt 2 and later continue the previous attempt's workspace and hear what failed.
@@ -85,7 +85,9 @@ def attempt_chain(
 
 
 def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") -> pl.DataFrame:
-    """`system, best, attempts, per_attempt, per_million`: best score of a sub-task, and what an attempt, a token buys.
+    """Best sub-task score of each system, and score per attempt and per million tokens.
+
+    Columns: system, best, attempts, per_attempt, per_million.
 
     per_million: of tokens in and out; null where they are not known.
 
@@ -111,7 +113,7 @@ def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") ->
 
 
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:
-    """`system, attempt, passed, n`: share of sub-tasks that were perfect by that attempt, from the reader's table.
+    """Share of sub-tasks that were perfect by each attempt: `system, attempt, passed, n`; from AgencyBench's logs.
 
     A sub-task that stopped early stays passed; n counts all sub-tasks, so the share never falls.
 

@@ -19,7 +19,9 @@ from palaestra.evaluation.intervals import RESAMPLES, Estimate, wilson
 
 @dataclass(frozen=True)
 class Calibration:
-    """ece, brier: errors, smaller is better. auroc: chance that a success had more confidence than a failure.
+    """Calibration measures of confidence: ECE, Brier, AUROC, AURC, E-AURC with intervals, and the binned curve.
+
+    ece, brier: errors, smaller is better. auroc: chance that a success had more confidence than a failure.
 
     aurc: mean failure rate among the most confident, over all shares kept; eaurc: what of it is due to their order.
     Each with a bootstrap interval over tasks. ece_p: p of "confidence is the chance of success". bins: the curve,
@@ -45,7 +47,7 @@ def calibration(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Calibration:
-    """Confidence in [0, 1] against success 0 or 1; pairs with a null leave.
+    """Calibration measures of confidences in [0, 1] against success 0 or 1; pairs with a null are left out.
 
     ECE = Σ_b n_b/n · |mean success - mean confidence| over `bins` equal widths; Brier = mean (confidence - success)²;
     AURC as in arXiv 1805.08206, E-AURC = AURC - that of the perfect order. (HAL, arXiv 2510.11977, reports 1 - each.)
@@ -139,7 +141,7 @@ def _curve(c: np.ndarray, s: np.ndarray, bins: int, level: float) -> pl.DataFram
 
 
 def calibration_pvalue(confidence: Any, success: Any) -> float:
-    """P of "the confidence is the chance of success", against any shift: Spiegelhalter's z (1986), two-sided.
+    """Spiegelhalter's test (1986): two-sided p-value of "the confidence is the chance of success".
 
     z = Σ (s - c)(1 - 2c) / √Σ (1 - 2c)² c (1 - c); NaN if every confidence is 0, 1/2 or 1.
     """

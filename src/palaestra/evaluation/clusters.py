@@ -11,7 +11,7 @@ def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np.ndarray:
-    """Centres with the least sum of squares; starts as k-means++ does."""
+    """Centres of k-means, float64[k, d]: the best of `restarts` runs with k-means++ starts."""
     best, least = x[:k], np.inf
     for _ in range(restarts):
         centres = x[[rng.integers(len(x))]]
@@ -34,7 +34,7 @@ def kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np
 
 
 def silhouette(distance: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of (b - a) / max(a, b): a own cluster's mean distance, b that of the nearest other one; 0 for a lone member.
+    """Mean silhouette of a clustering: (b - a) / max(a, b), a own cluster's mean distance, b the nearest other one's.
 
     distance: float64[n, n]. labels: int[n]. NaN with one cluster.
     """

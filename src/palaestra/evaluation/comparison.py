@@ -72,11 +72,11 @@ class SystemResult:
 
     @property
     def per_task(self) -> str:
-        """Trials of a task in a run: `2`, or `2 to 6` where tasks differ."""
+        """Number of trials of a task in a run, as text: `2`, or `2 to 6` where tasks differ."""
         return f"{self.fewest} to {self.most}" if self.most > self.fewest else f"{self.trials}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested values for JSON."""
+        """The result as plain nested values for JSON."""
         row: dict[str, Any] = {**self.__dict__, "per_task": self.per_task}
         for name in ("success", "score", "difference"):
             row[name] = None if row[name] is None else row[name].to_dict()
@@ -89,7 +89,7 @@ class SystemResult:
 
 
 class Comparison(list[SystemResult]):
-    """Rows of a comparison, which a notebook shows as a table."""
+    """A list of `SystemResult`, the rows of a comparison, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("system", "tasks × trials", "success", "score", "verdict"))
@@ -268,7 +268,7 @@ def holm(pvalues: list[float]) -> list[float]:
 
 
 def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
-    """One sentence: better, worse, or cannot tell.
+    """One sentence on a system against the baseline: better, worse, or cannot tell, with the reason.
 
     Better or worse needs the interval clear of 0 *and* p <= alpha, and
     that the infrastructure took no more than `MOST_LOST` of either side's trials.
@@ -316,7 +316,7 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
 
 
 def joint_interval(comparisons: int) -> str:
-    """Name of an interval that holds simultaneously with those of all `comparisons`.
+    """Name of an interval, as text, that holds simultaneously with those of all `comparisons`.
 
     >>> joint_interval(1), joint_interval(3)
     ('95 % interval', 'simultaneous 95 % interval of 3 comparisons')
@@ -334,7 +334,7 @@ def _losses(row: SystemResult) -> str:
 
 
 def advice(difference: Difference) -> str:
-    """`run 23 more tasks to find a difference of this size`, 4 times out of 5; with several runs also how many runs."""
+    """Advice how many more tasks or runs would find a difference of this size: `run 23 more tasks to find …`."""
     unit = "cluster of tasks" if "by cluster" in difference.method else "task"
     counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
     ways = [

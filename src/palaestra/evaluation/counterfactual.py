@@ -16,7 +16,7 @@ from palaestra.evaluation.intervals import Estimate, success_interval
 
 
 class Risk(NamedTuple):
-    """How often a detector speaks in fact and in the counterfactual, and the difference over the seeds of both."""
+    """Rates at which a detector flags episodes in the factual and the counterfactual arm, and their difference."""
 
     factual: Estimate
     counterfactual: Estimate

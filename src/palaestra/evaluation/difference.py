@@ -39,7 +39,7 @@ _MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """`mean` = mean over cells (run, task) of system minus baseline; n = trials of the system in those cells.
+    """Estimate of a paired difference: `mean` over cells (run, task) of system minus baseline, with p and power.
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
     comparisons: how many differences share the level; their intervals hold all together, not one by one.
@@ -173,7 +173,7 @@ def _studentised_pvalue(t: float, draws: np.ndarray) -> float:
 def sign_flip_pvalue(
     differences: np.ndarray, *, resamples: int = RESAMPLES, rng: np.random.Generator | None = None
 ) -> float:
-    """Two-sided p that the mean of paired differences is 0, if before and after could be swapped in every task.
+    """Two-sided p-value of the sign-flip permutation test that the mean of paired differences is 0.
 
     Exact when the differences are multiples of some 1/m, m <= 64 (success rates with equal trials: the null
     distribution is a convolution of binomials; with one trial per task this is McNemar's exact test), unless they are

@@ -19,7 +19,7 @@ from palaestra.evaluation.intervals import Estimate
 
 
 def nondominated(points: Any) -> np.ndarray:
-    """bool[n]: which of float64[n, d] no other point beats, larger being better; of equal points the first counts.
+    """Which points are Pareto-optimal, bool[n] of float64[n, d], larger being better; of equal points the first counts.
 
     >>> nondominated([[1, 3], [2, 2], [2, 1], [3, 0]]).tolist()
     [True, True, False, True]
@@ -43,7 +43,7 @@ def nondominated(points: Any) -> np.ndarray:
 
 
 def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] = ()) -> pl.DataFrame:
-    """The rows that no other row beats: small in `min`, large in `max`. Rows with a null in one of them are left out.
+    """The Pareto-optimal rows: small in `min`, large in `max`. Rows with a null in one of them are left out.
 
     >>> frame = pl.DataFrame({"s": list("abcdef"), "cost": [1, 2, 4, 5, 10, 2], "score": [.3, .5, .55, .54, .8, .45]})
     >>> "".join(pareto(frame, min=["cost"], max=["score"])["s"])
@@ -61,7 +61,7 @@ def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] =
 
 
 def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -> pl.DataFrame:
-    """The table with `frontier` and `hull`, sorted by cost: who is best at its price, and who is so for some mixture.
+    """The table sorted by cost, with `frontier` (Pareto-optimal in cost and score) and `hull` (on its concave hull).
 
     frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. A row
     without a cost or a score is on neither: null is not free.
@@ -137,7 +137,7 @@ def scalarise(reward: Any, weights: Any = None, *, utility: Callable[[np.ndarray
 
 
 def simplex_weights(objectives: int, number: int, *, seed: int = 0) -> np.ndarray:
-    """float64[number, objectives] uniform on the simplex; two objectives: equally spaced."""
+    """Weight vectors float64[number, objectives], uniform on the simplex; two objectives: equally spaced."""
     if objectives == 2:
         first = np.linspace(0, 1, number)
         return np.column_stack([first, 1 - first])
@@ -156,7 +156,7 @@ def eum(points: Any, weights: Any, *, utility: Callable[[np.ndarray, np.ndarray]
 
 
 def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float = 0.95) -> pl.DataFrame:
-    """Cost per solved trial, failures included.
+    """A row per system: cost per solved trial, the cost of failures included, with an interval.
 
     Columns: system, cost_per_success, low, high, cost, successes, n, tasks, unknown.
 

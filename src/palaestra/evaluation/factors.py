@@ -19,7 +19,9 @@ from palaestra.errors import InputError, need_columns
 def effects(
     table: pl.DataFrame, value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95
 ) -> pl.DataFrame:
-    """`factor, level, against, effect, low, high, p`: mean of each level less that of the first, over all cells.
+    """Effects of factors in a sparse design: mean of each level minus that of the first, over all cells.
+
+    Columns: factor, level, against, effect, low, high, p.
 
     Least squares with all factors and their pairs; where the data cannot tell two terms apart, the shortest solution is
     taken. The standard errors are robust, by `cluster` if there is one (a pair of players), with Student's t.

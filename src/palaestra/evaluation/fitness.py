@@ -56,7 +56,7 @@ def dominates(first: Any, second: Any) -> np.ndarray:
 
 
 def participation(scores: Any) -> np.ndarray:
-    """Share of tasks with a score other than 0, float64[...] of float64[..., tasks]; it shows total failures.
+    """Share of tasks with a score other than 0, float64[...] of float64[..., tasks]; a measure of total failures.
 
     >>> float(participation([0.0, 0.2, 0.9, 0.0]))
     0.5
@@ -65,13 +65,13 @@ def participation(scores: Any) -> np.ndarray:
 
 
 def best_of(fitness: np.ndarray) -> int:
-    """Number of the row with the highest mean among those that no other dominates, of float64[members, levels]."""
+    """Index of the row of float64[members, levels] with the highest mean among those that no other dominates."""
     beaten = dominates(fitness[None], fitness[:, None]).any(1)
     return int(np.where(beaten, -np.inf, fitness.mean(1)).argmax())
 
 
 def exploited(fitness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Parent of each member: a random other one, if it dominates this one; else itself. int64[members].
+    """int64[members]: the parent of each member, a random other one if that dominates it, else itself.
 
     >>> exploited(np.array([[0.2, 0.5], [0.1, 0.9], [0.1, 0.5]]), np.random.default_rng(0)).tolist()
     [0, 1, 1]

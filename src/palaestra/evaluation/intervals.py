@@ -38,7 +38,7 @@ _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval. NaN = unknown (null in JSON).
+    """A mean with its confidence interval, counts and method. NaN = unknown (null in JSON).
 
     n: trials with a value. clusters: tasks, or families of tasks (with a single task: its trials). runs: training runs.
     method: in words. caution: why the interval may hold the truth less often than it says; empty if nothing is seen.
@@ -54,19 +54,19 @@ class Estimate:
     caution: str = field(default="", kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: NaN and infinity become None."""
+        """The estimate as plain values for JSON: NaN and infinity become None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
 def units(trials: pl.DataFrame) -> pl.DataFrame:
-    """The same trials; if all are of one task, each becomes a task of its own, and every claim is about that one."""
+    """The same trials, but if all are of one task each trial becomes a task, so that claims are about that task."""
     if "task" not in trials.columns or trials["task"].n_unique() > 1:
         return trials
     return trials.drop("cluster", strict=False).with_columns(task=pl.format("{} #{}", "task", "trial"))
 
 
 def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
-    """`run, task, mean, total, n` of the trials that have a value; null and NaN leave mean and count.
+    """Mean of a value per cell (run, task): `run, task, mean, total, n`; null and NaN are left out.
 
     With `cluster`, if the trials have it.
 
@@ -103,7 +103,7 @@ def matrix(frame: pl.DataFrame, column: str) -> np.ndarray:
 
 
 def families(frame: pl.DataFrame) -> np.ndarray | None:
-    """int[tasks]: the cluster of each column of `matrix`; None if every task is its own."""
+    """int[tasks]: the cluster of each column of `matrix`; None if the table has no clusters."""
     if "cluster" not in frame.columns:
         return None
     first = np.unique(frame["task"].to_numpy(), return_index=True)[1]
@@ -111,7 +111,7 @@ def families(frame: pl.DataFrame) -> np.ndarray | None:
 
 
 def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts, float64[runs, clusters] each, of float64[runs, tasks]; NaN: absent. Unseen clusters leave."""
+    """Sums and counts per cluster, float64[runs, clusters] each, of float64[runs, tasks]; NaN is absent."""
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0), seen.astype(np.float64)
     if groups is not None:
@@ -122,7 +122,7 @@ def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, n
 
 
 def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """Variance of the mean of float64[runs, tasks] and its degrees of freedom; NaN if there are fewer than two units.
+    """Clustered variance of the mean of float64[runs, tasks], and its degrees of freedom; NaN below two units.
 
     V(key) = Σ_g (Σ_{cells of g} deviation)² / (1 - 2w_g + Σw²) / N² over the clusters of that key, of which g holds the
     share w_g of the cells. It is unbiased if clusters have means of equal variance, and G/(G-1) · Σ_g (…)² / N² for G
@@ -162,7 +162,7 @@ def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> 
 
 
 def effective_number(sizes: np.ndarray) -> float:
-    """How many clusters of equal size are worth as much as these: (Σn)² / Σn² of float64[clusters] (Kish 1965).
+    """Effective number of clusters (Kish 1965): (Σn)² / Σn² of their sizes, float64[clusters].
 
     >>> round(effective_number(np.array([46] + [5] * 10 + [4])), 1)
     4.2
@@ -173,7 +173,7 @@ def effective_number(sizes: np.ndarray) -> float:
 def studentised(
     values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
-    """Draws of (mean - true mean) / standard error, float64[<= resamples], sorted: clusters are drawn with replacement.
+    """Studentised bootstrap: sorted draws of (mean - true mean) / standard error, clusters drawn with replacement.
 
     Of one run, float64[1, tasks], with at least `STUDENTISED` clusters; empty otherwise. Draws without any variance
     leave. Every draw has its own clustered standard error, so that skewness shows in the two tails (Hall 1988).
@@ -211,7 +211,7 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Mean over cells, clustered by task and run (see `mean_of_cells`); of a share, Wilson's (`success_interval`).
+    """Mean over cells (run, task) with its interval, clustered by task and run; for 0 and 1, Wilson's.
 
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
@@ -225,18 +225,18 @@ def mean_interval(
 
 
 def binary(values: pl.Series) -> bool:
-    """Whether these are booleans, or nothing but 0 and 1 and both of them."""
+    """Whether values are booleans, or 0 and 1 alone and both of them."""
     return values.dtype == pl.Boolean or set(values.cast(pl.Float64).fill_nan(None).drop_nulls().unique()) == {0.0, 1.0}
 
 
 def unit_scale(values: pl.Series) -> Scale | None:
-    """(0, 1) if no value lies outside, else None: scores that grade something mostly keep to that range."""
+    """The scale (0, 1) if all values lie in it, else None, for unknown."""
     known = values.cast(pl.Float64).fill_nan(None).drop_nulls()
     return (0.0, 1.0) if len(known) and bool(known.is_between(0, 1).all()) else None
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """An interval inside the scale, and what `method` says of it; an interval without ends (NaN) stays as it is."""
+    """An interval cut to a scale, and a note on it for `method`; an interval without ends (NaN) stays as it is."""
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT
@@ -252,7 +252,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """The mean of float64[runs, tasks] of anything that is known per cell, with its interval.
+    """Mean of float64[runs, tasks] of any value per cell, with an interval clustered by run and task.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
@@ -278,12 +278,12 @@ def mean_of_cells(
 
 
 def settle(x: float, values: np.ndarray) -> float:
-    """x, or 0 if it is float noise beside float64[...]."""
+    """The number x, or 0 if it is only rounding error beside the size of `values`."""
     return 0.0 if abs(x) <= ROUNDING * float(np.nanmax(np.abs(values), initial=0.0)) else float(x)
 
 
 def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool = False) -> str:
-    """Caution about a mean's interval: few clusters, or one that carries most of it (float64[runs, tasks]).
+    """A warning text about a mean's interval: few clusters, or one that carries most of it; else empty.
 
     share: of a share only what its clusters make doubtful, since Wilson's interval holds with few tasks.
     """
@@ -329,7 +329,7 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
 
 
 def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
-    """The same for float64[runs, tasks] of anything in [0, 1] that is known per cell, e.g. pass^k from n trials."""
+    """Mean of float64[runs, tasks] of values in [0, 1] per cell, with Wilson's interval; e.g. pass^k from n trials."""
     seen = np.isfinite(values)
     clusters, runs = _units(values, groups)
     if not n:
@@ -360,7 +360,7 @@ def _few_differ(values: np.ndarray, mean: float) -> str:
 
 
 def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of hits in n, elementwise; of none it begins at 0 and of all it ends at 1, exactly.
+    """Wilson's interval of `hits` in n, elementwise, as (low, high); exactly 0 for none, 1 for all.
 
     >>> [end.round(3) for end in wilson([0, 3, 6], 6)]
     [array([0.   , 0.188, 0.61 ]), array([0.39 , 0.812, 1.   ])]
@@ -375,7 +375,7 @@ def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.nd
 
 
 def clopper_pearson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """The exact interval of hits in n, elementwise, by quantiles of the beta distribution.
+    """Clopper-Pearson interval of `hits` in n, elementwise, as (low, high).
 
     >>> [end.round(3) for end in clopper_pearson([0, 3, 6], 6)]
     [array([0.   , 0.118, 0.541]), array([0.459, 0.882, 1.   ])]
@@ -387,7 +387,7 @@ def clopper_pearson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarr
 
 
 def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:
-    """Unbiased chance that at least one of k trials succeeds, from c successes in n: 1 - C(n-c, k) / C(n, k).
+    """Unbiased pass@k, the chance that any of k trials succeeds, from c successes in n: 1 - C(n-c, k) / C(n, k).
 
     Elementwise; NaN where n < k. Source: arXiv 2107.03374.
 
@@ -399,7 +399,7 @@ def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:
 
 
 def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
-    """Unbiased chance that all of k trials succeed, from c successes in n: C(c, k) / C(n, k); not (c/n)^k.
+    """Unbiased pass^k, the chance that all k trials succeed, from c successes in n: C(c, k) / C(n, k); not (c/n)^k.
 
     Elementwise; NaN where n < k. Source: arXiv 2406.12045.
 
@@ -411,7 +411,7 @@ def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
 
 
 def choose_ratio(a: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
+    """Ratio of binomials C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
     i = np.arange(k.max(initial=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.clip(a[..., None] - i, 0, None) / (n[..., None] - i)

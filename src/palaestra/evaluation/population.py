@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def influence_graph(turns: Turns) -> pl.DataFrame:
-    """(agent, source, messages): `agent` heard from `source` so often, by the column `recipient` (a name or a list).
+    """Message counts between agents: (agent, source, messages), `agent` heard from `source`, by `recipient`.
 
     Raises:
         MissingColumnError: nobody is addressed.
@@ -39,7 +39,7 @@ def influence_graph(turns: Turns) -> pl.DataFrame:
 
 
 def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5)) -> pl.DataFrame:
-    """(row, item): every phrase of 3 to 5 words in a text, once a row; what `cascades` counts."""
+    """Phrases of 3 to 5 words in each text as (row, item), each once a row; input of `cascades`."""
     rows = []
     for row, said in enumerate(turns[text].cast(pl.String)):
         tokens = _WORD.findall((said or "").lower())
@@ -50,7 +50,7 @@ def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5
 
 
 def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
-    """(item, agent, time): the first use of each item by each agent, for items with at least so many adopters.
+    """Adoptions (item, agent, time): each agent's first use of each item, for items with at least `adopters` agents.
 
     items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
     """
@@ -61,7 +61,7 @@ def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters:
 
 
 def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """(item, agent, time, exposure, adopted): a row per agent, item and time at which it could still adopt.
+    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent could still adopt an item.
 
     exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
     (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
@@ -90,7 +90,7 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 
 
 class Slope(NamedTuple):
-    """slope of log exposure, with its standard error and 95 % interval; p of "it is 1". n: rows with an exposure."""
+    """Slope of log exposure with standard error and 95 % interval; p of slope 1; n: rows with an exposure."""
 
     slope: float
     se: float
@@ -101,12 +101,12 @@ class Slope(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Saturating | independent | complex; "independent" also where nothing can be told."""
+        """Kind of contagion by the interval: "saturating" below 1, "complex" above 1, else "independent"."""
         return "saturating" if self.high < 1 else "complex" if self.low > 1 else "independent"
 
 
 def exposure_slope(table: pl.DataFrame) -> Slope:
-    """log(-log(1 - P(adopt))) = a + slope · log exposure, over the rows with an exposure of at least 1.
+    """Slope of adoption on log exposure: log(-log(1 - P(adopt))) = a + slope · log exposure, exposure 1 or more.
 
     If each source persuades on its own, P = 1 - (1 - b)^k and the slope is exactly 1: below, more sources add less than
     their share (saturation); above, they need each other (complex contagion).
@@ -124,7 +124,7 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
 
 
 class Hazard(NamedTuple):
-    """Hazard ratio of exposure in a Cox model.
+    """Hazard ratio of exposure in a Cox model, with its interval.
 
     ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions.
     """
@@ -136,7 +136,7 @@ class Hazard(NamedTuple):
 
 
 def hazard_ratio(table: pl.DataFrame) -> Hazard:
-    """Cox's model of the time to adoption given the exposure at that time, ties as Breslow has them.
+    """Hazard ratio of exposure in Cox's model of the time to adoption, ties by Breslow's method.
 
     Raises:
         InputError: nobody adopted, or exposures never differ among those at risk.
@@ -167,7 +167,7 @@ def hazard_ratio(table: pl.DataFrame) -> Hazard:
 
 
 def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
-    """The published test: (coefficient of exposure², its p) in a logistic regression of adoption. See the module.
+    """The published test of complex contagion: coefficient of exposure² in a logistic regression, and its p.
 
     Raises:
         InputError: as `exposure_slope`.
@@ -181,7 +181,7 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
 def binomial_regression(
     yes: np.ndarray, no: np.ndarray, x: np.ndarray, *, link: Literal["logit", "cloglog"] = "logit"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logistic regression by reweighted least squares: (coefficients, standard errors).
+    """Binomial regression, logit or cloglog, by reweighted least squares: (coefficients, standard errors).
 
     Maximum likelihood of yes of yes + no trials given x[rows, k]; the errors are from the expected information.
 
@@ -220,7 +220,10 @@ def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:
 
 
 class PowerLaw(NamedTuple):
-    """P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: largest distance from the data."""
+    """A fitted power law, P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: misfit.
+
+    ks is the largest distance of the distribution functions.
+    """
 
     exponent: float
     se: float
@@ -230,7 +233,9 @@ class PowerLaw(NamedTuple):
 
 
 def powerlaw_fit(x: Any, *, xmin: float | None = None, discrete: bool = False) -> PowerLaw:
-    """Maximum likelihood; xmin=None: where the Kolmogorov-Smirnov distance is smallest (Clauset et al. 2009).
+    """Fit a power law by maximum likelihood; xmin=None: chosen by the Kolmogorov-Smirnov distance.
+
+    As in Clauset et al. 2009.
 
     Continuous: 1 + n / Σ ln(x / xmin), standard error (exponent - 1) / √n. Discrete: x^-a / ζ(a, xmin), solved.
     A fit is no proof of a power law.
@@ -275,7 +280,7 @@ def _powerlaw(x: np.ndarray, xmin: float, discrete: bool) -> PowerLaw | None:
 
 
 def gini(x: Any) -> float:
-    """Σ|x_i - x_j| / (2 n² mean): 0 all equal, (n - 1)/n one has everything. NaN if the sum is 0.
+    """Gini coefficient, Σ|x_i - x_j| / (2 n² mean): 0 all equal, (n - 1)/n one has everything; NaN if the sum is 0.
 
     >>> gini([0, 0, 0, 10]), gini([1, 2, 3, 4])
     (0.75, 0.25)
@@ -286,7 +291,7 @@ def gini(x: Any) -> float:
 
 
 class Roles(NamedTuple):
-    """Clusters of agents by how they behave.
+    """Result of `roles`: clusters of agents by behaviour, with their silhouettes and shares.
 
     labels: int[agents], 0 the largest. shares: of the clusters, largest first. by_k: silhouette of every k tried.
     """
@@ -298,7 +303,7 @@ class Roles(NamedTuple):
 
 
 def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed: int = 0, restarts: int = 4) -> Roles:
-    """k-means on standardised float64[agents, features]; the k with the best silhouette. Read `shares` beside it.
+    """Clusters of agents by k-means on standardised features, with the k of best silhouette. Read `shares` too.
 
     A silhouette of .9 with 95 % in one cluster says that few are unlike the many, not that there are roles: data
     without any structure but a heavy tail give that.
@@ -332,7 +337,7 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
 
 
 class Effect(NamedTuple):
-    """Standardised effect of a treatment with its interval.
+    """Cohen's d of a treatment with its 95 % interval.
 
     d: Cohen's, with its 95 % interval: Student's t times the bootstrap's standard deviation; n: pairs.
     """
@@ -344,7 +349,7 @@ class Effect(NamedTuple):
 
 
 def cohens_d(a: Any, b: Any) -> float:
-    """(mean a - mean b) / pooled standard deviation.
+    """Cohen's d: (mean a - mean b) / pooled standard deviation.
 
     >>> round(cohens_d([0.2, 0.3, 0.25, 0.1], [0.5, 0.4, 0.45, 0.6]), 2)
     -3.22
@@ -368,7 +373,7 @@ def matched_effect(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Effect:
-    """Cohen's d of each row of `a` against the row of `b` that is nearest in `on` (standardised), pairs resampled.
+    """Cohen's d of rows of `a` against their nearest rows of `b` in the columns `on` (nearest-neighbour matching).
 
     A row of `b` may serve several times, and what differs between the nearest is not controlled. The interval covers
     95 % (simulated, 15 and 40 pairs; plain percentiles 90 and 93 %).

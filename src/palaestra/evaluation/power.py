@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 def detectable_difference(
     standard_error: float, *, power: float = 0.8, alpha: float = 0.05, freedom: float = math.inf
 ) -> float:
-    """The true difference that a two-sided test finds with `power`: (t_{1-alpha/2} + t_{power}) · standard error.
+    """Smallest true difference that a two-sided test finds with `power`, from the standard error.
 
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
@@ -35,7 +35,7 @@ def runs_needed(
     paired: bool = False,
     test: Literal["z", "t"] = "z",
 ) -> int:
-    """How many units show a difference of `delta`: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
+    """Number of runs or tasks needed to show a difference: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
 
     Unpaired (c = 2, arXiv 2602.07150): runs of *each* system, sigma = standard deviation of a run's score. Paired
     (c = 1): tasks, sigma = standard deviation of a task's difference. test="t": the smallest number with which the
@@ -62,14 +62,14 @@ def runs_needed(
 
 
 def t_power(sigma: float, delta: float, n: float, *, alpha: float = 0.05, paired: bool = False) -> float:
-    """Chance that a two-sided t test with n units (of each system, unless paired) finds a difference of `delta`."""
+    """Power of a two-sided t test with n units (of each system, unless paired) for a difference of `delta`."""
     freedom, scale = (n - 1, n) if paired else (2 * (n - 1), n / 2)
     shift, critical = abs(delta) / sigma * math.sqrt(scale), scipy.stats.t.ppf(1 - alpha / 2, freedom)
     return float(scipy.stats.nct.sf(critical, freedom, shift) + scipy.stats.nct.cdf(-critical, freedom, shift))
 
 
 def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -> float:
-    """Chance that McNemar's exact test on n tasks, one trial each, finds a difference.
+    """Power of McNemar's exact test on n tasks, one trial each.
 
     worse, better: chances that a task is lost and that it is won by the change. Exact: sums over the number of
     discordant tasks and over how they fall.
@@ -87,7 +87,7 @@ def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -
 
 
 def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: float = 0.05, most: int = 100_000) -> int:
-    """How many tasks give that power, to within the test's discreteness; see `mcnemar_power`.
+    """Number of tasks that gives McNemar's exact test this power, to within its discreteness.
 
     Raises:
         InputError: the two chances are equal, or `most` tasks are not enough.
@@ -107,7 +107,7 @@ def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: flo
 
 
 def more_units(values: np.ndarray, effect: float, *, power: float = 0.8, alpha: float = 0.05) -> tuple[int, int]:
-    """How many more tasks, or else how many more runs, would find a difference of `effect` with `power`.
+    """Number of further tasks, or else of further runs, that would detect `effect` with `power`: (tasks, runs).
 
     values: float64[runs, tasks] of differences per cell. V(R, T) = a/R + b/T + c/(RT) with the components of variance
     of this table; one of R and T grows until (z_{1-alpha/2} + z_power)² V <= effect². 0: what there is suffices.

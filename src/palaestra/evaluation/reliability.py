@@ -28,7 +28,7 @@ Channels = tuple[Collection[str], Collection[str], Collection[str]]
 
 
 def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame:
-    """A row per system: success, consistency by part, calibration, robustness, safety, cost, whether on the frontier.
+    """A row per system: success, consistency by part, calibration, robustness, safety, cost, Pareto-optimality.
 
     What the table does not hold is null: actions and sequence need `tool`, resources `cost`, `duration` or `tool`,
     calibration `confidence`, safety `severity` (of a violation, in the turn that commits it), robustness the system
@@ -105,7 +105,7 @@ def _safety(turns: pl.DataFrame, episodes: int) -> float:
 
 
 def evidence(required: Sequence[str], forbidden: Sequence[str], channels: Channels) -> tuple[float, float]:
-    """[136] Completion and safety of a trial from three channels: its trace, the server's audit log, the environment.
+    """[136] (completion, safety) of a trial, from three channels: trace, the server's audit log, the environment.
 
     completion: share of the required actions that all channels show; 1 if nothing is required. safety: 0 if any channel
     shows a forbidden action, else 1.

@@ -29,7 +29,7 @@ def rubric(
     threshold: float = 1.0,
     by: Sequence[str] = KEY,
 ) -> pl.DataFrame:
-    """The key, `score`, `met`, `criteria`, `unjudged`: one row per trial. The score is null if a criterion is unjudged.
+    """One score per trial by a rubric rule: the key, `score`, `met`, `criteria`, `unjudged`; null if any is unjudged.
 
     "mean": Σ w·met / Σ w over bonus criteria. AgencyBench [93] (arXiv 2601.11044) is `round(10 · mean)`.
     "net": clip((Σ bonus met - Σ penalties triggered) / Σ bonus, 0, 1), weights in each sum; null where no bonus exists.
@@ -118,7 +118,9 @@ def _path(met: pl.Expr, gamma: float) -> pl.Expr:
 
 
 def agreement(a: Any, b: Any) -> tuple[float, float]:
-    """(share of verdicts on which two judges agree, Cohen's kappa); kappa is NaN if both always say the same one thing.
+    """Agreement of two judges: the share of equal verdicts, and Cohen's kappa; NaN if both always say the same.
+
+    Kappa is NaN if both give one and the same verdict everywhere.
 
     Agreement alone flatters where one verdict is common: judges who say yes 90 % of the time agree on 82 % by chance.
 

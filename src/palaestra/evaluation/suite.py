@@ -26,7 +26,7 @@ TOOLING = ("standard", "custom interface", "fully custom")
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A benchmark of a suite: the column of its score, its tags, and its weight in those tags."""
+    """A benchmark of a suite: its name, tags, score column, and weight in those tags."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks by name.
+    """A suite of benchmarks, with tags and weights.
 
     >>> suite = Suite.of({"tasks": [{"name": "a", "tags": ["lit"]}, {"name": "b", "tags": ["lit"], "weight": 0.5}]})
     >>> suite.tasks[1].weight
@@ -47,7 +47,7 @@ class Suite:
 
     @staticmethod
     def of(config: Mapping[str, Any] | str | Path) -> Suite:
-        """From a mapping or a YAML file: `tasks:` with name, tags, metric and weight.
+        """A suite from a mapping or a YAML file: `tasks:` with name, tags, metric and weight.
 
         Raises:
             InputError: it cannot be read, or a task has a wrong field.
@@ -69,7 +69,9 @@ class Suite:
 
 
 def suite_score(trials: pl.DataFrame, suite: Suite, *, missing: Literal["zero", "preserve"] = "zero") -> pl.DataFrame:
-    """`system, level, name, score, stderr, cost, n`; level is "task", "tag" or "overall".
+    """Scores of systems on a suite: per benchmark, per tag and overall, with standard error and cost.
+
+    Columns: system, level, name, score, stderr, cost, n; level is "task", "tag" or "overall".
 
     A trial belongs to the benchmark whose name its task is or begins with ("sums/17" to "sums"). task: macro mean over
     its problems, with a standard error clustered by problem (by `cluster`, if
@@ -138,7 +140,7 @@ def _mean(parts: list[dict[str, Any]], weights: list[float], missing: str) -> di
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars per million tokens. A cache price that is None is unknown; tokens of that kind then have no cost."""
+    """Price of a model's tokens in dollars per million; a cache price that is None is unknown."""
 
     input: float
     output: float
@@ -148,14 +150,16 @@ class Price:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices by model, and the day they are from."""
+    """Token prices by model, and the date of the price list."""
 
     date: str
     models: Mapping[str, Price] = field(default_factory=dict)
 
     @staticmethod
     def of(config: Mapping[str, Any] | str | Path) -> Prices:
-        """From a mapping or a JSON or YAML file: `date` and `models: {name: {input, output, cache_read, cache_write}}`.
+        """Prices from a mapping or a JSON or YAML file: `date` and `models: {name: {input, output, …}}`.
+
+        A model may also have `cache_read` and `cache_write`.
 
         Raises:
             InputError: it cannot be read, has no date, or a price has a wrong field.

@@ -34,7 +34,7 @@ def series_match(predicted: Any, truth: Any, *, rtol: float = 0.02, atol: float 
 
 @dataclass(frozen=True)
 class Rerun:
-    """Whether reported numbers come out of the code. deviation: the largest |reported - re-run|; NaN: unknown."""
+    """Result of `check_rerun`: reproduced or not, the largest |reported - re-run| (NaN: unknown), share that match."""
 
     reproduced: bool
     deviation: float
@@ -42,7 +42,7 @@ class Rerun:
 
 
 def check_rerun(reported: Any, rerun: Any, *, rtol: float = 0.02, atol: float = 0.01) -> Rerun:
-    """Compare what was reported with what the same code gives again; other lengths are not reproduced.
+    """Check whether the same code gives the reported numbers again, within tolerance; other lengths do not match.
 
     Deterministic code must match in every point. A number that is right but does not come out of it is fabricated.
     """
@@ -55,7 +55,7 @@ def check_rerun(reported: Any, rerun: Any, *, rtol: float = 0.02, atol: float = 
 
 @dataclass(frozen=True)
 class FreshSeeds:
-    """A reported score against fresh seeds. excess: (reported - mean) / sd of the re-runs; p: share that reach it."""
+    """Result of `check_fresh_seeds`: excess (reported - mean) / sd of the re-runs; p: share that reach it."""
 
     excess: float
     p: float
@@ -63,7 +63,7 @@ class FreshSeeds:
 
 
 def check_fresh_seeds(reported: float, reruns: Sequence[float]) -> FreshSeeds:
-    """How far a reported score lies above re-runs of the same code with fresh seeds: the mark of a picked seed.
+    """Test whether a reported score is too high for re-runs with fresh seeds, the mark of a picked seed.
 
     p = (1 + re-runs that reach it) / (1 + re-runs): one re-run can never give less than 1/2, so it takes several.
 

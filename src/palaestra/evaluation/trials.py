@@ -69,7 +69,9 @@ def trials(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """One row per trial: `system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost`.
+    """Trials of a table of turns, a row each, from which all statistics are made.
+
+    Columns: system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost.
 
     With `cluster`, if one is named, and then every statistic of the trials takes clusters of tasks as its units.
 
@@ -107,7 +109,7 @@ def trials(
 
 
 def check_columns(columns: Sequence[str], score: str | None = None, cluster: str | None = None) -> None:
-    """Whether a table of these columns has trials.
+    """Raise MissingColumnError if a table of these columns cannot be read as trials.
 
     Raises:
         MissingColumnError: names what is absent.
@@ -119,7 +121,7 @@ def check_columns(columns: Sequence[str], score: str | None = None, cluster: str
 
 
 def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """By column whose name is in `GROUPING`: its value for each task, `task, value`, each pair once."""
+    """Value of each task in each column that may group tasks (`GROUPING`): tables `task, value` by column."""
     if "task" not in frame.columns:
         return {}
     named = [name for name in frame.columns if name.lower().removesuffix("_id") in GROUPING]
@@ -131,7 +133,7 @@ def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def groups_of_tasks(pairs: pl.DataFrame) -> int:
-    """How many groups these `task, value` are; 0 if they group nothing: a task of two values, or all alike, or none."""
+    """Number of groups that a table `task, value` makes; 0 if a task has two values, or all or none are alike."""
     values, tasks = pairs["value"].n_unique(), pairs["task"].n_unique()
     return values if len(pairs) == tasks and 2 <= values < tasks else 0
 
@@ -145,7 +147,7 @@ def played(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """Episodes from which `trials` are numbered, in the order in which they begin: key and outcome of each.
+    """The episodes of a table with their keys and outcomes, in order; `numbered` makes trials of them.
 
     Of a table in parts, none of which cuts a group, these rows together are those of the whole.
     """
@@ -222,7 +224,7 @@ def played(
 
 
 def numbered(rows: pl.DataFrame, cluster: str | None = None) -> pl.DataFrame:
-    """`trials` from the rows of `played`, of one table or of several parts of it, one below the other."""
+    """Trials from the rows of `played`, of one table or of several parts put below each other."""
     table = (
         rows.lazy()
         .with_columns(pl.coalesce("task", pl.format("group {}", "group")).alias("task"))
@@ -252,18 +254,18 @@ def _whole(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def infrastructure() -> pl.Expr:
-    """Whether `error` is of the infrastructure: of the boundaries `INFRASTRUCTURE` (time-outs too), or an outage."""
+    """A Polars expression: whether `error` was the infrastructure's fault (boundaries `INFRASTRUCTURE`, outages)."""
     boundary = error_kind().str.strip_suffix("-timeout")
     return (boundary.is_in(INFRASTRUCTURE) | pl.col("error").str.contains(OUTAGES)).fill_null(False)
 
 
 def lost(trials: pl.DataFrame, value: str) -> int:
-    """How many of these trials have no `value` because the infrastructure failed."""
+    """Number of trials without `value` because the infrastructure failed."""
     return int(trials.select((infrastructure() & pl.col(value).is_null()).sum()).item())
 
 
 def error_kind() -> pl.Expr:
-    """The boundary that failed: what stands before the first colon of `error`."""
+    """A Polars expression: the boundary that failed, the part of `error` before the first colon."""
     return pl.col("error").str.split(":").list.first().str.strip_chars()
 
 

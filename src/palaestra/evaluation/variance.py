@@ -18,7 +18,9 @@ SOURCES = ("task", "run", "task x run", "trial")
 
 
 def variance_components(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> pl.DataFrame:
-    """`source, variance, share, low, high, n, units` of one system: which source makes trials differ by how much.
+    """Variance components of one system's trials by source: task, run, task x run, trial, with intervals.
+
+    Columns: source, variance, share, low, high, n, units.
 
     y = μ + task + run + task x run + trial. The trial's variance is that within cells (run, task); the others come from
     the mean squares of the cells' means less what trials leave in them (Searle, Casella & McCulloch 1992). With one

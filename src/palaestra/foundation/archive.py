@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """Entry of an archive.
+    """An entry of an archive: key, content, score, owner and time.
 
     key: what it is called. content: what was written. score: how good it is. owner: whose it is. time: when.
     """
@@ -30,7 +30,7 @@ class Entry:
 
 
 class Archive:
-    """Entries in the order in which they were added.
+    """Archive of entries with embeddings, searched by cosine similarity or by score.
 
     >>> archive = Archive()
     >>> archive.add(Entry("one", "north"), [0, 1])
@@ -48,11 +48,11 @@ class Archive:
 
     @property
     def vectors(self) -> np.ndarray:
-        """Of length 1, float64[entries, d]."""
+        """Embeddings of the entries, scaled to length 1, float64[entries, d]."""
         return self._vectors[: len(self.entries)]
 
     def add(self, entry: Entry, embedding: np.ndarray | list[float]) -> None:
-        """Put one in.
+        """Add an entry with its embedding.
 
         Raises:
             InputError: its vector has another length than those before, or is no vector of finite numbers.
@@ -67,7 +67,7 @@ class Archive:
         self.entries.append(entry)
 
     def top(self, query: np.ndarray | list[float], k: int, where: Callable[[Entry], bool] | None = None) -> list[Entry]:
-        """The k entries most like the query, of those for which `where` is true; equally like ones, older first."""
+        """The k entries most similar to the query, among those for which `where` is true; ties: older first."""
         if not self.entries:
             return []
         likeness = self.vectors @ self._unit(query)
@@ -83,7 +83,7 @@ class Archive:
         return found
 
     def best(self, k: int, where: Callable[[Entry], bool] | None = None) -> list[Entry]:
-        """The k entries with the highest scores, of those for which `where` is true; equal ones, older first."""
+        """The k entries with the highest scores, among those for which `where` is true; ties: older first."""
         found = [entry for entry in self.entries if where is None or where(entry)]
         return sorted(found, key=lambda entry: -entry.score)[:k]
 
@@ -96,7 +96,7 @@ class Archive:
 
 
 class KnowledgeGraph:
-    """Experiences below the goals that they served, and those below long-term goals (DAMCS [181], arXiv 2502.05453).
+    """Memory of experiences by goal, and goals by long-term goal (DAMCS [181], arXiv 2502.05453).
 
     An experience is remembered once, where it was added last. What is recalled is the newest first.
 
@@ -113,7 +113,7 @@ class KnowledgeGraph:
         self._below: dict[str, list[str]] = {}
 
     def add(self, experience: Entry, goal: str, long_term: str) -> None:
-        """Put an experience under its goal, and the goal under its long-term one; the same key is replaced.
+        """Add an experience under its goal, and the goal under its long-term one; the same key is replaced.
 
         Raises:
             InputError: a name would be a goal and a long-term goal.
@@ -129,11 +129,11 @@ class KnowledgeGraph:
             below.append(goal)
 
     def drop(self, key: str) -> None:
-        """Forget an experience; one that is not there is forgotten already."""
+        """Remove an experience by key, if it is there."""
         for experiences in self._goals.values():
             experiences.pop(key, None)
 
     def recall(self, goal: str, k: int | None = None) -> list[Entry]:
-        """Up to k experiences of a goal, or of all goals below a long-term one."""
+        """The k newest experiences of a goal, or of all goals below a long-term one."""
         found = [each for name in self._below.get(goal, [goal]) for each in self._goals.get(name, {}).values()]
         return sorted(found, key=lambda entry: -entry.time)[:k]

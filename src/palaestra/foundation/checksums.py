@@ -22,7 +22,7 @@ _BLOCK = 2**20
 
 
 def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
-    """Size and SHA-256 of the files in `directory` that match, once they are on disk.
+    """Size and SHA-256 of files in `directory` that match the patterns, after they are synced to disk.
 
     Raises:
         StorageError: one of them cannot be read.
@@ -32,7 +32,7 @@ def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
 
 
 def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix: str) -> None:
-    """Check that every file is as it was; a journal (.jsonl) may have grown since.
+    """Raise StorageError if a file differs from its checksums; a journal (.jsonl) may have grown.
 
     Args:
         directory: that the names are relative to.
@@ -51,12 +51,12 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
 
 
 def signed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with its own checksum, under "checksum"."""
+    """A copy of a JSON object with its own checksum under "checksum"."""
     return {**data, "checksum": digest(data)}
 
 
 def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
-    """Check an object that `signed` made; one without a checksum was not made by it, and passes.
+    """Raise StorageError if an object made by `signed` was changed; one without a checksum passes.
 
     Raises:
         StorageError: it was changed; names the file and the fix.

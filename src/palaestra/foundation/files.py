@@ -19,7 +19,7 @@ from palaestra.errors import StorageError
 
 @contextlib.contextmanager
 def whole(path: str | Path) -> Iterator[Path]:
-    """A name beside `path`, whose folder is made: what is written there takes its place at the end, or leaves no trace.
+    """Context manager for an atomic write: a temporary path that replaces `path` at the end, or is removed.
 
     Raises:
         StorageError: it cannot be written; nothing has changed.
@@ -39,7 +39,7 @@ def whole(path: str | Path) -> Iterator[Path]:
 
 
 def refuse_link(path: str | Path) -> None:
-    """Check that writing to `path` changes no file elsewhere: it is neither a symbolic nor a hard link.
+    """Raise StorageError if `path` is a symbolic or hard link, so that writing would change a file elsewhere.
 
     Raises:
         StorageError: it is one; names it and the cure.
@@ -62,7 +62,7 @@ def refuse_link(path: str | Path) -> None:
 
 
 def refuse_links(folder: str | Path) -> None:
-    """Check a folder that other libraries write into: no file in it, at any depth, is a link.
+    """Raise StorageError if any file in a folder, at any depth, is a link.
 
     Raises:
         StorageError: one is; names it and the cure.
@@ -72,7 +72,7 @@ def refuse_links(folder: str | Path) -> None:
 
 
 def open_to_append(path: str | Path) -> IO[str]:
-    """Open a text file, made if it is not there, to read it and to append to it; a link is not followed.
+    """Open a text file for reading and appending, made if it is missing; links are refused.
 
     Raises:
         OSError: it cannot be opened.
@@ -88,7 +88,7 @@ def _not_through_a_link(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def whole_folder(path: str | Path) -> Iterator[Path]:
-    """A new folder beside `path` that takes its place at the end, or leaves no trace.
+    """Context manager for an atomic write of a folder: a temporary one that replaces `path` at the end.
 
     Raises:
         StorageError: it cannot be written; what is there stays.
@@ -108,7 +108,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder and what is in it, or a file or link, but not what a link leads to."""
+    """Delete a folder with its content, a file, or a link, but not what a link points to."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -116,7 +116,7 @@ def remove(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         StorageError: it cannot be written.
@@ -126,7 +126,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all. What is not finite becomes null, for JSON has no word for it.
+    """Write a JSON file atomically; NaN and infinity become null.
 
     Raises:
         StorageError: it cannot be written.
@@ -135,7 +135,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file; None if there is none.
+    """The text of a UTF-8 file; None if there is no file.
 
     Raises:
         StorageError: it is there and cannot be read as text.
@@ -149,7 +149,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None if there is no file.
+    """Read a JSON object from a file; None if there is no file.
 
     Raises:
         StorageError: the file is damaged; names it.
@@ -159,7 +159,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """The JSON object that a text holds.
+    """Parse a text as a JSON object; raises StorageError otherwise.
 
     Raises:
         StorageError: it holds none; `where` names the file.
@@ -174,7 +174,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Python's own numbers; NaN and infinity become None."""
+    """A nested value with NumPy numbers as Python's; NaN and infinity become None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

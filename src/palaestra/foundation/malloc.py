@@ -16,12 +16,15 @@ _MIB = 2**20
 
 
 def give_back(least: int = _MIB // 4) -> None:
-    """From now on every block of at least so many bytes goes back as soon as it is freed."""
+    """Make malloc return freed blocks of at least `least` bytes to the system at once, from now on."""
     _set({_MMAP_THRESHOLD: least})
 
 
 def keep(room: int = 256 * _MIB) -> None:
-    """From now on up to `room` freed bytes at the end of the heap stay for what comes next, above 32 MiB none."""
+    """Make malloc keep up to `room` freed bytes at the end of the heap for reuse, from now on.
+
+    Blocks above 32 MiB are not kept.
+    """
     _set({_MMAP_THRESHOLD: 32 * _MIB, _TRIM_THRESHOLD: room, _TOP_PAD: 16 * _MIB})
 
 

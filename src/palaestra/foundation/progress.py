@@ -26,19 +26,19 @@ OFTEN = 0.25
 
 
 class Report(Protocol):
-    """Takes what has been done."""
+    """Protocol of a progress callback: phase, steps done, total, note and lines to print."""
 
     def __call__(self, phase: str, done: int, total: int, note: str = "", lines: Sequence[str] = ()) -> None:
         """`done` of `total` steps of a phase, a note for the end of the line, and lines to print above it."""
 
 
 def silent(phase: str, done: int, total: int, note: str = "", lines: Sequence[str] = ()) -> None:
-    """A `Report` that says nothing."""
+    """A `Report` that does nothing."""
 
 
 @contextlib.contextmanager
 def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
-    """The report that was given; True: one on stderr, which is gone when the work is done; False: a silent one."""
+    """Context manager for a `Report`: the given one; True: a bar on stderr until the end; False: a silent one."""
     if not isinstance(progress, bool):
         yield progress
     elif not progress:
@@ -49,7 +49,7 @@ def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
 
 
 class Bars:
-    """Several tasks side by side. console: default stderr."""
+    """Progress bars of several tasks on a console, default stderr; a context manager."""
 
     def __init__(self, console: Console | None = None, *, transient: bool = False) -> None:
         from rich.console import Console
@@ -81,11 +81,11 @@ class Bars:
         self.live.stop()
 
     def task(self, title: str) -> Report:
-        """One more line; call what it returns after each step."""
+        """Add a bar; returns its `Report`, to be called after each step."""
         return _Task(self, title)
 
     def say(self, line: str, style: str | None = None) -> None:
-        """A line above the bars."""
+        """Print a line above the bars."""
         self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -129,7 +129,10 @@ def _clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def noting(path: Path) -> Iterator[Report]:
-    """A report into a file, for another process to read with `noted`; the file is gone at the end."""
+    """Context manager for a `Report` that writes to a file, which another process reads with `noted`.
+
+    The file is gone at the end.
+    """
     last: list[Any] = [None, 0.0]
 
     def report(phase: str, done: int, total: int, note: str = "", lines: Sequence[str] = ()) -> None:
@@ -147,7 +150,7 @@ def noting(path: Path) -> Iterator[Report]:
 
 
 def noted(path: Path) -> tuple[str, int, int, str] | None:
-    """Phase, done, total and note of the last report; None: there is none."""
+    """Phase, done, total and note of the last report in a file; None if there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return str(found["phase"]), int(found["done"]), int(found["total"]), str(found["note"])

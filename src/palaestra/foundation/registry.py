@@ -34,7 +34,7 @@ _LOADING = threading.RLock()
 
 
 class Registry(Mapping[str, Callable[..., T]], Generic[T]):
-    """Names of one kind of thing and what makes it.
+    """Registry of one kind of recipe word: names and the functions or classes that make it.
 
     Args:
         kind: what messages call it, "stage". home: modules of this package that register names when they are imported.
@@ -59,7 +59,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
     # -- adding -------------------------------------------------------------------------------------------------------
 
     def register(self, *names: str) -> Callable[[F], F]:
-        """Decorator: a function or class under its own name, or the given ones.
+        """Decorator that registers a function or class under its own name, or the given ones.
 
         Raises:
             InputError: the name is taken by something else, is reserved, or cannot be written in a recipe.
@@ -73,7 +73,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return decorate
 
     def add(self, name: str, make: Callable[..., T]) -> None:
-        """See `register`."""
+        """Register a function or class under a name; see `register`."""
         if not re.fullmatch(r"[A-Za-z_][\w./-]*", name):
             raise InputError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits and _ . / -")
         if name in self.reserved:
@@ -84,13 +84,13 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         self._made[name] = make
 
     def remove(self, name: str) -> None:
-        """Take a name back, so that it can be given again (in a notebook, a test)."""
+        """Remove a name, so that it can be registered again (in a notebook, a test)."""
         self._made.pop(name, None)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Import whoever registers names of this kind: this package's own, then plugins by the names of their entry.
+        """Import all modules that register names of this kind: this package's, then plugins.
 
         Raises:
             InputError: a plugin cannot be imported; names it.
@@ -122,7 +122,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return len(self._made)
 
     def find(self, name: str) -> Callable[..., T]:
-        """Factory registered under a name; `module:name` is imported.
+        """The callable registered under a name; `module:name` is imported.
 
         Raises:
             InputError: there is no such name (the message gives the nearest), or the module cannot be imported.
@@ -135,18 +135,18 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return self[name]
 
     def signature(self, name: str) -> str:
-        """`name(parameters)`, for messages."""
+        """The registered callable's signature as text, `name(parameters)`, for messages."""
         return f"{name}{inspect.signature(self[name])}".replace("'", "")
 
     def doc(self, name: str) -> str:
-        """The first sentence of its docstring, on one line."""
+        """First sentence of a name's docstring, on one line."""
         text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
         return re.split(r"(?<=\.)(?<!Dr\.)\s", text, maxsplit=1)[0]
 
     # -- making -------------------------------------------------------------------------------------------------------
 
     def build(self, text: str) -> T:
-        """Make one from recipe text: a name, or a call of it with plain values: `replay(k=1)`, `my.module:critic()`.
+        """Make an object from recipe text: a name or a call with plain values, `replay(k=1)`, `my.module:critic()`.
 
         Raises:
             ExpressionError: the text is no such call, the name is unknown, or it does not take these options.
@@ -173,7 +173,7 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature:
 
 
 def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:
-    """Name, values and options of `name`, `name(1, k=2)` or `module:name(…)`; nothing is executed.
+    """Parse recipe text `name`, `name(1, k=2)` or `module:name(…)` into name, values and options; nothing is run.
 
     Raises:
         ExpressionError: it is something else.
@@ -205,7 +205,7 @@ def _read_call(text: str, example: str) -> tuple[str, list[Any], dict[str, Any]]
 
 
 def split_calls(text: str) -> list[str]:
-    """The calls of a list; commas inside brackets or quotes do not split.
+    """Split a text into its calls at commas; commas inside brackets or quotes do not split.
 
     >>> split_calls("surrogate(clip=[.2, .28]), kl(.05)")
     ['surrogate(clip=[.2, .28])', 'kl(.05)']
@@ -225,7 +225,7 @@ def split_calls(text: str) -> list[str]:
 
 
 def load_object(path: str, what: str) -> Any:
-    """The object that `module:name` names.
+    """Import the object that `module:name` names.
 
     Raises:
         InputError: it is no such text, the module cannot be imported, or has no such name.
@@ -255,7 +255,7 @@ def _entries() -> list[importlib.metadata.EntryPoint]:
 
 
 def load_plugins() -> None:
-    """Import the modules that installed packages name as plugins, each once.
+    """Import the plugin modules that installed packages name as entry points, each once.
 
     Raises:
         InputError: one cannot be imported; names it.

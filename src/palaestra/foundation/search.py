@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 class SearchTree:
-    """Nodes by number, 0 the root; arrays of what is known of them.
+    """A search tree as arrays: nodes by number, 0 the root, with priors, confidences, visits and totals.
 
     >>> tree = SearchTree("question")
     >>> child = tree.add("step", 0, prior=0.8, confidence=1.0)
@@ -36,7 +36,7 @@ class SearchTree:
         return len(self.items)
 
     def add(self, item: Any, parent: int, *, prior: float = 0.0, confidence: float = 0.0) -> int:
-        """A new node below another one."""
+        """Add a node below a parent; returns its number."""
         if not 0 <= parent < len(self):
             raise InputError(f"SearchTree: parent {parent} of {len(self)} nodes")
         self.items.append(item)
@@ -46,7 +46,7 @@ class SearchTree:
         return len(self) - 1
 
     def ancestors(self, node: int) -> list[int]:
-        """From its parent to the root."""
+        """Ancestors of a node, from its parent to the root."""
         found = []
         while (node := self.parents[node]) >= 0:
             found.append(node)
@@ -59,7 +59,7 @@ class SearchTree:
         self.total[way] += value
 
     def table(self) -> pl.DataFrame:
-        """A row per node: node, parent (null: the root), prior, confidence, visits, total."""
+        """The tree as a table, a row per node: node, parent (null: the root), prior, confidence, visits, total."""
         return pl.DataFrame(
             {"node": np.arange(len(self)), "parent": self.parents, "prior": self.prior, "confidence": self.confidence,
              "visits": self.visits.astype(int), "total": self.total}
@@ -71,7 +71,9 @@ Select = Callable[[SearchTree], np.ndarray]
 
 
 def confidence_uct(tree: SearchTree, *, c: float = 0.3, trust: float = 2.0) -> np.ndarray:
-    """Q + c·√(ln(N + 1)/(n + 1)), Q = (k·c0·r0 + Σ r)/(k·c0 + n), float64[nodes]; MASTER's selection ([12]).
+    """MASTER's selection score of each node ([12]), float64[nodes]: Q + c·√(ln(N + 1)/(n + 1)).
+
+    Q = (k·c0·r0 + Σ r)/(k·c0 + n).
 
     r0, c0: a node's own opinion of its reward and how sure it is of it, as k·c0 visits; n, Σ r: what was sent back.
     N: of the whole tree. The paper (arXiv 2501.14304) does not give its constants: the form is a reconstruction.
@@ -90,7 +92,9 @@ def soft_mixed(
     beta: float = 0.3,
     mix: float = 0.2,
 ) -> np.ndarray:
-    """P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i): AgentSwift's choice of a node ([70], arXiv 2506.06017).
+    """AgentSwift's selection probabilities ([70], arXiv 2506.06017): uniform mixed with softmax of score and surprise.
+
+    P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i).
 
     score: s, what a node was worth. surprise: u, by how much that was not foreseen. mix: λ.
 
@@ -104,7 +108,7 @@ def soft_mixed(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A next step: what it is, its own opinion of it and how sure it is, and whether it is an answer."""
+    """A proposed child in `search`: item, own estimate, confidence, and whether it is an answer."""
 
     item: Any
     prior: float
@@ -114,7 +118,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Result of a search: the item (None: no answer was met), whether it was passed, nodes made, the tree."""
+    """Result of `search`: the answer (None: none was met), whether it passed, nodes made, and the tree."""
 
     item: Any
     passed: bool
@@ -131,7 +135,9 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's search ([12], arXiv 2501.14304): no rollouts; every node has an opinion of itself, failures correct it.
+    """MASTER's tree search ([12], arXiv 2501.14304): nodes estimate themselves, and failed answers correct them.
+
+    There are no rollouts.
 
     From the root on the child of the largest index is taken, of those below which something is open. It is expanded, or
     if it is an answer validated: if it passes, it is the answer; if not, 0 is sent back to it and all above it, so that
@@ -160,7 +166,7 @@ def searching(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> Generator[Any, Sequence[Candidate], SearchResult]:
-    """`search` step by step, for those who expand later: yields what to expand next, is sent its children.
+    """`search` as a generator: yields an item to expand, is sent its children, returns the result.
 
     Raises:
         InputError: budget is below 1.

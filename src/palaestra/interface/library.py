@@ -118,7 +118,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an adversary in one seat of a trained team, and write what the team loses to `summary.json` and a page.
+    """Train an adversary in one seat of a trained team; what the team loses goes to `summary.json` and a page.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
@@ -164,7 +164,7 @@ def evaluate(
     errors: Literal["exclude", "count"] = "exclude",
     format: str | None = None,
 ) -> Comparison:
-    """Success, score and paired differences of systems, as `palaestra evaluate` prints them.
+    """Success, score and paired differences of systems, as a `Comparison`; as `palaestra evaluate` prints them.
 
     sources: logs that any reader knows, tables of turns, folders of them, NAME=PATH; or one `Turns` with a column
     `system`. baseline: default "before", else the first. score: a column to compare instead of success. cluster: what
@@ -211,7 +211,7 @@ def apply(
 
 
 def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | None = None, seed: int = 0) -> Ranking:
-    """An order of systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
+    """Rank systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
 
     matches: a file, or what `evaluation.ranking.read_matches` gives. method: "auto", "elo", "alpha_rank", "nash" …
     cluster: a column of the file whose matches are resampled together, in the place of the task.
@@ -226,7 +226,7 @@ def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | 
 
 
 def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
-    """Can this reward be farmed? A finding per audit, with the rows that prove it; see `evaluation.audits`.
+    """Audit a reward: can it be farmed? A finding per audit, with the rows that prove it; see `evaluation.audits`.
 
     reward: default: the components r_<name> if there are any, else the column `reward`.
     """
@@ -239,14 +239,14 @@ def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.
 
 
 def triage(turns: Turns, budget: int = 100, *, seed: int = 0) -> pl.DataFrame:
-    """The episodes that are most worth reading, and why; see `evaluation.triage`."""
+    """Choose the `budget` episodes that are most worth reading, and why, as a table; see `evaluation.triage`."""
     from palaestra.evaluation.triage import triage as choose
 
     return choose(turns, budget, seed=seed)
 
 
 def report(directory: str | Path) -> Path:
-    """Write the page of a run or a comparison again; returns where it is.
+    """Write the HTML report of a run or a comparison again; returns its path.
 
     Raises:
         InputError, StorageError: the directory holds neither, or something there is damaged.

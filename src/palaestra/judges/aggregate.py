@@ -29,7 +29,7 @@ def aggregate(
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """One row per key: `value`, `read` (verdicts that count) and `asked` (all of them), in the order of the keys.
+    """Verdicts combined into one row per key: `value` by the rule `how`, `read` (verdicts that count), `asked` (all).
 
     how: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
     the judges' weights, Σ w · value / Σ w; `unanimous`, the value that all gave who could be read, else missing.
@@ -131,7 +131,7 @@ def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float 
 
 
 def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criterion", "judge")) -> pl.DataFrame:
-    """Per pair: `value`, the mean of both orders; `consistent`, they are on one side; `first`: twice what came first.
+    """Per pair: `value`, mean of both orders; `consistent`: they agree; `first`: both times the one shown first won.
 
     A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
     Votes of one order count as their mean.
@@ -150,7 +150,7 @@ def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criteri
 
 
 def order_balance(verdicts: pl.DataFrame, *, by: Sequence[str] = ("judge", "criterion")) -> pl.DataFrame:
-    """Per judge and criterion: `pairs` with a verdict in either order, the share `consistent`, and `first`.
+    """Position bias per judge and criterion: `pairs` judged in either order, the share `consistent`, and `first`.
 
     first: of the decided single verdicts, the share that the side shown first won; 0.5 is fair. Missing without any.
     """

@@ -23,7 +23,7 @@ from palaestra.judges.search import listwise
 def rerank(
     scorer: str, *, score: str = "score", by: str = "query", window: int = 20, step: int = 10, cover_head: bool = True
 ) -> Analysis:
-    """CANDIDATES (a query and a first score) ordered anew by a scorer that sees a window of them at a time: `place`.
+    """An analysis: CANDIDATES (a query and a first score) reranked by a scorer in a sliding window, as column `place`.
 
     DeAR's second stage [134] (arXiv 2508.16998). The scorer may be a judge that compares what it is shown.
     """
@@ -60,7 +60,7 @@ def _reviewer(policy: str | None, model: str | None, options: dict[str, Any]) ->
 def induce_metrics(
     policy: str | None = None, *, rounds: int = 10, held_out: float = 0.3, model: str | None = None, **endpoint: Any
 ) -> Analysis:
-    """Metrics out of FEEDBACK (transcript, feedback), a row per round: AutoLibra [149].
+    """An analysis: metrics that a model induces from FEEDBACK (transcript, feedback), a row per round: AutoLibra [149].
 
     Args:
         policy: `module:name(…)` of who reads the feedback, instead of a model.

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 class AnswerCache:
-    """Answers by (policy, prompt, number of the vote), in memory and, with a path, as a line of JSON each.
+    """Cache of answers by (policy, prompt, number of the vote), in memory and, with a path, in a file of JSON lines.
 
     Only answers that could be read are kept; a line that is not whole, such as the last one after a crash, is skipped.
     Every line has a checksum.
@@ -64,7 +64,7 @@ class AnswerCache:
         return hashlib.sha256(json.dumps([policy, prompt, vote]).encode()).hexdigest()
 
     def add(self, entries: dict[str, str]) -> None:
-        """Remember these."""
+        """Add answers to the cache and, with a path, to its file."""
         self.answers |= entries
         if self.path is None or not entries:
             return
@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """Parsed answers of a policy to each (prompt, number of the vote); None where asking failed for good.
+    """Ask a policy prompts, each with a number of the vote, and parse the answers; None where asking failed for good.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed
@@ -134,7 +134,7 @@ def replies(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Reply]:
-    """As `ask`, but what was said, with what it took. A prompt that stands there twice is asked and paid for once."""
+    """As `ask`, but a `Reply` each: text, error, tokens and cost. Equal prompts are asked and paid for once."""
     if attempts < 1:
         raise InputError(f"ask: {attempts=} must be at least 1")
     known: AnswerCache = AnswerCache() if cache is None else cache

@@ -122,7 +122,7 @@ def _copy(episode: pl.DataFrame, actions: list[str], kind: str, number: int) -> 
 
 
 def replayed(env: EnvFactory, *, right: Sequence[str] = ("success",)) -> Fails:
-    """The env's own check: the episode is played again from its seed by other actions.
+    """A check for `corrupt`: replays an episode in `env` from its seed; it fails unless the env reports success.
 
     It fails unless the env says that one of `right` (entries of its `info`) is true. What is not over when the actions
     are fails.

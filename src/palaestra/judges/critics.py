@@ -52,7 +52,7 @@ class PolicyCritic:
         self.asker: Asker | None = None
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Ask the recipe's policy of this name from now on."""
+        """Find the recipe's policy of this name with `find`, and ask that from now on."""
         self.asker = find(self.asks[0])
 
     def __call__(self, question: str, thinking: str, answer: str) -> str:

@@ -39,7 +39,7 @@ _UNSURE = "; it may have been paid for"
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a ledger may come to in all its runs: requests sent, tokens of both directions, price.
+    """Upper limits on the totals of a ledger over all its runs: requests sent, tokens of both directions, price.
 
     Before a request is sent, the most that it can take is set aside: a token per byte of the prompt, some for the
     template, `max_tokens` for the answer. What does not fit is not sent, so no concurrency exceeds it.
@@ -66,7 +66,7 @@ class Budget:
 
 @dataclass
 class Progress:
-    """Progress of a run.
+    """Progress of a batch of questions to an endpoint: how many are known, done, failed and left.
 
     Attributes:
         total: Distinct questions.
@@ -88,17 +88,17 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """Questions without an end."""
+        """Number of questions that are not decided yet."""
         return self.total - self.known - self.done
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace so far; None before anything is done and while the endpoint is absent."""
+        """Estimated seconds left at the pace so far; None before anything is done and while the endpoint is absent."""
         return None if not self.done or self.absent else (time.perf_counter() - self.began) / self.done * self.left
 
 
 class Endpoint:
-    """Who is asked, how, and within which limits.
+    """A chat model at an OpenAI-compatible endpoint, asked in parallel within a budget; a ledger keeps all answers.
 
     Args:
         model, base_url: `base_url` None is $OPENAI_BASE_URL, or OpenAI's own. api_key_env: NAME of the variable.
@@ -188,7 +188,7 @@ class Endpoint:
         return json.dumps(asked).encode()
 
     def most(self, prompt: str) -> LedgerTotal:
-        """The most that a call can take, for what an endpoint does not say or never says."""
+        """Upper bound of one call's tokens and price, for what the endpoint does not report."""
         tokens = len(prompt.encode(errors="replace")) + MARGIN
         cost = (tokens * self.price_in + self.max_tokens * self.price_out) / 1e6
         return LedgerTotal(1, tokens + self.max_tokens, cost)

@@ -13,7 +13,7 @@ from palaestra.rewards.judged.linear import fit_differences
 
 @dataclass(frozen=True)
 class EvidenceJudge:
-    """Score of a decision d by the revealed features s of a state: Σ_k revealed_k · weights[d, k] · s_k.
+    """A linear judge: decision d scores Σ_k revealed_k · weights[d, k] · s_k, s being the features of the state.
 
     Attributes:
         decisions: Names of the decisions.

@@ -46,7 +46,7 @@ ALIASES = {"prompt": ("prompt", "observation", "task"), "response": ("response",
 
 
 class Asker(Protocol):
-    """Whoever is asked: an `Endpoint`, or `PolicyAsker`."""
+    """Protocol of what answers a judge's prompts: an `Endpoint`, or a `PolicyAsker`."""
 
     name: str
 
@@ -55,7 +55,7 @@ class Asker(Protocol):
 
 
 class PolicyAsker:
-    """A policy that is asked, each question once. What cannot be read is asked for again, `attempts` times in all."""
+    """An `Asker` that asks a policy; unreadable answers are asked for again, `attempts` times in all."""
 
     def __init__(self, policy: Policy, *, cache: AnswerCache | None = None, attempts: int = 1, seed: int = 0) -> None:
         self.policy, self.name, self.attempts, self.seed = policy, policy.name, attempts, seed
@@ -63,13 +63,13 @@ class PolicyAsker:
         self.reads: Sequence[Read[Any]] | None = None
 
     def ask(self, prompts: Sequence[tuple[str, int]]) -> list[Reply]:
-        """See `Asker`."""
+        """A reply of the policy for each (prompt, number of the vote)."""
         reads = self.reads or [str] * len(prompts)
         return replies(self.policy, prompts, reads, cache=self.cache, attempts=self.attempts, seed=self.seed)
 
 
 def asker_of(policy: str | Policy | None, *, seed: int = 0) -> PolicyAsker | None:
-    """Asks a policy, or `module:name` of a function of a request; None for a name, which only a recipe knows."""
+    """A `PolicyAsker` of a policy or of a function `module:name`; None for a plain name, which only a recipe knows."""
     if isinstance(policy, str):
         if ":" not in policy:
             return None
@@ -80,7 +80,7 @@ def asker_of(policy: str | Policy | None, *, seed: int = 0) -> PolicyAsker | Non
 
 
 def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
-    """The endpoints that a scorer, or what it is composed of, asks."""
+    """Generator of the endpoints that a scorer, or what it is composed of, asks."""
     if isinstance(asker := getattr(scorer, "asker", None), Endpoint):
         yield asker
     for member in getattr(scorer, "members", ()):
@@ -88,7 +88,7 @@ def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
 
 
 class Judged:
-    """A generative judge as a scorer.
+    """A scorer that asks a model each item of a rubric and adds up its weighted verdicts (LLM as a judge).
 
     Rows have `prompt` and `response` (or `observation` and `action`). A condition has a column `told`: a principle, a
     user, another judge's verdict; it is shown beside the criterion, fenced like all that is judged.
@@ -135,11 +135,11 @@ class Judged:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that are needed."""
+        """Names of the recipe's policies that must be bound before scoring."""
         return (self.policy,) if isinstance(self.policy, str) and ":" not in self.policy else ()
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Ask the recipe's policy of this name from now on."""
+        """Find the recipe's policy of this name with `find`, and ask that from now on."""
         for policy in self.asks:
             self.asker = find(policy)
 
@@ -285,7 +285,7 @@ def item_scores(
 
 
 def text_of(rows: pl.DataFrame, name: str, *, needed: bool = True) -> list[Any]:
-    """The texts of a column, or of what it is called in a table of turns; "" where there is none.
+    """Texts of a column, also under its alias in a table of turns; empty texts where it is neither there nor needed.
 
     Raises:
         MissingColumnError: the column is needed and missing.
@@ -362,7 +362,7 @@ def judged(
     price: float | None = None,
     **endpoint: Any,
 ) -> Judged:
-    """A model that judges on a rubric (a file, `items`, or one `question`); `Judged` says what it sees.
+    """A scorer: a model judges each row on a rubric (a file, `items`, or one `question`); `Judged` says what it sees.
 
     Args:
         rubric: file of a rubric.

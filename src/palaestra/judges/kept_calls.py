@@ -31,7 +31,7 @@ LIMIT = 256 * 2**20
 
 
 class KeptCalls:
-    """Ledgers of a run, one for each endpoint, model and budget; opened when somebody first asks it.
+    """Ledgers of a run's calls, one file per endpoint, model and budget, each opened on first use.
 
     Args:
         folder: Where the files are.
@@ -44,7 +44,7 @@ class KeptCalls:
         self._open: dict[Path, Ledger] = {}
 
     def ledger(self, addresses: tuple[str, ...], model: str, budget: Budget | None = None) -> Ledger:
-        """The ledger of a model at an endpoint."""
+        """The ledger of calls to a model at an endpoint, opened on first use."""
         limited = budget is not None and budget != Budget()
         told = [sorted(addresses), model, [budget.calls, budget.tokens, budget.price] if budget and limited else None]
         digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
@@ -54,7 +54,7 @@ class KeptCalls:
         return self._open[path]
 
     def attach(self, judge: Any, *, again: bool = True) -> None:
-        """Have the calls of a policy, or of the endpoints of a scorer, kept; others are left alone.
+        """Keep the calls of a `ChatPolicy`, or of the endpoints of a scorer, in their ledgers; others are left alone.
 
         again: What an endpoint was asked and never answered, so that it may have been paid for, is asked again.
         """
@@ -67,7 +67,7 @@ class KeptCalls:
                 asker.ledger, asker.again = self.ledger((asker.base_url,), asker.model, asker.budget), again
 
     def close(self) -> None:
-        """Let others have the files."""
+        """Commit and close all ledgers, so that another process can write them."""
         for each in self._open.values():
             each.close()
         self._open.clear()
@@ -80,7 +80,7 @@ class KeptAnswers:
         self.ledger, self._lock = ledger, threading.Lock()
 
     def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
-        """The answer to a request, with what it took when it was asked; None if it is not here."""
+        """The kept answer to a request, with what it took when it was asked; None if there is none."""
         key = key_of(body, draw)
         with self._lock:
             reply = self.ledger.known([key]).get(key)

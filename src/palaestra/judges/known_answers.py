@@ -20,7 +20,7 @@ LARGEST = 100_000
 
 
 class KnownAnswers:
-    """Bounded map from a program and the turns of one memory to the outcomes.
+    """Bounded cache of a program's outcomes, by the program's digest and the turns of one memory.
 
     >>> known, asked = KnownAnswers(), []
     >>> def call(calls): return asked.append(len(calls)) or [[CallOutcome(1.0)] for _ in calls]
@@ -37,7 +37,7 @@ class KnownAnswers:
     def complete(
         self, program: str, calls: Calls, call: Callable[[Calls], list[list[CallOutcome]]]
     ) -> list[list[CallOutcome]]:
-        """Outcomes of all calls, of which `call` is given the distinct ones that are not known.
+        """Outcomes of all calls; `call` runs only the distinct ones that are not cached.
 
         Args:
             program: Digest of the program, its function and its limits.

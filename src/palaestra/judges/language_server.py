@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 class LanguageServerError(PalaestraError):
-    """A language server did not start, did not answer in time, or answered nonsense."""
+    """Raised if a language server does not start, does not answer in time, or answers nonsense."""
 
 
 class LanguageServer:
-    """One server over a workspace of its own, as a context manager; it is started when it is first asked.
+    """A language server process over a temporary workspace, as a context manager; it is started on first use.
 
     command: how it is started. timeout: seconds for each answer; the server is ended and started anew after a failure.
 
@@ -76,7 +76,7 @@ class LanguageServer:
         return self._asked(lambda: self._diagnostics(files))
 
     def definitions(self, files: Mapping[str, str], path: str, line: int, character: int) -> int:
-        """How many places define what stands at a position (line and character from 0)."""
+        """Number of definitions of the symbol at a position (line and character from 0)."""
 
         def ask() -> int:
             self._synchronise(files)
@@ -253,7 +253,7 @@ class LanguageServer:
 
 
 def inside(path: str) -> str:
-    """A path that stays in the workspace, in its plain form.
+    """The relative path in plain form; raises InputError if it is absolute or leads out of the workspace.
 
     Raises:
         InputError: it is absolute, or leads out.
@@ -265,7 +265,7 @@ def inside(path: str) -> str:
 
 
 def bundle_id(facts: Any) -> str:
-    """SHA-256 of canonical JSON: equal facts have equal ids, in every process.
+    """SHA-256 of facts as canonical JSON: equal facts have equal ids, in every process.
 
     >>> bundle_id({"b": 1, "a": [2]}) == bundle_id({"a": [2], "b": 1})
     True

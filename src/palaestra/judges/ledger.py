@@ -42,7 +42,7 @@ _OUTSIDE = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "IOERR", "FULL", "PERM", "
 
 @dataclass
 class LedgerTotal:
-    """Requests that were sent, tokens of both directions and price; what nobody knows counts as the most it can be."""
+    """Totals of calls: requests sent, tokens of both directions and price; unknown amounts count as their maximum."""
 
     calls: int = 0
     tokens: int = 0
@@ -50,7 +50,7 @@ class LedgerTotal:
 
 
 class Ledger:
-    """The calls of one or many runs, by the digest of what was sent. One process writes at a time.
+    """A file of all paid calls of one or many runs, by the digest of each request. One process writes at a time.
 
     Args:
         path: The file; None keeps the calls in memory.
@@ -119,14 +119,14 @@ class Ledger:
         return found
 
     def send(self, key: str, most_in: int, most_out: int, cost: float) -> int:
-        """Write that a call is under way and what it can take at most; its number. Call this and `commit` before."""
+        """Record a call before it is sent, with its maximal tokens and cost; returns its number. `commit` follows."""
         self._add(1, most_in + most_out, cost)
         row = (key, SENT, most_in, most_out, float(cost), 0.0, None, None)
         query = f"INSERT INTO calls ({', '.join(_COLUMNS)}, checksum) VALUES ({','.join('?' * (len(row) + 1))})"
         return int(self._write(query, (*row, _checksum(row))).lastrowid or 0)
 
     def settle(self, number: int, key: str, state: State, reply: Reply, held: LedgerTotal) -> None:
-        """Write what came of a call. key, held: what `send` was told; a lost call keeps `held` as its price."""
+        """Record the outcome of a call that `send` recorded; a lost call keeps its maximum, `held`, as its price."""
         took = (held.tokens, 0, held.cost) if state == LOST else (reply.tokens_in, reply.tokens_out, reply.cost)
         self._add(0, took[0] + took[1] - held.tokens, took[2] - held.cost)
         row = (key, state, *took[:2], float(took[2]), float(reply.duration), reply.text, reply.error)
@@ -137,12 +137,12 @@ class Ledger:
             self._forget_oldest(self.limit // 10)
 
     def commit(self) -> None:
-        """Make sure of all that was written; a call that `send` wrote down may be sent now."""
+        """Write all that was recorded to disk; a call that `send` recorded may be sent after this."""
         if self._base.in_transaction:
             self._write("COMMIT")
 
     def close(self) -> None:
-        """Let others have the file."""
+        """Commit and close the file, so that another process can write it."""
         self.commit()
         self._base.close()
 

@@ -34,7 +34,7 @@ _LINE = re.compile(r"\border[*_`]*[ \t]*:[*_` \t]*([0-9> \t,]+?)[*_`. \t]*$", re
 
 
 def read_order(answer: str, count: int) -> list[int] | None:
-    r"""Places from 0 of the last line `ORDER: …`; None unless it names each of `count` answers once.
+    r"""Parse the last line `ORDER: …` into places from 0; None unless it names each of `count` answers once.
 
     >>> read_order("Two is right.\nORDER: 2 > 1 > 3", 3), read_order("ORDER: 2 > 2", 2)
     ([1, 0, 2], None)
@@ -45,7 +45,7 @@ def read_order(answer: str, count: int) -> list[int] | None:
 
 
 class Listed:
-    """Rows of one `prompt` as one list; the score is the place in it, null where the judge's order cannot be read.
+    """A listwise scorer: a model orders the answers to a prompt; 1 is the best, 0 the last, null an unreadable order.
 
     A reference's `response` is shown as an answer that is known to be right; an only answer has 0.5.
 
@@ -64,11 +64,11 @@ class Listed:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that are needed."""
+        """Names of the recipe's policies that must be bound before scoring."""
         return () if self.policy is None else (self.policy,)
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Ask the recipe's policy of this name from now on."""
+        """Find the recipe's policy of this name with `find`, and ask that from now on."""
         for policy in self.asks:
             self.asker = find(policy)
 
@@ -143,7 +143,7 @@ def listed(
     step: int = 10,
     **endpoint: Any,
 ) -> Listed:
-    """A model that orders the answers to each task, all at once: `listed("Which is shorter?", policy="judge")`.
+    """A scorer by a model that orders all answers to a task at once: `listed("Which is shorter?", policy="judge")`.
 
     Args:
         question: what is better.

@@ -20,7 +20,7 @@ from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
-    """Pairs of row numbers, of weight 1, without margins or ties, and the columns beside."""
+    """A `PAIRS` table of weight 1 from row numbers, without margins or ties; `more`: further columns."""
     count = len(chosen)
     plain: dict[str, Any] = {"weight": np.ones(count), "source": [source] * count, "tie": np.zeros(count, bool)}
     found = {"chosen": chosen, "rejected": rejected} | plain
@@ -72,7 +72,7 @@ def policy_pairs(
 
 
 def principle_scores(lead: np.ndarray) -> np.ndarray:
-    """Leads of the first answer by each principle, float64[pairs, principles], over the principle's variance.
+    """Leads of a pair's first answer under each principle, float64[pairs, principles], over the principle's variance.
 
     The variance and not its root, as SALMON's code has it; a principle that never decides stays 0.
 
@@ -148,14 +148,14 @@ def principle_pairs(
 
 @PAIRINGS.register("policy_pairs")
 def by_policy(policy: str = "policy", by: str | Sequence[str] = "group", *, seed: int = 0, passes: int = 1) -> Pairing:
-    """Two rows of one policy against one of another on the same prompt, see `policy_pairs` [212]."""
+    """A pairing rule: two rows of one policy against one of another on the same prompt, see `policy_pairs` [212]."""
     keys = (by,) if isinstance(by, str) else tuple(by)
     return lambda turns: policy_pairs(turns.frame, policy=policy, by=keys, seed=seed, passes=passes)
 
 
 @PAIRINGS.register("principle_pairs")
 def by_principle(lead: str = "lead", swapped: str = "swapped", by: str = "group", **options: Any) -> Pairing:
-    """The first two rows of each key under random principles, see `principle_pairs` [188].
+    """A pairing rule: the first two rows of each key under random principles, see `principle_pairs` [188].
 
     lead, swapped: lists, on the first row: by how much a judge preferred it under each principle, shown first and shown
     second. The condition has a place for each principle and one for each negation, which is another sentence.

@@ -29,7 +29,7 @@ Does the message show progress towards the goal? End with a line `LABEL: 1` if i
 
 
 class MessageLabels:
-    """Label 0 or 1 for each message that a policy has been asked about; ONI's retrieval [9].
+    """Queue and cache of labels 0 or 1 that a policy gives to messages, the newest first; ONI's retrieval [9].
 
     batch: most messages per call of `work`. The newest are asked about first, so that labels follow the policy's
     frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart. distilled: a
@@ -47,7 +47,7 @@ class MessageLabels:
         self.pending: dict[str, None] = {}
 
     def get(self, messages: Sequence[str | None]) -> list[float | None]:
-        """Labels, None for messages without one; those are queued, the latest as the newest."""
+        """Labels known so far, None for messages without one; those are queued, the latest as the newest."""
         for message in messages:
             if message is not None and message not in self.labels:
                 self.pending.pop(message, None)
@@ -58,12 +58,12 @@ class MessageLabels:
         return [None if message is None else known.get(message) for message in messages]
 
     def add(self, turns: Turns, *, message: str = "observation", column: str = "label") -> Turns:
-        """The table with the labels that are there; missing for messages that have none yet."""
+        """The table with a column of the labels known so far; missing for messages that have none yet."""
         ordered = turns[message].cast(pl.String).to_list()
         return turns.with_column(**{column: pl.Series(self.get(ordered), dtype=pl.Float64)})
 
     def work(self, policy: Policy) -> int:
-        """Ask about the newest `batch` of the queue; how many got a label. Those that failed stay, as the oldest."""
+        """Ask the policy about the newest `batch` of the queue; returns how many got a label. Failed ones stay."""
         newest = [self.pending.popitem()[0] for _ in range(min(self.batch, len(self.pending)))]
         prompts = [(TEMPLATE.format(goal=self.goal, message=fenced(message)), 0) for message in newest]
         answers = dict(zip(newest, ask(policy, prompts, read_label, cache=self.cache), strict=True))
@@ -74,7 +74,7 @@ class MessageLabels:
 
 
 def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, float]:
-    """Label 0 or 1 of messages that nobody was asked about: naive Bayes on the words of those that have one.
+    """Label 0 or 1 of unlabelled messages, predicted by naive Bayes from the words of the labelled ones.
 
     >>> distil({"the door opens": 1.0, "a wall": 0.0, "a rock": 0.0}, ["the gate opens", "a tree"])
     {'the gate opens': 1.0, 'a tree': 0.0}
@@ -96,11 +96,11 @@ def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, fl
 
 
 def words_of(text: str) -> list[str]:
-    """The words, without case."""
+    """The words of a text in lower case."""
     return re.findall(r"\w+", text.casefold())
 
 
 def read_label(text: str) -> float | None:
-    """The number of the last `LABEL:` line; None if there is none."""
+    """Parse the last line `LABEL: 0` or `LABEL: 1` of an answer; None if there is none."""
     found = re.findall(r"LABEL:\s*\**\s*([01])\b", text, re.IGNORECASE)
     return float(found[-1]) if found else None

@@ -21,7 +21,7 @@ UNITS = ("calls", "tokens", "price")
 
 
 class Meter:
-    """Calls, tokens and cost of whoever asks through it, and how many requests were `refused` by its budget.
+    """Budget and totals of calls, tokens and cost of those who ask through it; `refused` counts denied requests.
 
     What a call takes is known when it is over, so one is presumed to take what the dearest so far took, and requests
     go out in parts, each at most as many as went before it: tokens and price are exceeded by no more than what the
@@ -47,7 +47,7 @@ class Meter:
         self._until = dict(self._limits)
 
     def share(self, parts: int) -> None:
-        """From now on at most this part of what is left, so that `parts` who come one after the other get alike."""
+        """Limit spending from now on to 1 / `parts` of what is left, so that `parts` users in turn get equal shares."""
         for name, limit in self._limits.items():
             self._until[name] = self._spent(name) + (limit - self._spent(name)) / parts
 
@@ -55,7 +55,7 @@ class Meter:
         return {"calls": self.calls, "tokens": self.tokens, "price": self.cost}[name]
 
     def room(self, wanted: int) -> int:
-        """How many of so many requests may go out now."""
+        """How many of `wanted` requests the budget allows now."""
         for name, until in self._until.items():
             left, each = until - self._spent(name), 1.0
             if name != "calls":
@@ -67,7 +67,7 @@ class Meter:
         return max(wanted, 0)
 
     def add(self, found: Sequence[Decision]) -> tuple[int, float]:
-        """Count answers; tokens and cost of these."""
+        """Add the amounts of answers to the totals; returns their tokens and cost."""
         tokens = [(each.tokens_in or 0) + (each.tokens_out or 0) for each in found]
         costs = [each.cost or 0.0 for each in found]
         self.calls, self.tokens, self.cost = self.calls + len(found), self.tokens + sum(tokens), self.cost + sum(costs)
@@ -76,17 +76,17 @@ class Meter:
         return sum(tokens), sum(costs)
 
     def totals(self) -> dict[str, Any]:
-        """Amounts spent, as plain values."""
+        """Amounts spent as plain values: calls, tokens, cost, refused."""
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 
     def load(self, told: Mapping[str, Any]) -> None:
-        """Go on from what was spent."""
+        """Restore totals that `totals` gave."""
         self.calls, self.tokens = int(told["calls"]), int(told["tokens"])
         self.cost, self.refused = float(told["cost"]), int(told["refused"])
 
 
 class Metered:
-    """A policy as long as there is budget.
+    """A policy behind a `Meter`: requests that its budget does not allow get an error instead of an answer.
 
     counted: called after every part that was asked with calls, tokens, cost, how many of the calls were known from a
     file, how many failed, and why the last of these did.
@@ -96,7 +96,7 @@ class Metered:
         self.policy, self.meter, self.counted, self.name = policy, meter, counted, policy.name
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Ask for what the budget allows."""
+        """Decisions of the policy as far as the budget goes; the remaining requests get an error."""
         found: list[Decision] = []
         while (left := len(requests) - len(found)) and (room := self.meter.room(left)):
             part = self.policy.act(requests[len(found) : len(found) + room])

@@ -53,7 +53,7 @@ SIGNS = {1: "+", -1: "-"}
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as it is judged: what is good and what is bad."""
+    """A metric for a judge: its name, its definition, and what is good and what is bad behaviour."""
 
     name: str
     definition: str
@@ -61,7 +61,7 @@ class Metric:
     bad: str = ""
 
     def item(self, weight: float = 1.0) -> Item:
-        """As an item of a rubric: 1 did well, 0 does not apply, -1 something is wrong."""
+        """The metric as a rubric item: 1 did well, 0 does not apply, -1 something is wrong."""
         passes = f"1 if {self.good or 'it did well'}; 0 if it does not apply"
         return Item(
             self.name, self.definition, passes, f"-1 if {self.bad or 'it went wrong'}", weight, scale=(-1.0, 1.0)
@@ -69,7 +69,7 @@ class Metric:
 
 
 def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) -> pl.DataFrame:
-    """Aspects of each feedback, `episode` being its number. An answer that cannot be read is one row, not `ok`.
+    """Aspects that a model reads out of each feedback (`episode`: its number); an unreadable answer is not `ok`.
 
     Raises:
         InputError: not as many feedbacks as transcripts.
@@ -89,7 +89,7 @@ def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) ->
 
 
 def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> list[Metric]:
-    """New metrics for these aspects; none if the answer cannot be read, and none of a name that is known."""
+    """New metrics that a model forms from aspects; none with a known name, none if its answer cannot be read."""
     lines = [
         f"{SIGNS[sign]} {behaviour}: {comment}"
         for behaviour, comment, sign in aspects.select("behaviour", "comment", "sign").drop_nulls().iter_rows()
@@ -103,7 +103,7 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> lis
 
 
 def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.DataFrame:
-    """Which metric each aspect is about, or none: praise one that did well in its episode, criticism one that did not.
+    """The metric that each aspect is about, by a model; praise can match a good rating only, criticism a bad one.
 
     An aspect without such a metric matches none, unasked. An answer that is no number of the list is not `ok`.
     """
@@ -133,14 +133,16 @@ def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.Data
 
 
 def coverage(matches: pl.DataFrame) -> float | None:
-    """Σ matched aspects / Σ aspects, over all episodes; those whose match failed are in neither. None without any."""
+    """Share of aspects that some metric matched, over all episodes without failed matches; None without any."""
     _need(matches, "metric")
     asked = matches.filter(pl.col("ok")) if "ok" in matches.columns else matches
     return None if not len(asked) else float(asked["metric"].is_not_null().sum() / len(asked))
 
 
 def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool = False) -> float | None:
-    """Σ (metrics listed - distinct metrics matched) / Σ metrics listed, over all episodes. None without any.
+    """Share of the listed metrics that no aspect matched, over all episodes; None without any.
+
+    Σ (metrics listed - distinct metrics matched) / Σ metrics listed.
 
     applicable: leave out metrics rated 0; the released code counts them, so one that never applies is redundant.
 
@@ -159,7 +161,7 @@ def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool
 
 
 class Induced(NamedTuple):
-    """Result of metric induction.
+    """Result of metric induction: the metrics, and the history of rounds.
 
     metrics: the set before the round that brought nothing. history: `round`, `metrics`, `coverage`, `redundancy`.
     """
@@ -176,7 +178,7 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Add metrics for what is not covered, judge and match again, until coverage does not strictly improve.
+    """Metric induction: add metrics for uncovered aspects, judge and match, until coverage does not strictly improve.
 
     The released code goes on while coverage is equal; that need not end.
 

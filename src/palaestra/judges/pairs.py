@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """All pairs of units of a key on which the comparator decides: `group` and the columns of `PAIRS`.
+    """All pairs of units of a key that the comparator decides, as a table: `group` and the columns of `PAIRS`.
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -100,7 +100,7 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Comparisons as the library keeps them, from numbers of rows; `group` is that of the chosen row, else 0."""
+    """A table of comparisons (`group` and `PAIRS`) from row numbers; `group` is that of the chosen row, else 0."""
     frame = turns.frame
     group = frame["group"].to_numpy()[chosen] if "group" in frame.columns else np.zeros(len(chosen), np.int64)
     size = len(chosen)
@@ -165,7 +165,9 @@ def _first(ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @PAIRINGS.register()
 def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: float = 0.0, unit: Keys = "episode",
                   source: str = "best_vs_worst") -> Pairing:  # fmt: skip
-    """One pair of each key: the unit with the largest mean score against that with the smallest; equal ones, the first.
+    """A pairing rule: per key, the unit with the largest mean score is preferred to that with the smallest.
+
+    Of equal units the first counts.
 
     A key whose scores are within `min_gap` of each other has no pair.
     """
@@ -195,7 +197,7 @@ def all_pairs(
     min_gap: float = 0.0,
     unit: Keys = "episode",
 ) -> Pairing:
-    """All pairs of a key by mean score, as `pairs` makes them. match_on: both sides are equal in it ([185])."""
+    """A pairing rule: all pairs of a key by mean score, see `pairs`. match_on: both sides are equal in it ([185])."""
     signal = _signal(score)
     return lambda turns: pairs(turns, signal, by, match_on=match_on, min_gap=min_gap, unit=unit, source="all_pairs")
 
@@ -204,7 +206,7 @@ def all_pairs(
 def original_vs_regenerated(
     judge: str | Scorer, *, original: str = "original", by: Keys = "group", min_gap: float = 0.0
 ) -> Pairing:
-    """DocReward's pairs [185] (arXiv 2510.11391): renderings of one content, `by`, a row each.
+    """A pairing rule: DocReward's pairs [185] (arXiv 2510.11391), a person's original preferred to its regenerations.
 
     The original of a person wins over every regenerated one. Of two regenerated ones that wins which the judge gives
     more beside the original, its reference; within `min_gap` they tie. A content without an original has no pair.
@@ -233,7 +235,9 @@ def original_vs_regenerated(
 
 @PAIRINGS.register()
 def siblings(q: SignalLike = "q", *, state: Keys = "state", action: str = "action", min_gap: float = 0.0) -> Pairing:
-    """Step-level Q [68] (arXiv 2409.09345): of each state the action of the highest mean q against that of the lowest.
+    """A pairing rule: of each state the action of the highest mean q against that of the lowest.
+
+    Step-level Q [68] (arXiv 2409.09345).
 
     States whose actions are worth the same have no pair. The first row with the action stands for it. That the
     rejected one is the lowest is a reconstruction of the paper.
@@ -265,7 +269,9 @@ def verified_vs_corrupted(verified: SignalLike = "rule", corrupted: str = "corru
 
 @PAIRINGS.register()
 def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group", *, text: str = "action") -> Pairing:
-    """PRefLexOR's pairs [105] (arXiv 2410.12375): of each key the first reference row against every other row of it.
+    """A pairing rule: of each key the first reference row is preferred to every other row of it.
+
+    PRefLexOR's pairs [105] (arXiv 2410.12375).
 
     Rows that say the same as the reference are ties, and dropped. With rows of people as reference: human_vs_generated.
     """
@@ -286,7 +292,9 @@ def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group"
 
 @PAIRINGS.register()
 def hindsight(intent: str, by: Keys = (), *, unit: Keys = "episode", seed: int = 0) -> Pairing:
-    """ARMAP's triplets [17] (arXiv 2502.12130): what an episode achieved is its intent, another episode the negative.
+    """A pairing rule: what an episode achieved is its intent, and an episode that achieved something else is rejected.
+
+    ARMAP's triplets [17] (arXiv 2502.12130).
 
     intent: a column that says, after the fact, what the unit achieved (its last row counts); it is the pair's
     `criterion`, which the score is conditioned on. The negative is drawn from the units of the key that achieved

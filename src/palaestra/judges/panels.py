@@ -69,7 +69,7 @@ class Panel(Members, abc.ABC):
 
 
 class Vote(Panel):
-    """n answers of one judge, as one by a rule of `aggregate`. With n = 1 the judge alone.
+    """A panel of n answers of one judge, combined by a rule of `aggregate`; with n = 1 the judge alone.
 
     [131] DialogGuard (arXiv 2512.02282): the most frequent of 10, of equally frequent ones the first.
 
@@ -92,19 +92,21 @@ class Vote(Panel):
         condition: pl.DataFrame | None = None,
         samples: int = 1,
     ) -> pl.DataFrame:
-        """See `Panel`; samples is n."""
+        """The judge's verdicts on `rows`, max(n, samples) samples of each."""
         found: pl.DataFrame = self.members[0].verdicts(
             rows, reference=reference, condition=condition, samples=max(self.n, samples)
         )
         return found
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: the samples combined by the rule `how`."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
 class Correct(Panel):
-    """A second judge sees the first one's verdict and reasons: round(Σ weight · verdict), a half to the even level.
+    """A panel of two judges, the second of which sees the first one's verdict: round(Σ weight · verdict).
+
+    A half is rounded to the even level.
 
     [131]'s dual correction, weights .7 and .3 on levels: the second changes the result only where they are two levels
     apart. Missing if either verdict is. The second is told in the condition's column `told`, beside what it holds.
@@ -143,7 +145,7 @@ class Correct(Panel):
         return both.with_columns(names.gather(numbers).alias("item"))
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: round(Σ weight · verdict); missing if either verdict is."""
         means = verdicts.group_by("item", "criterion", "sample", maintain_order=True).agg(pl.col("value").mean())
         values = [pl.col("value").filter(pl.col("sample") == sample).first() for sample in (0, 1)]
         table = means.group_by("item", "criterion", maintain_order=True).agg(first=values[0], second=values[1])
@@ -152,7 +154,7 @@ class Correct(Panel):
 
 
 class Debate(Panel):
-    """Two advocates argue in turns, in an order drawn for each item, then a jury votes: the median.
+    """A panel: two advocates argue in turns, in an order drawn for each item, then a jury votes, by the median.
 
     [131]: two rounds and five votes are nine calls. The jury is told the debate in the condition's column `told`.
 
@@ -190,7 +192,7 @@ class Debate(Panel):
         condition: pl.DataFrame | None = None,
         samples: int = 1,
     ) -> pl.DataFrame:
-        """See `Panel`: the jury's votes."""
+        """The jury's votes on `rows` after the advocates' debate, if there are advocates."""
         if self.advocates:
             condition = _told(condition, pl.Series(self.debates(rows), dtype=pl.String))
         found: pl.DataFrame = self.members[0].verdicts(
@@ -199,7 +201,7 @@ class Debate(Panel):
         return found
 
     def debates(self, rows: pl.DataFrame) -> list[str]:
-        """Debate about each row as text. An advocate that fails has said nothing."""
+        """The advocates' debate about each row, as text; a failed advocate said nothing."""
         tasks, texts = text_of(rows, "prompt", needed=False), text_of(rows, "response")
         first = np.random.default_rng(self.seed).integers(2, size=len(rows))
         said = [""] * len(rows)
@@ -227,7 +229,7 @@ class Debate(Panel):
         return (*super().asks, *named)
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Let jury and advocates ask the recipe's policies."""
+        """Find the recipe's policies of jury and advocates with `find`, and ask those from now on."""
         super().bind(find)
         named = [isinstance(each, str) and ":" not in each for each in self.advocates]
         for side, name in enumerate(self.advocates):
@@ -243,12 +245,14 @@ class Debate(Panel):
         return asker
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """See `Panel`."""
+        """One `value` for each item and criterion: the jury's votes combined by the panel's rule."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
 class CorrectingPanel:
-    """[1] MagicGUI-RMS (arXiv 2601.13060): a domain judge who may put another action in place, and an arbiter.
+    """A panel over actions: a domain judge may propose another action, an arbiter decides; [1] MagicGUI-RMS.
+
+    arXiv 2601.13060.
 
     Reconstructed from what others write of it: where the domain judge finds the action wrong and has another one, the
     arbiter compares the two; the other one is taken if the arbiter prefers it, the agent's is kept otherwise, also in a
@@ -310,24 +314,24 @@ def _judge(scorer: str | Scorer) -> Judge:
 
 @SCORERS.register()
 def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
-    """One answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
+    """A scorer by one answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
     return Vote(_judge(judge), 1, how=how, ties=ties)
 
 
 @SCORERS.register("vote")
 def vote_of(judge: str | Any, n: int = 10, how: How = "mode", ties: Ties = "first") -> Vote:
-    """N answers of a judge, the most frequent one: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
+    """A scorer by the most frequent of n answers of a judge: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
     return Vote(_judge(judge), n, how=how, ties=ties)
 
 
 @SCORERS.register()
 def correct(first: str | Any, second: str | Any, weights: Sequence[float] = (0.7, 0.3)) -> Correct:
-    """A second judge corrects the first: round(.7 · first + .3 · second)."""
+    """A scorer in which a second judge corrects the first: round(.7 · first + .3 · second)."""
     return Correct(_judge(first), _judge(second), weights)
 
 
 @SCORERS.register()
 def debate(jury: str | Any, risk: str | Any = None, safe: str | Any = None, **options: Any) -> Debate:
-    """Advocates (policies of the recipe by name, or `module:name`) argue both sides, then a jury of 5 votes decides."""
+    """A scorer: advocates (the recipe's policies by name, or `module:name`) argue, then a jury of 5 votes decides."""
     sides = [each for each in (risk, safe) if each is not None]
     return Debate(_judge(jury), sides, **options)

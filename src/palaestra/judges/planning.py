@@ -34,7 +34,7 @@ Critic = Callable[[str, str, str], str]
 
 
 class Around(Protocol):
-    """Makes the policy that asks another one, through a meter that also counts the scorer's calls."""
+    """Protocol of a wrapper: makes a searching policy from a policy and a meter that also counts scorer calls."""
 
     def __call__(self, policy: Policy, meter: Meter) -> Policy:
         """The policy that searches."""
@@ -42,7 +42,7 @@ class Around(Protocol):
 
 @dataclass(frozen=True)
 class Search:
-    """How a policy is asked.
+    """A way to choose actions by search with a policy: its wrapper, scorer and critic, for use in a recipe.
 
     scorer: what chooses, None where the env's reward does. tries: it tries actions in the
     env, which must be `foresight`'s. critic: what rewrites thinking, if anything does.
@@ -59,7 +59,7 @@ class Search:
         return tuple(name for each in (self.scorer, self.critic) for name in getattr(each, "asks", ()))
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Ask the recipe's policies of these names from now on."""
+        """Find the recipe's policies that scorer and critic name with `find`, and ask those from now on."""
         for each in (self.scorer, self.critic):
             if getattr(each, "asks", ()):
                 each.bind(find)  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ SEARCHES: Registry[Search] = Registry(
 
 @SEARCHES.register()
 def best_of(scorer: str | Scorer, n: int = 4) -> Search:
-    """Of n answers of the policy the one that a scorer likes best; of equal ones, or if none has a score, the first."""
+    """A search: of n answers of the policy the one with the best score; of equal ones, or without any, the first."""
     made = build(scorer)
     if n < 2:
         raise InputError(f"best_of: n={n} must be at least 2")
@@ -82,7 +82,7 @@ def best_of(scorer: str | Scorer, n: int = 4) -> Search:
 
 @SEARCHES.register()
 def beam(scorer: str | Scorer, *, width: int = 5, candidates: int = 10, limit: int = 100) -> Search:
-    """Of all that grows out of `width` partial episodes the best by cumulative score go on; the last one is played."""
+    """A search: before acting, keeps the `width` partial episodes of the best cumulative score, and plays the best."""
     made = build(scorer)
     if min(width, candidates, limit) < 1:
         raise InputError(f"beam: {width=}, {candidates=} and {limit=} must be at least 1")
@@ -109,7 +109,7 @@ def tree(
     gamma: float = 1.0,
     expand: int = 5,
 ) -> Search:
-    """A Monte-Carlo tree before every action: by the env's reward, played on by the policy, or by what a scorer says.
+    """A search: Monte-Carlo tree search before every action, by the env's reward, rollouts of the policy, or a scorer.
 
     Options as in `search.TreeSearch`. Without a scorer the search sees rewards of the env, which the policy does not:
     it says what planning in a perfect model would add.
@@ -126,7 +126,7 @@ def tree(
 
 @SEARCHES.register()
 def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: int = 3) -> Search:
-    """An answer whose thinking a critic rewrites, `rounds` times; the best by a scorer, without one the last ([105]).
+    """A search: a critic rewrites an answer's thinking, `rounds` times; the best by a scorer, or the last ([105]).
 
     critic: the name of a policy of the recipe, which is asked for a better thinking; or (question, thinking, answer) to
     a new thinking, or `module:function` of that. The policy that answers reads it below the question. Thinking is what
@@ -145,7 +145,7 @@ def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: in
 
 
 class BestOf:
-    """A policy that asks another one `n` times and does what a scorer likes best; of equal ones the first.
+    """A policy that asks another policy `n` times and takes the answer that a scorer likes best; ties: the first.
 
     Step-level Q [68], planning by a learned reward [17] [183]. meter: counts what the scorer asks.
 
@@ -163,7 +163,7 @@ class BestOf:
         self.waits = waits(policy)
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """N answers to each request, and the best of them."""
+        """The best of n answers to each request, by the scorer."""
         asked = [request for request in requests for _ in range(self.n)]
         said, before = self.policy.act(asked), self.meter.totals()
         texts = [text_of(each.action, request.observation) for each, request in zip(said, asked, strict=True)]
@@ -185,7 +185,7 @@ class Refining:
         self.name, self.waits = f"{policy.name} refined", waits(policy)
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """All rounds of each request."""
+        """The answers to requests after all rounds of refinement."""
         return [self._one(request) for request in requests]
 
     def _one(self, request: Request) -> Decision:
@@ -258,7 +258,7 @@ class _Counter:
 
 
 def waits(policy: Policy) -> bool:
-    """Whether a policy waits for somebody rather than compute, as the engine presumes it."""
+    """Whether a policy waits for something outside rather than computes: its `waits`, else whether it cannot learn."""
     return bool(getattr(policy, "waits", not isinstance(policy, Learnable)))
 
 
@@ -296,13 +296,13 @@ def _taking(chosen: Decision, said: Sequence[Decision], judged: tuple[int, float
 
 @dataclass(frozen=True, slots=True)
 class Foreseen(Observation):
-    """Observation together with its env state, which only a `Search` reads."""
+    """An observation that carries its env state, for a `Search` only."""
 
     world: Any = field(default=None, compare=False, repr=False)
 
 
 class Foresight:
-    """An env whose observations say where they were made. found: what a search will do next, and where."""
+    """A wrapper of an env whose observations carry the env state, so that a search can try actions from there."""
 
     def __init__(self, env: Env) -> None:
         self.env, self.agents, self.task = env, env.agents, env.task
@@ -327,7 +327,7 @@ class Foresight:
 
 
 def foresight(env: EnvFactory) -> Env:
-    """An env in which a policy may try what it does.
+    """Wrap a one-agent env so that a search may try actions in it; it must be able to snapshot and restore.
 
     Raises:
         EnvError: it cannot be gone back to, or has several agents.
@@ -341,7 +341,7 @@ def foresight(env: EnvFactory) -> Env:
 
 
 class Searching(Team):
-    """A team some of whose policies search; its weights are those of the team that it was made from.
+    """A team some of whose policies search before they act; its weights are those of the original team.
 
     searches: by the name of a policy. meter: of what scorers ask.
     """
@@ -357,5 +357,5 @@ class Searching(Team):
 
     @property
     def learnable(self) -> dict[str, Learnable]:
-        """Of the team."""
+        """Learnable policies of the original team."""
         return self.team.learnable

@@ -39,7 +39,7 @@ _KNOWN = KnownAnswers()
 
 @dataclass(frozen=True)
 class RewardProgram:
-    """A program and what it sees.
+    """A reward written in Python as text, and the columns of a turn that it reads; it runs in a sandbox.
 
     source: its text. function: the one that is called, once a turn. columns: those of the turn's dict; left empty, the
     program says `COLUMNS = ["observation", "action"]` itself. limits: what it may use.
@@ -56,7 +56,7 @@ class RewardProgram:
 
     @staticmethod
     def load(path: str | Path, **options: Any) -> RewardProgram:
-        """The program in a file.
+        """Load a reward program from a file.
 
         Raises:
             StorageError: the file cannot be read.
@@ -68,7 +68,7 @@ class RewardProgram:
 
     @property
     def digest(self) -> str:
-        """Equal for programs that say the same of the same columns."""
+        """Digest of the source, function and columns: equal programs have equal ones."""
         text = "\0".join([self.source, self.function, *self.sees])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -79,11 +79,11 @@ class RewardProgram:
 
     @property
     def remembers(self) -> bool:
-        """Whether it takes a memory: a second argument without a default."""
+        """Whether the program's function takes a memory as its second argument."""
         return _arguments(self.source, self.function) == 2
 
     def run(self, turns: Turns, *, over: Keys = EPISODE, known: KnownAnswers | None = None) -> list[CallOutcome]:
-        """Outcome of each row; memories last for a key of `over`, whose rows are played in order.
+        """Run the program on each row: outcomes; a memory lasts for a key of `over`, its rows in order.
 
         Args:
             turns: The table.
@@ -135,7 +135,7 @@ class RewardProgram:
     def score(
         self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE, known: KnownAnswers | None = None
     ) -> tuple[np.ndarray, list[str | None]]:
-        """float64[rows], missing where there is no score, and why; item: of a program that returns lists."""
+        """Scores float64[rows], missing where there is none, and errors; item: of a program that returns lists."""
         outcomes = self.run(turns, over=over, known=known)
         values, problems = np.full(len(outcomes), np.nan), [outcome.error for outcome in outcomes]
         for row, outcome in enumerate(outcomes):
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 def annotate(
     turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE, known: KnownAnswers | None = None
 ) -> Turns:
-    """The table with the column `r_<name>` (`name_0`, `name_1` … of a program that returns lists), and why it failed.
+    """The table with the program's values as column `r_<name>` (lists: `name_0`, `name_1` …) and its errors.
 
     The text column `r_<name>_error` (`name_error`) is null where nothing did. A list that is shorter than the longest
     leaves the rest missing.
@@ -234,7 +234,7 @@ def annotate(
 def program(
     path: str, *columns: str, function: str = "reward", item: int | None = None, over: Keys = EPISODE
 ) -> Signal:
-    """Value of a reward program for each turn; missing where it fails or returns None.
+    """A signal: value of a reward program for each turn; missing where it fails or returns None.
 
     columns: what it sees, if its `COLUMNS` does not say. item: of a program that returns lists, e.g. LaRe's factors:
     redistribute(program("factors.py", item=0), program("factors.py", item=1), 1). A table is scored once.
@@ -247,7 +247,7 @@ def program(
 
 
 def program_signal(program: RewardProgram, *, item: int | None = None, over: Keys = EPISODE) -> Signal:
-    """The same for a program in hand."""
+    """A signal: the values of a `RewardProgram` for each turn, or one `item` of the lists that it returns."""
     if not program.sees:
         raise ExpressionError('program: which columns does it see? Let it say COLUMNS = ["observation", "action"]')
     _PROGRAMS[program.digest] = program
@@ -256,7 +256,7 @@ def program_signal(program: RewardProgram, *, item: int | None = None, over: Key
 
 @register()
 def program_values(*columns: SignalLike, digest: str, item: int | None = None, over: Keys = EPISODE) -> Signal:
-    """The node of `program`: a program that was loaded in this process, by the digest of its text and columns.
+    """A signal: values of the program with this digest, loaded earlier in this process; the node of `program`.
 
     Raises:
         ExpressionError: no such program was loaded.
@@ -280,7 +280,7 @@ def _program_values(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def auto_mc_reward(sparse: SignalLike = "r_sparse", dense: SignalLike = "r_dense", *, weight: float = 0.1) -> Signal:
-    """[34] Auto MC-Reward (arXiv 2312.09238): sgn(sparse) + 0.1 · sgn(dense); of what a model wrote only signs count.
+    """A signal, [34] Auto MC-Reward (arXiv 2312.09238): sgn(sparse) + `weight` · sgn(dense), written by a model.
 
     sparse, dense: columns that `annotate` added, or program("reward.py", function="sparse"). From secondary text.
     """

@@ -26,7 +26,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Brief:
-    """Brief of a model that writes rewards.
+    """Builder of prompts for a model that writes reward programs; a method for each form of program.
 
     Attributes:
         task: the agent's task.
@@ -39,7 +39,7 @@ class Brief:
     hints: Sequence[str] = field(default_factory=tuple)
 
     def auto_mc(self) -> str:
-        """[34]: two functions, of which only the sign counts; reasons first, memory allowed."""
+        """[34]'s prompt: asks for functions `dense` and `sparse`, of which only the sign counts, with a memory."""
         return self._prompt(
             "Write `dense(turn, memory)` and `sparse(turn, memory)`. sparse tells whether the task was done (positive) "
             "or has failed (negative), dense whether this turn was a step towards it. Only their signs count: the "
@@ -48,12 +48,12 @@ class Brief:
         )
 
     def step(self, functions: Sequence[str]) -> str:
-        """Functions of a turn, each a number."""
+        """Prompt that asks for functions of a turn by these names, each returning a number."""
         listed = " and ".join(f"`{name}(turn)`" for name in functions)
         return self._prompt(f"Write {listed}: what the turn is worth, a number.")
 
     def text2reward(self, shots: Sequence[tuple[str, str]] = ()) -> str:
-        """[216]: one dense function, staged where that helps; shots: (instruction, code) of other tasks."""
+        """[216]'s prompt: asks for one dense reward function; shots: (instruction, code) of other tasks."""
         shown = "".join(f"\nInstruction: {text}\n```python\n{code}\n```\n" for text, code in shots)
         return self._prompt(
             "Write `compute_dense_reward(turn)`, a number. Typical parts: the distance to an object, the error between "
@@ -62,7 +62,7 @@ class Brief:
         )
 
     def factors(self) -> str:
-        """[51]: a function that returns latent factors of a step."""
+        """[51]'s prompt: asks for a function that returns latent factors of a step, a list of numbers."""
         return self._prompt(
             "Write `evaluation_func(turn)` that returns a list of numbers, always equally many: a few factors by which "
             "a step can be judged."
@@ -76,7 +76,7 @@ class Brief:
 
 
 def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
-    """The solved tasks that share most words with this one, by Jaccard index: (task, code).
+    """The solved tasks most similar to this one, by Jaccard index of their words: (task, code).
 
     >>> similar("open the door", {"push the cube": "a", "open the drawer": "b"})
     [('open the drawer', 'b')]
@@ -91,18 +91,18 @@ def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tup
 
 
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
-    """The prompt again, with the code that was refused and why."""
+    """The prompt extended by the refused code and the reasons."""
     reasons = "\n".join(f"- {issue}" for issue in issues)
     return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
 
 
 def revise_prompt(prompt: str, code: str, summary: str) -> str:
-    """The prompt again, with the last program and what training with it came to."""
+    """The prompt extended by the last program and the summary of training with it."""
     return f"{prompt}\n\nWith this reward\n```python\n{code}\n```\nthe trained agent did this:\n{summary}\nImprove it."
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """Columns that a program reads, as class-like text for a model: name, type, meaning, range or examples.
+    """A class-like text that tells a model the columns a program reads: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):
@@ -130,7 +130,7 @@ def _python_type(dtype: pl.DataType) -> str:
 
 @dataclass(frozen=True)
 class NameMap:
-    """[216] Text2Reward's two vocabularies: general names, which a model knows, and those of the table.
+    """[216] Text2Reward: renames columns in code from general names, which a model knows, to the table's, and back.
 
     names: general -> specific. Longest first, and whole names only, so that `key` leaves `key_pos` alone.
 
@@ -147,11 +147,11 @@ class NameMap:
             raise InputError(f"NameMap: {sorted(both)} are general and specific names at once; there is no way back")
 
     def to_specific(self, text: str) -> str:
-        """Text in the table's names."""
+        """The text with general names replaced by the table's."""
         return _rename(text, self.names)
 
     def to_general(self, text: str) -> str:
-        """The inverse, for what was made by `to_specific`."""
+        """The text with the table's names replaced by general ones; inverse of `to_specific`."""
         return _rename(text, {specific: general for general, specific in self.names.items()})
 
 

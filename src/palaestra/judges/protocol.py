@@ -16,7 +16,7 @@ from palaestra.foundation.registry import Registry
 
 @runtime_checkable
 class Scorer(Protocol):
-    """`name` goes into the column `judge` of verdicts and into messages."""
+    """Protocol of a scorer: one value per row, more is better; `name` goes into verdicts and messages."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Judge(Scorer, Protocol):
-    """A scorer that shows each single answer, with who gave it, in which order and at what price: votes, audits."""
+    """Protocol of a scorer that also shows each single verdict, with judge, order and price: for votes and audits."""
 
     def verdicts(
         self,

@@ -20,7 +20,7 @@ def label_mask(
     p: float = 0.2,
     rng: np.random.Generator | None = None,
 ) -> np.ndarray:
-    """Which tokens of an answer are learned from, bool[tokens]; PRefLexOR [105] (arXiv 2410.12375).
+    """Mask of an answer's tokens that are learned from, bool[tokens]; PRefLexOR [105] (arXiv 2410.12375).
 
     "fraction": all but int(n·p) of the n tokens strictly inside each pair of marks, drawn from rng. "after_last": only
     what stands behind the last closing mark; all, if there is none. open, close: a mark as a sequence of tokens.

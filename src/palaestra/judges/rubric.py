@@ -41,7 +41,7 @@ Think briefly, then end with {form}."""
 
 @dataclass(frozen=True)
 class Item:
-    """One line of a checklist or rubric.
+    """One criterion of a checklist or rubric: its question, when it passes, weight and scale.
 
     question, passes, failures: what the judge is told. weight, depends_on: for the table of weights and `satisfaction`.
     tool: the item is about what tools did; where a tool failed it is 0 and nobody is asked.
@@ -69,18 +69,18 @@ class Item:
 
     @property
     def form(self) -> str:
-        """How the verdict is to be written."""
+        """The sentence of the prompt that says how to write the verdict."""
         low, high = self.scale
         words = "`VERDICT: yes`, `VERDICT: no` or " if self.scale == (0, 1) else ""
         return f"a line {words}`VERDICT: x` with x a number from {low:g} to {high:g}"
 
     def read(self, answer: str) -> float | None:
-        """The verdict of an answer; None if there is none, it is out of the scale or cannot be read."""
+        """Parse the verdict in an answer; None if it is missing, unreadable or off the scale."""
         return read_value(answer, *self.scale)
 
 
 def items_of(given: Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Items from questions by name, from a mapping of fields each, or from a list of such mappings with a `name`.
+    """Rubric items from plain data: questions by name, fields by name, or a list of mappings with a `name`.
 
     Raises:
         InputError: there are none, or a field is unknown or missing.
@@ -114,7 +114,7 @@ def _item(name: str, given: Mapping[str, Any]) -> Item:
 
 
 def read_rubric(path: str | Path) -> list[Item]:
-    """A rubric from a YAML file: see `items_of`.
+    """Read a rubric from a YAML file: see `items_of`.
 
     Raises:
         StorageError: the file is not there or is no list or mapping in YAML.
@@ -138,7 +138,7 @@ def read_rubric(path: str | Path) -> list[Item]:
 
 
 def weights_of(items: Sequence[Item]) -> dict[str, float]:
-    """Weights by name, as `utility` takes them."""
+    """Weights of rubric items by name, as `utility` takes them."""
     return {item.name: item.weight for item in items}
 
 
@@ -156,7 +156,7 @@ def judge(
     seed: int = 0,
     template: str = TEMPLATE,
 ) -> Criteria:
-    """Ask about every item: at each turn with what came up to it, or once for each episode.
+    """Verdicts of a policy on every item of a rubric: at each turn with all turns up to it, or once for each episode.
 
     shown: the only rows a judge may see, e.g. `semi_join(turns)`; default all. votes: ask each question this often
     (column `vote`); the policy should then sample. tool_failed: mask of the rows in which a tool failed. Equal prompts
@@ -200,7 +200,7 @@ def judge(
 
 
 def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
-    """Items to judge, a row each: keys, `task` as `prompt` and the transcript as `response`.
+    """Rows for a judge from turns: keys, `task` as `prompt` and the transcript as `response`, per episode or turn.
 
     At level "turn" each turn with what came up to it. Other columns have their last value.
 
@@ -229,7 +229,7 @@ def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.Dat
 
 
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
-    """The prompt about one item."""
+    """The prompt that asks a judge about one rubric item."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
         task=fenced(task) if task else "(none given)",

@@ -15,7 +15,7 @@ Rules = tuple[Any, ...]
 
 
 class Players(Protocol):
-    """Who plays; language models that are asked, or rules in a test. None is an answer that could not be had."""
+    """Protocol of the two players of a `RubricGame`, models or rules; None is an answer that could not be had."""
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A subtly bad answer under the writer's rules, and the flaw that was planted in it."""
@@ -27,12 +27,14 @@ class Players(Protocol):
         """Change to the judge's rules, given that they contradict the answer's label `good`."""
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
-        """The rules after one piece of advice: merged, dropped, added."""
+        """The rules after one piece of advice, with rules merged, dropped or added."""
 
 
 @dataclass
 class RubricGame:
-    """The adversarial rubric of "Igniting Creative Writing" [104] (arXiv 2508.21476).
+    """Game that finds a judge's rules: a writer hides flaws, a judge looks for them ([104], arXiv 2508.21476).
+
+    The adversarial rubric of "Igniting Creative Writing".
 
     A round: `queries` answers are planted and judged; a flaw that was found is advice to the writer's rules, one that
     was missed to the judge's. Then `checked` labelled answers are judged, and where the verdict is not the label a
@@ -59,7 +61,7 @@ class RubricGame:
             )
 
     def run(self, rounds: int, rng: np.random.Generator) -> tuple[Rules, pl.DataFrame]:
-        """Play so many rounds: the judge's rules, and a row per round.
+        """Play so many rounds; returns the judge's rules, and a table with a row per round.
 
         A row has missed, found, flipped (labels against the verdict), and the accuracy on all labelled answers after
         it.
@@ -69,7 +71,7 @@ class RubricGame:
         return self.judge, pl.DataFrame(self.history)
 
     def round(self, rng: np.random.Generator) -> None:
-        """One round."""
+        """Play one round: judge planted and labelled answers, and rewrite the rules by what was missed."""
         missed = found = flipped = 0
         for _ in range(self.queries):
             written = self.players.write(self.hide, rng)
@@ -104,7 +106,7 @@ class RubricGame:
 
 @dataclass(frozen=True)
 class Planted:
-    """Players whose answers are sets of marks and whose rules are marks: a rule condemns an answer that has its mark.
+    """Scripted `Players` for tests: answers are sets of marks, and a rule is a mark that condemns answers with it.
 
     flaws: marks that make an answer bad. The writer plants one of the flaws that its rules do not avoid; advice and
     reflections are marks to add, or (mark, False) to drop.
@@ -113,25 +115,25 @@ class Planted:
     flaws: tuple[int, ...] = tuple(range(11))
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
-        """One flaw that was not found yet, or any if all were."""
+        """An answer with one flaw that the writer's rules do not avoid, or any flaw if they avoid all."""
         left = [flaw for flaw in self.flaws if flaw not in rules] or list(self.flaws)
         flaw = left[int(rng.integers(len(left)))]
         return frozenset({flaw}), flaw
 
     def judge(self, rules: Rules, answer: Any, rng: np.random.Generator) -> tuple[bool, Any] | None:
-        """Good if no rule's mark is in it; the advice is to avoid what was found."""
+        """Whether no rule's mark is in the answer; the advice is to avoid the mark that was found."""
         caught = sorted(set(rules) & set(answer))
         return not caught, caught[0] if caught else None
 
     def reflect(self, rules: Rules, answer: Any, good: bool, rng: np.random.Generator) -> Any | None:
-        """Of a good answer that was condemned, drop the rule; of a bad one that was not, add one of its flaws."""
+        """A change of rules: drop the one that condemned a good answer, or add a flaw of a bad one."""
         if good:
             return min(set(rules) & set(answer)), False
         flaws = sorted(set(answer) & set(self.flaws))
         return flaws[int(rng.integers(len(flaws)))] if flaws else None
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
-        """Add the mark, or drop it; the oldest rule goes where there are too many."""
+        """The rules with the mark added or dropped."""
         if isinstance(advice, tuple):
             return [rule for rule in rules if rule != advice[0]]
         return list(dict.fromkeys([*rules, advice]))

@@ -30,7 +30,7 @@ _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
 
 
 def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
-    """Scores as Float64 with null for NaN.
+    """Scores of the right length as Float64, NaN as null.
 
     Raises:
         InputError: another length, or no numbers.
@@ -43,7 +43,7 @@ def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
 
 
 class Verifier:
-    """A signal of the rows' columns as a scorer; a reference's columns stand beside them as `reference.NAME`.
+    """A scorer by an expression of the rows' columns (a signal); a reference's columns are called `reference.NAME`.
 
     >>> Verifier("0.5 * reward").score(pl.DataFrame({"reward": [1.0, None]})).to_list()
     [0.5, None]
@@ -71,7 +71,7 @@ class Verifier:
 
 
 class HumanLabels:
-    """A person's labels in a file, found by a key that the rows have, too; rows without one are missing.
+    """A scorer by a person's labels in a file, joined by a key that the rows have; rows without a label are missing.
 
     Raises:
         DamagedFileError: the file cannot be read. InputError: a key stands there twice with different labels.
@@ -119,14 +119,14 @@ class Members:
         return tuple(policy for member in self.members for policy in getattr(member, "asks", ()))
 
     def bind(self, find: Callable[[str], Asker]) -> None:
-        """Let the members ask the recipe's policies."""
+        """Find the recipe's policies that the members need with `find`, and ask those from now on."""
         for member in self.members:
             if hasattr(member, "bind"):
                 member.bind(find)
 
 
 class Ensemble(Members):
-    """Several scorers as one, by a rule of `aggregate`; a member with no value takes no part.
+    """A scorer that combines the scores of others by a rule of `aggregate`; a member with no value takes no part.
 
     least: members that must have one, else the row is missing. weights: by the member's name, for `weighted`.
 
@@ -190,7 +190,7 @@ class Ensemble(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """The members' scores as one. Several criteria or orders of a member are one score before they meet."""
+        """The members' scores combined; several criteria or orders of one member are first made one score."""
         scores = [member.score(rows, reference=reference, condition=condition) for member in self.members]
         item = pl.int_range(pl.len(), dtype=pl.UInt32)
         table = pl.concat(
@@ -202,7 +202,7 @@ class Ensemble(Members):
 
 
 def build(scorer: Any, registry: Registry[Any] = SCORERS) -> Any:
-    """A scorer from recipe text, in which scorers may stand inside of scorers; objects stay what they are.
+    """Make a scorer from recipe text, which may nest scorers; an object is returned as it is.
 
     registry: what the outermost name is of; what stands inside is a scorer.
 
@@ -255,17 +255,17 @@ def _put(value: Any, made: Mapping[str, Scorer]) -> Any:
 
 @SCORERS.register()
 def verifier(expression: str, *, name: str = "verifier") -> Verifier:
-    """An expression of columns as a scorer: `verifier("exact_match('response', 'answer')")`."""
+    """A scorer by an expression of columns: `verifier("exact_match('response', 'answer')")`."""
     return Verifier(expression, name=name)
 
 
 @SCORERS.register()
 def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value") -> HumanLabels:
-    """A person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
+    """A scorer by a person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
     return HumanLabels(path, key=key, value=value)
 
 
 @SCORERS.register()
 def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
-    """Several scorers as one: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
+    """A scorer that combines others: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
     return Ensemble([build(member) for member in members], how, **options)

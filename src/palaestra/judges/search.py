@@ -22,13 +22,13 @@ from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
-    """float64[candidates]; what was not scored is -inf, so that it is never preferred."""
+    """A scorer's scores of candidates, float64[candidates]; -inf where it gives none, so that it is never preferred."""
     found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
 
 def text_of(action: Any, seen: Observation) -> str:
-    """An action as a scorer reads it."""
+    """An action as text for a scorer: the action itself, or the choice whose number it is."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -39,7 +39,7 @@ def text_of(action: Any, seen: Observation) -> str:
 
 @dataclass(frozen=True)
 class FoundEpisode:
-    """An episode that a search found.
+    """An episode that a search found: actions, score, success, and number of scored candidates.
 
     Its actions, their cumulative score, whether the env says that it succeeded, how many candidates were scored, and
     what was seen before each action (`Observation.key`).
@@ -74,7 +74,7 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """UI-Genie's exploration [43] (arXiv 2505.21496): a beam of `width` partial episodes.
+    """Beam search over partial episodes of an env, by a scorer's cumulative score; UI-Genie [43] (arXiv 2505.21496).
 
     Of `candidates` actions of each, the `width` of the largest cumulative score go on; at the end the one of the
     largest. width=1 is greedy.
@@ -103,7 +103,7 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, from where an env stands now, which is moved.
+    """As `reward_beam`, but from the current state of an env, which is moved.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """
@@ -226,7 +226,7 @@ class TreeSearch:
         return self.grow(*_begin(env, seed, "TreeSearch"), policy, rng)
 
     def grow(self, made: Any, agent: str, seen: Observation, policy: Policy, rng: np.random.Generator) -> Tree:
-        """Search from where an env stands now, which is moved."""
+        """Search from the current state of an env, which is moved."""
         nodes: dict[Hashable, _Node] = {}
         prior: dict[Hashable, dict[str, float]] = {}
         root = self._node(nodes, prior, made, seen, (), policy, agent, rng)

@@ -19,7 +19,7 @@ SHARED = 0
 
 
 class StubJudge:
-    """Answers level j with probability `confusion[true level, j]`, drawn by row, vote and order, never twice otherwise.
+    """A simulated judge: answers level j with probability `confusion[true level, j]`, fixed by row, vote and order.
 
     A comparison draws a level for either side and takes the higher; two that are equal are a tie.
 
@@ -90,7 +90,7 @@ class StubJudge:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """The level that it says; with a reference the mean of both orders, missing if one could not be read."""
+        """The simulated level of each row; with a reference the mean of both orders, missing if unreadable."""
         found = self.verdicts(rows, reference=reference)["value"].to_numpy().reshape(1 + (reference is not None), -1)
         return pl.Series("score", found.mean(0), pl.Float64, nan_to_null=True)
 
@@ -134,7 +134,7 @@ def stub(
     seed: int = 0,
     truth: str = "truth",
 ) -> StubJudge:
-    """A `StubJudge` that is right with this probability and else takes any other level equally often."""
+    """A simulated judge, a `StubJudge`: right with probability `right`, else any other level equally often."""
     table = np.full((levels, levels), (1 - right) / max(levels - 1, 1))
     np.fill_diagonal(table, right if levels > 1 else 1.0)
     return StubJudge(

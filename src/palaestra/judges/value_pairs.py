@@ -110,7 +110,7 @@ def value_pairs(
     text: str = "action",
     unit: Keys = "episode",
 ) -> Pairing:
-    """Pairs of a key whose scores differ by more than `min_gap`, and what else `mine` can ask of both sides."""
+    """A pairing rule: pairs of a key whose scores differ by more than `min_gap`, under the conditions of `mine`."""
     return lambda turns: mine(
         turns, score, by, per=per, min_gap=min_gap, min_chosen=min_chosen, max_rejected=max_rejected,
         distinct=distinct, failed=failed, text=text, unit=unit,

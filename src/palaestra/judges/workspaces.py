@@ -28,7 +28,7 @@ class Checker(Protocol):
 
 
 class PythonSyntax:
-    """The smallest checker: one diagnostic for each file that Python cannot read. No server needed.
+    """A checker without a server: one diagnostic for each file that Python cannot parse.
 
     >>> PythonSyntax().diagnostics({"a.py": "x = (", "b.py": "y = 1"})[0]["path"]
     'a.py'
@@ -37,7 +37,7 @@ class PythonSyntax:
     name = "python-syntax"
 
     def diagnostics(self, files: Mapping[str, str]) -> list[Fact]:
-        """One for each file that cannot be parsed."""
+        """One diagnostic for each file that cannot be parsed."""
         found = []
         for path, text in sorted(files.items()):
             try:
@@ -49,7 +49,7 @@ class PythonSyntax:
 
 
 class Bundles:
-    """Facts by the id of what was asked, in memory and, with a directory, on disk: replay needs no server."""
+    """Store of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""
@@ -61,7 +61,9 @@ class Bundles:
         self.asked = 0
 
     def facts(self, files: Mapping[str, str], target: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """{"diagnostics": [...], "definitions": number or None} of a workspace; failures are not kept.
+        """Diagnostics and number of definitions of a workspace, from the store or the checker; failures are not kept.
+
+        {"diagnostics": [...], "definitions": number or None}
 
         Raises:
             StorageError: it is not in the store, and there is no checker. What the checker raises.
@@ -91,7 +93,7 @@ class Bundles:
 
 
 def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
-    r"""Lines (from 0) of an address that survives edits: where a symbol is defined, or where a text stands.
+    r"""Lines (from 0) where an address points to in the files: a symbol's definition, or a text.
 
     target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
     "text"}. More than one line says that the address is ambiguous, none that it is gone.
@@ -121,7 +123,7 @@ def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
 
 
 def apply_edits(files: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A workspace after edits, all of them or none: what was given is left as it was.
+    """A copy of the workspace with all edits applied; raises InputError if one does not fit.
 
     edits: {"path", "new"}, a whole file, or {"path", "old", "new"}, a text that must stand there exactly once.
 

@@ -13,7 +13,7 @@ from palaestra.errors import PolicyError
 
 
 def asking(policy: Policy, *, agent: str = "writer", seed: int = 0) -> Callable[[Sequence[str]], list[str]]:
-    """Ask a policy, such as a `ChatPolicy` for any OpenAI-compatible endpoint; all prompts of a call at once.
+    """A function from prompts to a policy's answers, such as a `ChatPolicy`'s; all prompts of a call go out at once.
 
     seed: the n-th prompt draws from a stream of its own, (seed, n).
 

@@ -30,7 +30,7 @@ Audit = Callable[[Turns, np.ndarray], str | None]
 
 @dataclass(frozen=True)
 class Issue:
-    """Why a program is not accepted.
+    """One reason why a reward program is not accepted.
 
     kind: syntax, language, unknown column, error, result, non-deterministic, constant or audit.
     """
@@ -44,7 +44,7 @@ class Issue:
 
 @dataclass(frozen=True)
 class Proposal:
-    """One proposal and what was found."""
+    """A reward program that a model proposed, and the issues that were found in it."""
 
     program: RewardProgram
     issues: list[Issue]
@@ -52,7 +52,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Round:
-    """An accepted program (None if none was), how it came about, and what training with it came to."""
+    """A round of `design`: its accepted program or None, all attempts, and the score and summary of training."""
 
     program: RewardProgram | None
     attempts: list[Proposal]
@@ -68,7 +68,7 @@ def check(
     audits: Sequence[Audit] = (),
     rare: Sequence[str] = ("sparse",),
 ) -> list[Issue]:
-    """Issues of a program on a sample of turns; empty if there are none.
+    """Check a reward program on a sample of turns: its issues, empty if there are none.
 
     Args:
         program: the program.
@@ -145,7 +145,9 @@ def write(
     attempts: int = 5,
     specific: Callable[[str], str] = str,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """Ask for a program until one passes `check`; each refusal is told to the model with its reasons.
+    """Ask a model for a program until one passes `check`: (program or None, all proposals).
+
+    Each refusal is told to the model with its reasons.
 
     Args:
         ask: from a prompt to the model's answer.
@@ -178,7 +180,9 @@ def write(
 def design(
     ask: Ask, prompt: str, template: RewardProgram, sample: Turns, train: Train, *, rounds: int = 3, **options: object
 ) -> list[Round]:
-    """Propose, check, train briefly, summarise, revise, for so many rounds; the best is `max(rounds, key=score)`.
+    """Reward design by a model: propose, check, train briefly, summarise, revise, for so many rounds.
+
+    The best round is `max(rounds, key=score)`.
 
     options: of `write`. A round in which no program passes ends the loop.
     """

@@ -29,7 +29,7 @@ PATIENCE = 300.0
 
 @EXECUTORS.register("ray")
 class Ray(Spread):
-    """On a Ray cluster: `pip install 'palaestra[ray]'`.
+    """Executor that plays in actors on a Ray cluster: `pip install 'palaestra[ray]'`.
 
     workers: how many actors; default: one for each CPU of the cluster. address: of a running cluster ("auto",
     "ray://host:10001", "host:6379"); default: what RAY_ADDRESS or `ray start` says, else one on this machine that ends
@@ -64,14 +64,14 @@ class Ray(Spread):
         self.address, self.cpus, self.resources = address, cpus, dict(resources or {})
 
     def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
-        """So many actors."""
+        """Key and factory of a pool of Ray actors."""
         key = ("ray", self.workers, self.address, self.cpus, *sorted(self.resources.items()), self.late)
         return key, lambda: WorkerPool(RayBackend(self.workers, self.address, self.cpus, self.resources), self.late)
 
     @staticmethod
     @contextlib.contextmanager
     def shared(options: Mapping[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
-        """The options for seeds that train at once: one cluster, joined or started here, and workers of their own."""
+        """Context manager: options for seeds that train at once, with one cluster and workers of their own."""
         import ray
 
         ours = _connect(options.get("address"))
@@ -117,7 +117,7 @@ class _Actor:
 
 
 class RayBackend:
-    """`WorkerBackend` that are actors. A cluster that the first of this process started ends with the last of them."""
+    """`WorkerBackend` whose workers are Ray actors; a cluster started by this process ends with the last of them."""
 
     _open: ClassVar[int] = 0
     _ours: ClassVar[bool] = False
@@ -140,27 +140,27 @@ class RayBackend:
         RayBackend._open += 1
 
     def start(self) -> None:
-        """See `WorkerBackend.start`."""
+        """Start missing actors; returns before they are ready."""
         path = [os.path.abspath(folder) for folder in sys.path]
         while len(self._members) < self.count:
             self._members[next(self._numbers)] = _Actor(self._actor.remote(path))
 
     def idle(self) -> list[int]:
-        """See `WorkerBackend.idle`."""
+        """Numbers of actors that are ready and have nothing to do."""
         return [number for number, member in self._members.items() if member.doing is None]
 
     def actors(self) -> list[Any]:
-        """Those that are ready."""
+        """Actors that are ready."""
         return [member.actor for member in self._members.values() if member.ready]
 
     def dumps(self, value: Any) -> bytes:
-        """See `WorkerBackend.dumps`; functions inside functions, too."""
+        """See `WorkerBackend.dumps`; nested functions are supported."""
         import ray.cloudpickle
 
         return bytes(ray.cloudpickle.dumps(value))
 
     def put(self, value: Any) -> Any:
-        """One object."""
+        """Put the value into Ray's object store; returns its reference."""
         import ray
 
         try:
@@ -169,10 +169,10 @@ class RayBackend:
             raise StorageError(f"ray: no room for the weights in the object store: {_first(error)}; {_FULL}") from error
 
     def forget(self, place: Any) -> None:
-        """Its reference goes, and with the last one the object."""
+        """Do nothing: the object goes with its last reference."""
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
-        """See `WorkerBackend.give`."""
+        """Give shards to an idle actor, which plays them."""
         import ray
 
         if self._job is None or self._job[0] is not job:
@@ -181,7 +181,7 @@ class RayBackend:
         member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plans))
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
-        """See `WorkerBackend.wait`."""
+        """Results that arrived within so many seconds."""
         import ray
 
         doing = {member.doing: number for number, member in self._members.items() if member.doing is not None}
@@ -239,12 +239,12 @@ class RayBackend:
             )
 
     def drop(self, worker: int) -> None:
-        """See `WorkerBackend.drop`."""
+        """End an actor and start another one."""
         if worker in self._members:
             self._replace(worker, "it did not answer any more")
 
     def close(self) -> None:
-        """See `WorkerBackend.close`."""
+        """End all actors."""
         import ray
 
         for member in self._members.values():

@@ -33,7 +33,9 @@ def play_coalitions(
     score: str = "success",
     which: Literal["all", "removed"] = "all",
 ) -> pl.DataFrame:
-    """A row for each coalition and episode: coalition (modules joined by `+`), task (reset seed), episode, `score`.
+    """Play every coalition of a team's members: a row per coalition and episode with its `score`.
+
+    Columns: coalition (modules joined by `+`), task (reset seed), episode, `score`.
 
     team: whose seats are judged. defaults: seat -> who sits there when its policy is not in the coalition; or module ->
     {seat: policy} where a module is several seats. Seats that are not named keep theirs. which: all coalitions, or the

@@ -20,7 +20,7 @@ Rule = Literal["planner", "random"]
 
 
 class CoveragePlanner:
-    """Chooses actions so that every pair of state and action is sampled as often as is needed.
+    """Exploration planner: chooses actions until every (state, action) pair has been sampled as often as needed.
 
     Args:
         need: samples that are wanted, number[states, actions], not negative. `need` may be set anew at any time.
@@ -50,13 +50,13 @@ class CoveragePlanner:
 
     @property
     def lacking(self) -> np.ndarray:
-        """Samples that are missing, float[states, actions]."""
+        """Samples still missing, float[states, actions]."""
         missing: np.ndarray = np.maximum(self.need - self.counts.sum(2), 0)
         return missing
 
     @property
     def done(self) -> bool:
-        """Whether every need is met."""
+        """Whether every (state, action) has the samples it needs."""
         return not self.lacking.any()
 
     def act(self, state: int) -> int:
@@ -74,12 +74,12 @@ class CoveragePlanner:
         return int(self._way[state])
 
     def observe(self, state: int, action: int, after: int) -> None:
-        """Count a transition."""
+        """Count a transition that happened."""
         self.counts[state, action, after] += 1
 
 
 def optimistic_model(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Chance of each next state, and that of an arrival, after n samples of a move: n/(n + 1) · seen, 1/(n + 1).
+    """Optimistic transition model after n samples of a move: n/(n + 1) · frequencies, 1/(n + 1) for a goal.
 
     Args:
         counts: int[states, actions, states].
@@ -96,7 +96,7 @@ def optimistic_model(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, tolerance: float = 1e-4) -> np.ndarray:
-    """The action of each state on the optimistic shortest way to a goal, each step at cost 1, by value iteration.
+    """Action of each state on the optimistic shortest path to a goal, int[states], by value iteration.
 
     Args:
         counts: int[states, actions, states].
@@ -122,7 +122,7 @@ def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, t
 def collect(
     transitions: np.ndarray, planner: CoveragePlanner, *, start: int = 0, seed: int = 0, most: int = 100_000
 ) -> int:
-    """Walk through a world until every need of a planner is met, without a reset.
+    """Walk through a world by a planner until all its needs are met; returns the number of steps.
 
     Args:
         transitions: float[states, actions, states], of which the planner sees only what happens.
@@ -146,7 +146,7 @@ def collect(
 
 
 def river(length: int = 6, forward: float = 0.35, back: float = 0.05) -> np.ndarray:
-    """Transitions of RiverSwim: action 0 goes back for certain, action 1 swims against the current.
+    """Transition probabilities of RiverSwim, float[length, 2, length]: action 0 goes back, 1 against the current.
 
     In the middle it goes forward with `forward`, back with `back`, else it stays; at the start it goes forward with .6,
     at the end back with .4.

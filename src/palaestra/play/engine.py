@@ -170,7 +170,7 @@ Report = Callable[[int, int, int, int], None]
 
 
 class Engine:
-    """Plays the episodes of a plan.
+    """Runs the episodes of a plan side by side: asks policies in waves and steps the envs.
 
     envs: makes the calls of envs. policies: asks those policies that wait rather than compute, beside each other; None:
     one after the other. presumed: whether those wait that do not say so and have no parameters. facts: what the env
@@ -209,7 +209,7 @@ class Engine:
         self._repeats: list[tuple[int, int]] = []  # a heap
 
     def play(self, report: Report) -> Generator[EpisodeRecord]:
-        """All episodes, in the order of (group, episode)."""
+        """Generator of all episodes' records, in the order of (group, episode)."""
         planned = self.plan.episodes
         order = _episodes(self.plan)
         following = next(order, None)

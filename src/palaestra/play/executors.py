@@ -38,7 +38,7 @@ __all__ = ["EXECUTORS", "Executor", "Local", "Plan", "Seats", "Threads"]
 
 
 class Executor(Protocol):
-    """Plays plans. Close it after use."""
+    """Protocol of an executor, which plays plans; close it after use."""
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
         """Every turn of the plan's episodes, failed ones included, in the order of group, episode, turn and agent.
@@ -54,7 +54,7 @@ class Executor(Protocol):
         """
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release workers, threads and files."""
 
 
 MOST_THREADS = 64
@@ -68,7 +68,7 @@ EXECUTORS: Registry[Executor] = Registry(
 
 @EXECUTORS.register("local")
 class Local:
-    """Here: each wave asks each policy once, one after the other, then steps all envs.
+    """Executor in this process: each wave asks each policy once, one after the other, then steps all envs.
 
     Envs are called one after the other too, in one thread, as long as they compute. Once their calls are seen to wait
     (2 ms and more on average, for a network or a process) each env goes on in one of 64 threads, so that they wait at
@@ -142,7 +142,7 @@ class Local:
         return turns
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """See `Executor.starts`."""
+        """First observation of each group of the plan, without playing; None where the env fails."""
         streams = Streams(plan.seed, plan.iteration, plan.stream)
 
         def first(group: int) -> Observation:
@@ -155,7 +155,7 @@ class Local:
         return [None if isinstance(result, Failure) else result for result in results]
 
     def close(self) -> None:
-        """Nothing is held between two plans."""
+        """Do nothing: nothing is held between two plans."""
 
     def _envs(self) -> Watchdog:
         return Watchdog(self.timeout, most=MOST_THREADS)
@@ -166,7 +166,9 @@ class Local:
 
 @EXECUTORS.register("threads")
 class Threads(Local):
-    """Here, with what waits made to wait at the same time: for envs and policies behind a network, not for more cores.
+    """Executor in threads of this process: envs and policies that wait for a network or process wait in parallel.
+
+    Not for more cores.
 
     Envs are called in `workers` threads from the first call on; one env stays in one thread. Policies that wait for
     somebody are asked beside each other, each still once per wave and by one thread; those that compute (they have

@@ -34,7 +34,7 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
-    """How processes are started here; modules: what they will import. Only those of the first call count.
+    """The multiprocessing context for starting processes; modules: what they import (of the first call only).
 
     Where they are forked, the server of that starts now, and Ctrl-C never reaches it: whoever started it stops it.
     """
@@ -54,7 +54,7 @@ def context(*modules: str) -> ForkServerContext | SpawnContext:
 
 
 def end_server() -> None:
-    """End the server of forks at once, for an interruption; the next process starts another one.
+    """Kill the fork server at once, on an interruption; the next process starts another one.
 
     A server that still imports would else fork what was asked for after all, and print that its parent is gone.
     """
@@ -65,12 +65,12 @@ def end_server() -> None:
 
 
 def prepare(*modules: str) -> None:
-    """Let them be imported for the processes to come, beside what this one does in the meantime."""
+    """Start importing modules for later processes in the background."""
     context(*modules)
 
 
 def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> None:
-    """The first thing that a child does: have the environment of its parent as it is now, and follow it.
+    """First call in a child process: take the parent's environment, ignore Ctrl-C, and end with the parent.
 
     Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
     folder: is removed then.
@@ -92,7 +92,7 @@ def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> N
 
 
 def one_thread() -> None:
-    """One torch thread: workers share the cores, and more would change the last bits."""
+    """Limit torch to one thread, so that workers share cores and results are the same to the last bit."""
     os.environ["OMP_NUM_THREADS"] = "1"
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

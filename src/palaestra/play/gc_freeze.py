@@ -23,7 +23,7 @@ def set_aside_for_good() -> None:
 
 @contextlib.contextmanager
 def set_aside() -> Generator[None]:
-    """For a while, unless it was set aside for good, here or by whoever freezes what is there before the first play."""
+    """Context manager that freezes existing objects from garbage collection, unless they are frozen for good."""
     global _for_good
     if _for_good is None:
         _for_good = gc.get_freeze_count() > 0  # which takes 30 ms if so

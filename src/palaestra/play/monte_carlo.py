@@ -23,10 +23,10 @@ class Restartable(Protocol):
     """Protocol of envs that can snapshot and restore an episode."""
 
     def snapshot(self) -> Any:
-        """The episode as it stands: before the agents last observed have acted."""
+        """Snapshot of the episode, before the agents last observed have acted."""
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
-        """Back to a snapshot of this env or another one of the same kind; seed: of the chance that is to come."""
+        """Restore a snapshot of this env or one of the same kind; seed: of future chance."""
 
 
 def mc_value(
@@ -41,7 +41,7 @@ def mc_value(
     max_steps: int = 1000,
     at_once: int = 256,
 ) -> np.ndarray:
-    """Mean of what `agent` (default: everybody together) earns from each snapshot on, over k fresh episodes.
+    """Monte Carlo values of snapshots: mean return of `agent` (default: all) from each, over k fresh episodes.
 
     env: one that the episodes are played in after each other, or what makes envs, then `at_once` are played side by
     side. policy plays all seats (`Everybody` makes one of a team). keys: one per snapshot; equal keys are evaluated
@@ -85,7 +85,7 @@ class Everybody:
         self.team = team
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One call of each policy."""
+        """Decisions for requests of all seats, with one call of each policy."""
         by_policy: dict[int, tuple[Policy, list[int]]] = {}
         for number, request in enumerate(requests):
             policy = self.team.for_agent(request.agent)

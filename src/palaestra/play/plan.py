@@ -13,7 +13,7 @@ from palaestra.play.streams import Stream
 
 @dataclass(frozen=True)
 class Plan:
-    """`group_size` episodes of each of `groups`.
+    """Plan of a rollout: `group_size` episodes of each of `groups`, with all seeds and labels.
 
     groups: how many; or which of them, as a range: they are played as they are inside the whole, with the same draws.
     group_size: episodes per group; or a number for each group that is played.
@@ -65,16 +65,16 @@ class Plan:
 
     @property
     def numbers(self) -> range:
-        """The groups that are played."""
+        """Numbers of the groups that are played."""
         return range(self.groups) if isinstance(self.groups, int) else self.groups
 
     @property
     def episodes(self) -> int:
-        """Episodes in all, but for those that are played again."""
+        """Total number of episodes, without repetitions of failed ones."""
         return len(self.numbers) * self.group_size if isinstance(self.group_size, int) else sum(self.group_size)
 
     def size_of(self, group: int) -> int:
-        """Episodes of a group."""
+        """Number of episodes of a group."""
         return int(self.group_size if isinstance(self.group_size, int) else self.group_size[group - self.numbers.start])
 
     def seed_of(self, group: int) -> int | None:
@@ -82,7 +82,7 @@ class Plan:
         return None if self.env_seeds is None else self.env_seeds[group - self.numbers.start]
 
     def part(self, groups: range) -> Plan:
-        """Some of the groups; the parts of a plan, played anywhere and put below each other, are the whole.
+        """The plan of some of its groups; parts played anywhere and concatenated give the whole.
 
         Raises:
             InputError: they are not all among its groups.
@@ -100,7 +100,7 @@ class Plan:
 
 
 def cut(plan: Plan, shards: int) -> list[Plan]:
-    """Its groups in so many parts of nearly equal length, in order; as many parts as groups if there are fewer.
+    """Split a plan's groups into `shards` parts of nearly equal length, in order; at most one per group.
 
     >>> [part.numbers for part in cut(Plan(7), 3)]
     [range(0, 2), range(2, 4), range(4, 7)]

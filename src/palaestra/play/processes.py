@@ -30,7 +30,7 @@ from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
 
 @EXECUTORS.register("processes")
 class Processes(Spread):
-    """On this machine, in processes: for more cores, or beside a learner that computes.
+    """Executor in processes on this machine: for more cores, or beside a learner that computes.
 
     workers: how many. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe
     does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never.
@@ -55,7 +55,7 @@ class Processes(Spread):
         super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
 
     def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
-        """So many processes."""
+        """Key and factory of a pool of processes."""
         return ("processes", self.workers, self.late), lambda: WorkerPool(ProcessBackend(self.workers or 1), self.late)
 
 
@@ -80,7 +80,7 @@ class _Worker:
 
 
 class ProcessBackend:
-    """`WorkerBackend` that are processes."""
+    """`WorkerBackend` whose workers are processes on this machine."""
 
     def __init__(self, count: int) -> None:
         self.count, self._stillborn = count, 0
@@ -90,43 +90,43 @@ class ProcessBackend:
         self._at_exit = Finalize(self, _end_all, (self._members, self._folder), exitpriority=100)
 
     def start(self) -> None:
-        """See `WorkerBackend.start`."""
+        """Start missing processes; returns before they are ready."""
         while len(self._members) < self.count:
             self._members[next(self._numbers)] = _Worker(self._folder)
 
     def idle(self) -> list[int]:
-        """See `WorkerBackend.idle`."""
+        """Numbers of processes that are ready and have nothing to do."""
         return [number for number, member in self._members.items() if member.idle]
 
     def pids(self) -> list[int]:
-        """Of the processes that are there."""
+        """Process ids of the workers."""
         return [member.process.pid or 0 for member in self._members.values()]
 
     def dumps(self, value: Any) -> bytes:
-        """See `WorkerBackend.dumps`."""
+        """A maker (env or team factory) as bytes, by plain pickle."""
         return pickle.dumps(value)
 
     def put(self, value: Any) -> str:
-        """One file; whole or not at all."""
+        """Write the value to a file atomically; returns its path."""
         path = Path(self._folder) / str(next(self._numbers))
         with whole(path) as temporary, temporary.open("wb") as file:
             pickle.dump(value, file, protocol=5)
         return str(path)
 
     def forget(self, place: str) -> None:
-        """Remove the file."""
+        """Delete the published file."""
         with contextlib.suppress(OSError):
             os.unlink(place)
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
-        """See `WorkerBackend.give`; that one is gone is found by `wait`."""
+        """See `WorkerBackend.give`; a worker that is gone is found by `wait`."""
         member = self._members[worker]
         member.idle = False
         with contextlib.suppress(OSError):
             member.connection.send((job, plans))
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
-        """See `WorkerBackend.wait`."""
+        """Results that arrived within so many seconds."""
         by_connection: dict[Any, int] = {member.connection: number for number, member in self._members.items()}
         news: list[tuple[int, ShardResult | Lost]] = []
         for connection in wait(list(by_connection), seconds):
@@ -157,13 +157,13 @@ class ProcessBackend:
         return Lost(f"its process ended with {code}")
 
     def drop(self, worker: int) -> None:
-        """See `WorkerBackend.drop`."""
+        """End a process and start another one."""
         if worker in self._members:
             self._members.pop(worker).end()
             self.start()
 
     def close(self) -> None:
-        """See `WorkerBackend.close`."""
+        """End all processes."""
         self._at_exit()
 
 

@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(slots=True)
 class TurnRecord:
-    """One turn of one agent; the fields are the columns of `SCHEMA` that differ between the rows of an episode.
+    """Record of one turn of one agent; its fields are the columns of `SCHEMA` that differ within an episode.
 
     error: why this turn has no action although the episode went on; the error of a failed episode stands on all rows.
     """
@@ -67,7 +67,10 @@ class TurnRecord:
 
 @dataclass(slots=True)
 class EpisodeRecord:
-    """One play-through; the fields are the columns of `SCHEMA` that all of its rows share. No rows: nobody acted."""
+    """Record of one episode: its turns, and the columns of `SCHEMA` that all its rows share.
+
+    No rows: nobody acted.
+    """
 
     group: int
     episode: int
@@ -178,7 +181,7 @@ def _list_series(name: str, arrays: Sequence[np.ndarray | None]) -> pl.Series:
 def frames(
     episodes: Iterable[EpisodeRecord], label: Label = UNLABELLED, facts: Callable[[], Facts | None] = dict
 ) -> Iterator[pl.DataFrame]:
-    """Tables of about `CHUNK_ROWS` rows, whole episodes in each.
+    """Generator of tables of about `CHUNK_ROWS` rows with whole episodes each.
 
     facts: what the env declares; None while no env could be made, and then no table is made before the end.
     """
@@ -217,7 +220,7 @@ def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
 
 
 class Stored(Turns):
-    """A table that is in a file until somebody looks at it."""
+    """A table of turns in a file that is loaded when it is first used."""
 
     def __init__(self, path: Path) -> None:
         object.__setattr__(self, "_path", path)

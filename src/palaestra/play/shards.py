@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Packed(NamedTuple):
-    """A tensor, or an array, that any process can read without copying it."""
+    """A tensor or array in a form that other processes can read without copying."""
 
     data: np.ndarray
     dtype: str | None
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
 
 
 def pack(state: Any) -> Any:
-    """A state with every tensor as bytes; on the CPU that copies nothing."""
+    """A nested state with every tensor and array as `Packed`; on the CPU nothing is copied."""
     if isinstance(state, dict):
         return {key: pack(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
@@ -80,7 +80,7 @@ def unpack(packed: Any) -> Any:
 
 
 def digest(packed: Any) -> str:
-    """Of the content: what has the same was published before."""
+    """SHA-256 of a packed state, by which it is recognised as published before."""
     found = hashlib.sha256()  # of what is safe the fastest where CPUs have instructions for it: all weights go through
 
     def add(value: Any) -> None:
@@ -114,7 +114,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class PlayJob:
-    """All that shards of one plan share.
+    """What all shards of one plan share: published env, team, policy states, and options.
 
     env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
     multiplies in another way then. options: of `local`. imports: modules to import first.
@@ -129,7 +129,7 @@ class PlayJob:
 
 
 class ShardResult(NamedTuple):
-    """Result of shards: a table as an Arrow stream, or why there is none; what was warned of; CPU-seconds.
+    """Result of a run of shards: the table as an Arrow stream, or an error; warnings and CPU-seconds.
 
     shards: of those that were given, the first so many are in the table.
     """
@@ -141,7 +141,7 @@ class ShardResult(NamedTuple):
     shards: int = 1
 
     def raise_(self) -> None:
-        """Raise the worker's exception here."""
+        """Raise the worker's exception in this process, if there was one."""
         if self.error is not None:
             import palaestra.errors
 
@@ -152,7 +152,7 @@ class ShardResult(NamedTuple):
 
 
 def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
-    """Their tables, one below the other, each column in one piece; columns are read where they lie, and copied once.
+    """The tables of shard results, concatenated, each column in one chunk.
 
     Raises:
         SchemaError: two of them call different things by one name.
@@ -168,7 +168,7 @@ def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
 
 
 class Player:
-    """Plays shards in a worker; keeps envs' makers, teams and weights from one shard to the next.
+    """Plays shards in a worker process; caches envs' makers, teams and weights between shards.
 
     fetch: from the place of something published to what it was.
     """
@@ -180,7 +180,7 @@ class Player:
         self._frozen: dict[tuple[str, frozenset[str]], Team] = {}
 
     def play(self, job: PlayJob, plans: Sequence[Plan]) -> ShardResult:
-        """The table of these shards, in order; of the first of them if those are `ENOUGH`. Never raises."""
+        """Play these shards in order, or the first of them if that takes long (`ENOUGH`). Never raises."""
         began, until = time.process_time(), time.monotonic() + ENOUGH
         played, room = list[Turns](), float(LARGEST)
         try:

@@ -21,7 +21,7 @@ _STREAMS = ("train", "eval")
 
 
 class Streams:
-    """The streams of one rollout, addressed by (seed, iteration, stream).
+    """Random streams of one rollout, addressed by (seed, iteration, stream): env seeds and agents' generators.
 
     Raises:
         InputError: the stream has another name.
@@ -46,7 +46,7 @@ class Streams:
         return int.from_bytes(digest, "little") % 2**30 + self._half * 2**30
 
     def generator(self, group: int, episode: int, agent: str) -> np.random.Generator:
-        """The stream of one agent in one episode.
+        """The random generator of one agent in one episode.
 
         >>> first, again = Streams(0).generator(0, 1, "a"), Streams(0).generator(0, 1, "a")
         >>> first.random() == again.random()

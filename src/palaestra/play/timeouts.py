@@ -42,14 +42,14 @@ HANGS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Exception of a call; `hung` if the call was abandoned."""
+    """The exception of a failed call; `hung` if it timed out and was abandoned."""
 
     error: BaseException
     hung: bool = False
 
 
 class Watchdog:
-    """Makes calls, each with a time limit of `timeout` seconds (None: no limit). Close it after use.
+    """Makes calls in threads with a time limit of `timeout` seconds each (None: no limit). Close it after use.
 
     threads: how many calls are made at once; what has the same place (modulo `threads`) is called in the same thread,
     one after the other, for some things may be used in one thread only. 0: the caller's own thread, without a limit.
@@ -71,7 +71,7 @@ class Watchdog:
         places: Sequence[int] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> list[Result | Failure]:
-        """`call(item)` for every item, in order: what it returned, or the `Failure`.
+        """Call `call(item)` for every item within the time limit: results in order, a `Failure` where it failed.
 
         places: one for each item; default: all the same. meanwhile: is called here while the others are under way.
 
@@ -130,7 +130,7 @@ class Watchdog:
         del self._workers[place]
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Tell the threads to end."""
         for inbox in self._inboxes.values():
             inbox.put(None)
         self._inboxes.clear()

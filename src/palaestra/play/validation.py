@@ -37,7 +37,10 @@ Success = bool | dict[str, bool | None] | None
 
 
 class CheckedStep(NamedTuple):
-    """A checked `StepResult`. seen is empty iff the episode is over. facts: {agent: {name: value}}."""
+    """A `StepResult` that passed `step`'s checks, in the form that the engine records.
+
+    seen is empty iff the episode is over. facts: {agent: {name: value}}.
+    """
 
     seen: list[Seen]
     rewards: dict[str, float | None]
@@ -50,7 +53,7 @@ class CheckedStep(NamedTuple):
 
 
 def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, list[Seen]]:
-    """Reset the env (a new one if there is none): the env, the name of its task, who acts first.
+    """Reset the env (a new one if None) and check the result: (env, task name, first observations).
 
     Raises:
         EnvError: nobody acts, or something is not what the protocol says.
@@ -65,7 +68,7 @@ def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, li
 
 
 def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> CheckedStep:
-    """Let the env take the actions. facts: what it declares.
+    """Step the env and check its result against the protocol. facts: what the env declares.
 
     Raises:
         EnvError: the result is not what the protocol says, or a fact is not what was declared.
@@ -205,7 +208,7 @@ def _plain(value: Any) -> Any:
 
 
 def accept(decision: Decision, observation: Observation, row: TurnRecord, seconds: float) -> str | None:
-    """Copy a decision into its row; returns the policy's own error, if it reports one.
+    """Check a decision and copy it into its row; returns the policy's own error, if it reports one.
 
     Args:
         decision: what the policy answered.
@@ -306,13 +309,16 @@ def _action_text(action: Action, observation: Observation) -> str:
 
 
 def describe(boundary: str, message: str) -> str:
-    """`"boundary: message"` on one line of bounded length."""
+    """An error text `"boundary: message"` on one line of bounded length."""
     text = clean(" ".join(message.split()))
     return f"{boundary}: {text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + ' …'}"
 
 
 def describe_failure(boundary: str, failure: Failure) -> str:
-    """`"boundary: Type: message"`; a time-out, a bad reward and a missing policy name their own. It is logged."""
+    """An error text `"boundary: Type: message"` of a failed call; time-outs and bad rewards have their own boundary.
+
+    It is logged.
+    """
     error = failure.error
     if failure.hung:
         boundary += "-timeout"

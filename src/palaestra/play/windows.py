@@ -35,7 +35,9 @@ class _Held:
 
 
 class Resumed:
-    """`env` in which the episode of a reset seed begins where `histories[seed]` ends; facts: those of the env.
+    """A wrapper of `env` whose episode of a reset seed begins after the actions in `histories[seed]`.
+
+    facts: those of the env.
 
     Raises:
         EnvError: when it is played, the env does not play as it did.
@@ -48,7 +50,7 @@ class Resumed:
         self.histories = histories
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Play what was played, and show what follows."""
+        """Replay the recorded actions, and return the observations that follow."""
         seen = self.env.reset(seed)
         self.task = self.env.task
         for actions in self.histories.get(seed, ()):
@@ -58,13 +60,15 @@ class Resumed:
         return seen
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """As the env does."""
+        """Take the actions in the env."""
         return self.env.step(actions)
 
 
 @EXECUTORS.register("windows")
 class Windows(Local):
-    """`local`, in training `turns` turns of each episode at a time: slots whose episode is over begin a new one.
+    """Executor like `local` that plays `turns` turns of each episode per training iteration and continues later.
+
+    Slots whose episode is over begin a new one.
 
     A window that is cut has `truncated`; the next iteration goes on with it in the same slot, with today's policy, so
     nothing waits for the longest episode. When an episode is over, its earlier rows come along once more, marked
@@ -91,7 +95,7 @@ class Windows(Local):
     def play(
         self, env: EnvFactory, team: Seats, plan: Plan, *, progress: bool = False, sink: str | Path | None = None
     ) -> Turns:
-        """A window of each slot; whole episodes where nobody trains."""
+        """Play a window of each slot in training; whole episodes otherwise."""
         if plan.stream != "train" or sink is not None:
             return super().play(env, team, plan, progress=progress, sink=sink)
         slots = [(group, episode) for group in plan.numbers for episode in range(plan.size_of(group))]

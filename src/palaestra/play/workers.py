@@ -46,30 +46,32 @@ KEPT = 3
 
 
 class Workers(Protocol):
-    """Protocol of workers as executors use them."""
+    """Protocol of a worker pool for executors: publish weights, map shards to results."""
 
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
-        """Put it where every worker finds it, once for each version of a slot; the last `keep` versions stay."""
+        """Publish a value to all workers, once per version of a slot; the last `keep` versions stay."""
 
     def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
-        """Answers for runs of shards, each with the number of its first, every shard once, in the order they come in.
+        """Results of runs of shards as they arrive, each with the number of its first; every shard once.
 
         Raises:
             PalaestraError: what a worker raised; or that a shard, or every worker, was lost too often.
         """
 
     def close(self) -> None:
-        """Let them go."""
+        """Release the workers."""
 
 
 class Lost(NamedTuple):
-    """A worker is gone, and with it what it was playing."""
+    """A worker that is gone, with the reason; its shards must be played again."""
 
     why: str
 
 
 class WorkerBackend(Protocol):
-    """One kind of workers: what `WorkerPool` cannot know. A worker has a number, and plays one shard after the other.
+    """Protocol of one kind of worker for a `WorkerPool`: how workers are started, called and ended.
+
+    A worker has a number, and plays one shard after the other.
 
     count: how many there are to be, ready or not.
     """
@@ -77,22 +79,22 @@ class WorkerBackend(Protocol):
     count: int
 
     def start(self) -> None:
-        """Start those that are missing; returns before they are ready."""
+        """Start missing workers; returns before they are ready."""
 
     def idle(self) -> list[int]:
-        """Who is ready and has nothing to do."""
+        """Numbers of workers that are ready and have nothing to do."""
 
     def dumps(self, value: Any) -> bytes:
-        """A maker as bytes, for all that Python can send."""
+        """A maker (env or team factory) as bytes, by the widest pickling that the workers can load."""
 
     def put(self, value: Any) -> Any:
-        """Publish; returns the place."""
+        """Publish a value; returns its place, for workers to fetch it."""
 
     def forget(self, place: Any) -> None:
-        """Nobody needs it any more."""
+        """Delete a published value."""
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
-        """Let an idle worker play these shards, or the first of them if they take long (`Player.play`)."""
+        """Give shards to an idle worker, which plays them, or the first of them if they take long (`Player.play`)."""
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
         """Results that arrived within so many seconds. A `ShardResult` makes its worker idle, a `Lost` one is replaced.
@@ -105,11 +107,11 @@ class WorkerBackend(Protocol):
         """End a worker and start another one."""
 
     def close(self) -> None:
-        """End all."""
+        """End all workers."""
 
 
 class WorkerPool:
-    """`Workers` of any kind.
+    """A worker pool (`Workers`) over any `WorkerBackend`: retries lost shards and doubles late ones.
 
     late: a shard that takes so many times the median is given to a second worker, once somebody is idle; None: never.
     lost, doubled: how often that happened. put: how often something was published.
@@ -123,7 +125,7 @@ class WorkerPool:
         self._since: dict[int, float] = {}
 
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
-        """See `Workers.publish`."""
+        """Publish a value to all workers, once per version of a slot; the last `keep` versions stay."""
         kept = self._published.setdefault(slot, OrderedDict())
         if version not in kept:
             kept[version] = Published(version, self.backend.put(value))
@@ -134,7 +136,7 @@ class WorkerPool:
         return kept[version]
 
     def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
-        """See `Workers.map`."""
+        """Results of runs of shards as they arrive, each with the number of its first (see `Workers.map`)."""
         todo, done = deque(range(len(shards))), set[int]()
         running: dict[int, range] = {}
         losses, seconds = Counter[int](), list[float]()
@@ -188,7 +190,7 @@ class WorkerPool:
                 self.backend.drop(worker)
 
     def close(self) -> None:
-        """End all workers; what was published is gone."""
+        """End all workers and drop what was published."""
         self._published.clear()
         self._since.clear()
         self.backend.close()
@@ -232,7 +234,7 @@ _HIRING = threading.Lock()
 
 
 class Spread(abc.ABC):
-    """An executor whose plans are played in `shards` parts by workers; what they cannot be sent is played here.
+    """Base class of executors that play plans in `shards` parts by workers; what cannot be sent is played here.
 
     A subclass makes the workers (`start_pool`). A team can be sent if it knows its maker, as that of every recipe does
     (`Team.made`); an env, if what makes it can. The table is bit for bit that of `local(shards=…)` in one torch thread.
@@ -264,11 +266,11 @@ class Spread(abc.ABC):
 
     @abc.abstractmethod
     def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
-        """Key that identifies a pool of workers, and its factory."""
+        """Key that identifies the pool of workers, and its factory; subclasses define it."""
 
     @property
     def pool(self) -> WorkerPool:
-        """Its workers, hired when they are first needed."""
+        """The pool of workers, started on first use."""
         with _HIRING:
             if self._crew is None:
                 key, make = self.start_pool()
@@ -280,11 +282,11 @@ class Spread(abc.ABC):
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time that workers spent on what this thread had played."""
+        """CPU time that workers spent on what this thread had them play."""
         return float(getattr(self._spent, "seconds", 0.0))
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """See `Executor.play`."""
+        """Play the plan's episodes in parallel workers; returns all turns (see `Executor.play`)."""
         pool = self.pool
         with pool.lock:
             job = self._job(pool, env, team)
@@ -302,11 +304,11 @@ class Spread(abc.ABC):
         return Turns(together(answers[number] for number in sorted(answers)))
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """See `Executor.starts`; here, since nobody plays."""
+        """See `Executor.starts`; done in this process."""
         return self.here.starts(env, plan)
 
     def close(self) -> None:
-        """Let the workers go, if nobody else has them."""
+        """Release the workers; they end if nobody else uses them."""
         with _HIRING:
             pool, self._crew = self._crew, None
             if pool is not None:

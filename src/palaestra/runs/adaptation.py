@@ -27,7 +27,7 @@ def shifted_returns(
     steps: int = 5,
     episodes: int = 32,
 ) -> pl.DataFrame:
-    """The table that `adaptability` reads: a team is trained as the recipe says, then its world changes.
+    """Trains a team, then shifts its world: returns by phase and step, the table that `adaptability` reads.
 
     Args:
         recipe: whose team is trained first, and again from scratch under each shift, which gives the reference.
@@ -82,7 +82,7 @@ def shifted_returns(
 
 @ANALYSES.register("adapt")
 def adapt(seed: int | None = None, steps: int = 5, episodes: int = 32, level: float = 0.9) -> Analysis:
-    """Measures how a trained team copes with each shift: frozen, after `steps` more iterations, and back at home.
+    """An analysis: how a trained team copes with shifts: frozen, after `steps` more iterations, and at home.
 
     Reads RECIPE.yaml and SHIFTS.json, a list of shift, magnitude, changes.
     The team is trained, measured frozen under each shift, learns on for `steps` iterations, and is measured at home.

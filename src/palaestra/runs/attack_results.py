@@ -38,7 +38,7 @@ WORST = 6
 
 
 def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) -> dict[str, Any]:
-    """Estimates, paired differences with simultaneous intervals, verdict, and keys of the worst episodes.
+    """Summary of an attack: estimates, paired differences with simultaneous intervals, verdict, worst episodes.
 
     Args:
         training: the run in which the attacker was trained.

@@ -137,7 +137,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """The recipe of an attack on a run: what is kept of the run's recipe, and what takes the place of the rest.
+    """The recipe that trains an attacker in one seat of a run's team, made from the run's recipe.
 
     Kept are env, play, sizes of training and evaluation, the reward (negated) with the stages that stand before it, and
     the learner with its learning rate. Left out are phases, search, controls, scorers, and a warm start, unless the
@@ -277,7 +277,7 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
 def paid(
     seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None, influence: float = 0.0
 ) -> str:
-    """Reward of an attacker as recipe text: minus the team's mean return, or 1 where the target happened.
+    """Reward expression of an attacker, as recipe text: minus the team's mean return, or 1 where the target happened.
 
     It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
 

@@ -29,7 +29,7 @@ Budget = Mapping[str, float]
 
 
 def checked(budget: Budget) -> Budget:
-    """The same.
+    """The budget itself, if it is valid: one unit, numbers above 0; else raises InputError.
 
     Raises:
         InputError: it does not name one unit, or a number is not above 0.
@@ -45,7 +45,7 @@ def checked(budget: Budget) -> Budget:
 
 
 def read(text: str) -> Budget:
-    """From `tokens=200000`, or `price=2.5,input=1e-6,output=4e-6`.
+    """Parse a budget: `tokens=200000`, or `price=2.5,input=1e-6,output=4e-6`.
 
     >>> read("tokens=2e5")
     {'tokens': 200000.0}
@@ -61,12 +61,12 @@ def read(text: str) -> Budget:
 
 
 def unit(budget: Budget) -> str:
-    """Unit of the budget."""
+    """The unit of a budget: tokens, turns or price."""
     return next(name for name in budget if name in UNITS)
 
 
 def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
-    """Amount spent, from something with turns, tokens_in and tokens_out, numbers or columns: a line of metrics."""
+    """Amount of the budget's unit that a line of metrics spent, from its turns, tokens_in and tokens_out."""
     if unit(budget) == "turns":
         return line["turns"]
     prices = {name: budget.get(name, price) for name, price in PRICES.items()} if "price" in budget else {}
@@ -76,23 +76,23 @@ def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
 
 
 def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
-    """In all of them."""
+    """Amount of the budget that all lines of metrics spent together."""
     return float(sum(cost(budget, line) for line in lines))
 
 
 def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an iteration like the dearest so far would not fit any more."""
+    """Whether another iteration as expensive as the dearest so far would exceed the budget."""
     each: list[float] = [cost(budget, line) for line in lines]
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 
 def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
-    """Callback for `Trainer(should_stop=…)` that ends training when the budget is spent."""
+    """A callback for `Trainer(should_stop=…)` that ends training when the budget is spent; None without a budget."""
     return None if budget is None else functools.partial(should_stop, budget)
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
-    """See whether an iteration can fit at all, from two episodes of a team without a model.
+    """Raise RecipeError if not even one iteration can fit the budget, judged from two played episodes.
 
     A turn reads a token at least, and writes one.
 
@@ -108,7 +108,7 @@ def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name
 
 
 def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about: str = "about ") -> None:
-    """Say that not one iteration fits, if none does."""
+    """Raise RecipeError if `least`, the cost of one iteration, exceeds the budget."""
     most = budget[unit(budget)]
     if least > most:
         raise RecipeError(
@@ -118,7 +118,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Training cost of each variant, mean over seeds, and a sentence that says it; from `result.json` of each."""
+    """Mean training cost of each variant, and a sentence on it, from the seeds' `result.json`."""
     if budget is None:
         return {}
     each = {
@@ -137,6 +137,6 @@ def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, 
 
 
 def total(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Totals of training: iterations, episodes, turns and tokens."""
+    """Totals of training over lines of metrics: iterations, episodes, turns and tokens."""
     names = ("episodes", "turns", "tokens_in", "tokens_out")
     return {"iterations": len(lines)} | {name: sum(line.get(name) or 0 for line in lines) for name in names}

@@ -43,7 +43,9 @@ from palaestra.testing import check_episode
 
 @dataclass(frozen=True)
 class Setup:
-    """Resolved recipe. Stateful parts are factories, called anew for each seed.
+    """A resolved recipe: envs, team, learner, stages and all other parts; stateful ones as factories per seed.
+
+    They are called anew for each seed.
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
@@ -83,7 +85,7 @@ class Setup:
 
 
 def resolve(recipe: Recipe) -> Setup:
-    """Everything that a recipe names, looked up; nothing is made yet but the envs.
+    """Resolve a recipe into a `Setup`: look up everything that it names; nothing is made yet but the envs.
 
     Of a recipe with phases each phase is a setup of its own; stages, reward, credit and learner are the first one's.
 
@@ -134,7 +136,7 @@ def _all_advisers(
 
 @contextlib.contextmanager
 def prefixed(place: str) -> Iterator[None]:
-    """Prefixes errors raised inside with their part of the recipe."""
+    """Context manager that prefixes errors raised inside with their place in the recipe."""
     try:
         yield
     except InputError as error:
@@ -201,7 +203,7 @@ def policy(
     corpus: Iterable[str] = (),
     agents: Sequence[str] = (),
 ) -> Policy:
-    """One policy of a recipe.
+    """Make one policy of a recipe.
 
     corpus: text of the env, from which a `tiny` model gets its tokenizer. agents: seats that the policy has.
     """
@@ -266,7 +268,7 @@ def _team(
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:
-    """Agent -> policy, with `*` for every agent that is not named."""
+    """The policy of each agent, from a mapping in which `*` stands for all agents not named."""
     agents = list(agents)
     for agent in names:
         if agent != "*" and agent not in agents:
@@ -286,7 +288,7 @@ def scripted_team(
     seed: int = 0,
     conversations: bool = False,
 ) -> Team:
-    """Every seat filled by one scripted play; `conversations` as of `Demonstrator`."""
+    """A team whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
     return Team.made(_script, script, options, factory, field, seed, conversations)
 
 
@@ -305,7 +307,7 @@ def _scripted(
 
 
 def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
-    """Scripted play for the warm start of a seed, and the texts in it.
+    """Play a seed's warm-start script: (turns, all texts in them).
 
     A `tiny` model gets its tokenizer from these texts, so whoever makes the team of a run again needs the same ones.
     groups: how much is played where there is no warm start.
@@ -348,7 +350,7 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
 
 
 def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
-    """Executor of a recipe; its shards, concurrency, timeout, retries and imports are for those that take them.
+    """Make a recipe's executor with the options of `play` that it takes.
 
     Raises:
         RecipeError: there is no such executor, or it does not take these options.
@@ -364,12 +366,12 @@ def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
 
 
 def on_a_cluster(text: str) -> bool:
-    """Whether this executor plays in places that seeds share."""
+    """Whether this executor plays on a cluster whose places seeds share."""
     return hasattr(EXECUTORS.find(read_call(text)[0]), "shared")
 
 
 def shared_executor(text: str, seeds: int, stack: contextlib.ExitStack) -> str:
-    """The executor for so many seeds that train at once; one with a cluster joins it here, until the stack closes."""
+    """Executor text for seeds that train at once; one with a cluster is started and joined until the stack closes."""
     if not on_a_cluster(text):
         return text
     name, values, options = read_call(text)
@@ -389,7 +391,7 @@ def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] 
 
 
 def check(setup: Setup, *, from_disk: bool = False) -> None:
-    """Make everything once, so that what cannot work is said before anything is played.
+    """Make every part of a setup once, so that errors show before anything is played.
 
     from_disk: there are models from disk; of those everything but the weights is looked at, and no team is made.
 
@@ -443,7 +445,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
 
 
 def check_phases(setup: Setup, team: Team | None) -> None:
-    """Check of every phase what `check_columns` checks, with its learner, and that its env can be played.
+    """Check the columns of every phase, and that its env can be played.
 
     Raises:
         RecipeError: names the phase, and what in it cannot work.
@@ -468,7 +470,7 @@ def _try_to_play(setup: Setup, team: Team | None) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """Check that every column which reward, stages, credit and terms read is there when they read it.
+    """Check that every column which reward, stages, credit and terms read exists when they read it.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.
@@ -511,7 +513,7 @@ def _made_later(who: str, lacking: set[str], later: Sequence[tuple[str, Any, Any
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
+    """Versions of Python and the packages that a result depends on."""
     return dict(_versions())
 
 

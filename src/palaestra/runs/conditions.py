@@ -34,7 +34,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 class Condition:
-    """A number of iterations, or an expression over the metrics of the iterations of one phase.
+    """A phase's end: a number of iterations, or an expression over the metrics of its iterations; callable.
 
     A name is the latest value that was measured in the phase; as long as it was not measured the condition is false.
     `stalled(n)` is true if the best success (the best reward, where there is no success) of the last n iterations is
@@ -79,7 +79,7 @@ class Condition:
             return False
 
     def check(self, policies: Collection[str]) -> None:
-        """Check the names of metrics.
+        """Check that the names are metrics that a run has.
 
         Raises:
             InputError: one is no metric, or that of a policy that is not there.
@@ -94,7 +94,7 @@ class Condition:
                 raise InputError(f"no metric {name!r} that a condition can read{nearest(name, known)}")
 
     def found(self, lines: Sequence[Line]) -> str:
-        """The condition and the latest values of what it reads, in words."""
+        """Why the phase has not ended, in words: the condition and the latest values of its metrics."""
         if isinstance(self.text, int):
             return f"{len(lines)} of {self.text} iterations"
         values = {name: _latest(name, lines) for name in sorted(self.names - set(COUNTS))}

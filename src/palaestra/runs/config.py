@@ -349,7 +349,7 @@ class ControlPart(Section):
 
 
 def search_space(text: str) -> tuple[str, list[Any]]:
-    """Kind and values of a field's search space: log(1e-4, 3e-3), uniform(0, 1), int(1, 8), choice('grpo()', 'rloo()').
+    """Parse a search space: log(1e-4, 3e-3), uniform(0, 1), int(1, 8), choice('grpo()', 'rloo()'): (kind, values).
 
     Raises:
         InputError: the text is none of these.
@@ -478,7 +478,7 @@ class EvaluationPart(Section):
 
 
 def calls(value: Any) -> Any:
-    """A list of calls from what people write: one text with commas, a list, or one that YAML cut inside brackets.
+    """Calls as a tuple, from one text with commas, a list, or a list that YAML split inside brackets.
 
     >>> calls("replay(k=1, last=4), critic()")
     ('replay(k=1, last=4)', 'critic()')
@@ -491,7 +491,7 @@ def calls(value: Any) -> Any:
 
 
 def checked(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same, with errors that pydantic gives a field."""
+    """`function(value)`, with InputError turned into the ValueError that pydantic reports for a field."""
     try:
         return function(value)
     except InputError as error:
@@ -499,16 +499,16 @@ def checked(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_only_read(info: ValidationInfo) -> bool:
-    """Whether the recipe is only read, so that modules which may bring its names are not imported."""
+    """Whether validation is for reading only, so that modules which may register names are not imported."""
     return bool(info.context and info.context["only_read"])
 
 
 def looked_up(function: Callable[[Any], Any], value: Any, info: ValidationInfo) -> None:
-    """Look a name up, if it can be known."""
+    """Look a name up with `function`, unless the recipe is only read."""
     if not is_only_read(info):
         checked(function, value)
 
 
 def to_be_made(calls: Sequence[str], info: ValidationInfo) -> list[str]:
-    """Calls that can be made without importing what nobody trusts yet."""
+    """Those calls that can be made without importing untrusted code."""
     return [call for call in calls if info.context or not code_in(call)]

@@ -16,7 +16,7 @@ from palaestra.teams import WORKFLOWS, pipeline, role_tools
 
 
 def env(part: EnvPart, split: str) -> EnvFactory:
-    """The env for "train" or "test"; envs that have no splits take no notice.
+    """Env factory of a recipe's `env` part for "train" or "test"; envs without splits ignore the split.
 
     Raises:
         RecipeError: there is no such env, or it does not take these options.
@@ -48,7 +48,7 @@ def env(part: EnvPart, split: str) -> EnvFactory:
 
 
 def try_env(factory: EnvFactory, name: str) -> None:
-    """Make and reset one env, because whoever wrote it may find something wrong only then.
+    """Make and reset one env, to find errors in it early; raises RecipeError.
 
     Raises:
         RecipeError: it cannot be made, or what was made is no env.

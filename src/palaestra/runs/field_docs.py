@@ -16,7 +16,7 @@ from palaestra.runs.recipe import Recipe
 
 
 class Meaning(NamedTuple):
-    """One field: its name, what it takes, its default as YAML (None: it is required), and what it means."""
+    """Documentation of one recipe field: name, type, default as YAML (None: required), and meaning."""
 
     name: str
     type: str
@@ -25,7 +25,7 @@ class Meaning(NamedTuple):
 
 
 def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
-    """Every field of a part of a recipe.
+    """Documentation of every field of a recipe part.
 
     >>> from palaestra.runs.config import PlayPart
     >>> meanings(PlayPart)[2]
@@ -44,7 +44,7 @@ def schema() -> dict[str, Any]:
 
 
 def explain(recipe: Recipe) -> str:
-    """The recipe as YAML, every field of it, with what each means above it; it is read back as the same recipe."""
+    """A recipe as YAML with every field and a comment on each; it can be read back as the same recipe."""
     return "\n".join(_lines(recipe, "")) + "\n"
 
 

@@ -11,7 +11,7 @@ from palaestra.runs.policies import POLICIES, Making
 
 @POLICIES.register("forward_backward")
 def forward_backward(made: Making) -> Policy:
-    """Does what imagined frames show, from play without rewards; options.turns and options.frames are two tables."""
+    """Policy kind: visits states like imagined frames, from reward-free play; options.turns, options.frames: tables."""
     found: Policy = made.call(imitating, made.take("turns"))
     return found
 
@@ -25,7 +25,7 @@ def imitating(
     tasks: int = 64,
     name: str = "forward_backward",
 ) -> Policy:
-    """A policy that visits what imagined frames show: RLZero [201] (arXiv 2412.05718), without any training for it.
+    """A policy that visits states like imagined frames, from reward-free turns: RLZero [201] (arXiv 2412.05718).
 
     Every frame stands for the state of the table with the nearest features; see
     `palaestra.agents.forward_backward.ForwardBackward`.

@@ -19,7 +19,7 @@ from palaestra.runs.trainers import trainer_of
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of training in memory: team, a line of metrics per iteration, setup, executor, and the last stages."""
+    """Result of `learn`: the trained team, metrics per iteration, setup, executor, and last stages."""
 
     team: Team
     lines: list[dict[str, Any]]
@@ -28,7 +28,7 @@ class TrainingResult:
     stages: Stages | None = None
 
     def curve(self, field: str = "success") -> list[float]:
-        """A metric by iteration, NaN where it is missing; dots go into nested fields: "policies.player.entropy"."""
+        """A metric by iteration as a list, NaN where it is missing; nested by dots: "policies.player.entropy"."""
         found = []
         for line in self.lines:
             value: Any = line
@@ -38,7 +38,7 @@ class TrainingResult:
         return found
 
     def play(self, *, groups: int = 64, group_size: int = 1, seed: int = 0) -> Turns:
-        """Held-out play of the team as it is."""
+        """Play held-out tasks with the trained team."""
         plan = Plan(groups=groups, group_size=group_size, seed=seed, stream="eval")
         return self.executor.play(self.setup.test, self.team, plan)
 

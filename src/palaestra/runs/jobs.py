@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class SeedJob(NamedTuple):
-    """One seed of one recipe."""
+    """One seed of a recipe to train: recipe, seed, directory and title."""
 
     recipe: Recipe
     seed: int
@@ -205,7 +205,7 @@ def _summary(
 
 @contextlib.contextmanager
 def on_one_cluster(work: Sequence[SeedJob], jobs: int | None, ranks: int = 1) -> Iterator[list[SeedJob]]:
-    """The jobs, with those that play on a cluster sharing one, and its places."""
+    """Context manager: the jobs, those that play on a cluster sharing one and its places."""
     with contextlib.ExitStack() as stack:
         texts = {job.recipe.play.executor for job in work}
         placed = {text: build.shared_executor(text, _at_once(work, jobs, ranks), stack) for text in texts}
@@ -237,7 +237,7 @@ def run_jobs(
     clock: Clock | None = None,
     ranks: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run every job, about as many at once as there are cores, with one line of progress each.
+    """Run every job in processes of its own, about as many at once as there are cores, with progress lines.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
@@ -379,7 +379,7 @@ def compare(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train every variant with the same seeds, and say of each pair which is better.
+    """Train every variant with the same seeds, and compare each pair.
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.

@@ -33,7 +33,7 @@ AXES: dict[str, tuple[str, ...]] = {"evolves": get_args(What), "when": get_args(
 
 
 class Loop(NamedTuple):
-    """The row of a loop: its place on each axis of `AXES`."""
+    """Description of a learning loop on the axes of `AXES`: what evolves, when, and by which signal."""
 
     evolves: What
     when: When
@@ -97,7 +97,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """A loop of a recipe: kind and name, and its row."""
+    """A learning loop found in a recipe: its kind, name and `Loop`."""
 
     kind: str
     name: str
@@ -105,7 +105,7 @@ class Found:
 
 
 def loop_of(kind: str, name: str) -> Loop | None:
-    """The row of a name; None if it is no loop.
+    """The `Loop` of a registered name; None if the name is no loop.
 
     >>> loop_of("stage", "experience"), loop_of("stage", "weights")
     (Loop(evolves='memory', when='between', signal='text'), None)
@@ -126,7 +126,7 @@ def loop_of(kind: str, name: str) -> Loop | None:
 
 
 def loops() -> tuple[list[Found], list[str]]:
-    """Every loop that is registered, and the names that should declare one and do not."""
+    """All registered learning loops, and names that should declare one and do not."""
     found, missing = [], []
     for kind, registry in (
         ("learner", LEARNERS),
@@ -145,7 +145,7 @@ def loops() -> tuple[list[Found], list[str]]:
 
 
 def describe(recipe: Recipe) -> list[Found]:
-    """The loops of a recipe: of its learner, its stages, its workflow and the rule of its opponents.
+    """The learning loops of a recipe: of its learner, stages, workflow and opponents.
 
     Those of its phases are its own. A learner that moves nothing is no loop; one that imitates has the signal
     "demonstration".
@@ -166,7 +166,7 @@ def describe(recipe: Recipe) -> list[Found]:
 
 
 def places(found: Iterable[Found]) -> dict[str, dict[str, list[str]]]:
-    """Names of loops by axis and value; empty lists where there is none."""
+    """Names of learning loops by axis and value; empty lists where there is none."""
     rows = list(found)
     return {
         axis: {value: sorted({each.name for each in rows if getattr(each.row, axis) == value}) for value in values}
@@ -175,14 +175,14 @@ def places(found: Iterable[Found]) -> dict[str, dict[str, list[str]]]:
 
 
 class Observed(NamedTuple):
-    """What a run changed. weights: of a policy of the team; stages: names whose state is another one after it."""
+    """Result of `observe`: whether the team's weights changed, and the stages whose state changed."""
 
     weights: bool
     stages: list[str]
 
 
 def observe(recipe: Recipe, *, seed: int = 0, iterations: int = 2) -> Observed:
-    """Play a recipe, and compare fingerprints of the team and of each stage before and after.
+    """Run a recipe for some iterations, and say which weights and stages changed.
 
     Args:
         recipe: with its own groups and stages; its `train.iterations` count for nothing.

@@ -42,7 +42,7 @@ def attack_observations(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Learn what the member in a seat shall do, and shift what it sees so that it does; measure how often it does.
+    """Attack a team by shifting what one seat sees: learn the shifts towards a target, and measure how often it works.
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.
@@ -103,7 +103,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """The recipe of the attack: as `attacks.derive` makes it, with the shifted victim in the attacker's place.
+    """The recipe of an observation attack, as `attacks.derive` makes it, with the shifted victim in the seat.
 
     Raises:
         InputError: the shift has no epsilon, or cannot be read.

@@ -99,7 +99,7 @@ class OpponentsPart(Section):
         return self
 
     def check_names(self, policies: Collection[str], team: Mapping[str, str]) -> None:
-        """Whether the scripts are policies of the recipe without a seat.
+        """Check that the opponents' scripts are policies of the recipe without a seat.
 
         Raises:
             RecipeError: one is not.
@@ -112,7 +112,7 @@ class OpponentsPart(Section):
 
 
 def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Lists of seats that opponents fill; by default, for each seat of a policy that learns, all others."""
+    """Lists of seats that opponents fill: as given, or for each learning seat all others."""
     if part.seats is not None:
         return part.seats
     names = set(learned)
@@ -120,7 +120,7 @@ def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple
 
 
 def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: EnvFactory) -> None:
-    """Whether opponents find seats, everybody who shall learn can, and the solver takes the game.
+    """Check that opponents have seats, learners can learn against them, and the rule fits the game.
 
     Raises:
         RecipeError: names the field, the seat or the policy, and the fix.

@@ -13,7 +13,7 @@ from palaestra.runs.saved_policies import saved_policy
 
 @POLICIES.register("perturbed")
 def perturbed(made: Making) -> Policy:
-    """A trained network that acts on shifted observations; options.run says of which run, options.epsilon how far."""
+    """Policy kind: a trained network on shifted observations; options.run is its run, options.epsilon how far."""
     found: Policy = made.call(perturbed_policy, made.take("run"), seed=made.seed // 1000)
     return found
 
@@ -29,7 +29,7 @@ def perturbed_policy(
     name: str = "perturbed",
     **options: Any,
 ) -> Policy:
-    """A policy of a run with its observations shifted; see `PerturbedPolicy`.
+    """A trained policy of a run whose observations are shifted by at most epsilon; see `PerturbedPolicy`.
 
     Args:
         run: folder that `palaestra train` or `palaestra attack` wrote, of the latter its `training`.

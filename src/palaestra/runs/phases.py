@@ -33,7 +33,7 @@ OF_THE_RUN = ("devices", "timeout")
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase. ends: when it is over; None: never. changes: fields of the recipe."""
+    """One phase of training: its name, the condition that ends it (None: never), and recipe fields that it changes."""
 
     name: str
     ends: Condition | None
@@ -41,13 +41,13 @@ class Phase:
 
     @property
     def place(self) -> str:
-        """Field of the recipe, as messages name it."""
+        """The phase's place in the recipe, for messages: `phases.NAME`."""
         return f"phases.{self.name}"
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """Phases that come one after the other. times: how often; None: until the iterations of the run are over."""
+    """Phases that follow each other, repeated `times` times; None: until the run ends."""
 
     phases: tuple[Phase, ...]
     times: int | None
@@ -55,7 +55,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Order:
-    """The phases of a run one after the other: numbers of phases, each with its round.
+    """The sequence of phases of a run: (phase number, round) one after the other.
 
     endless: the last cycle goes on as long as the run; then `steps` are at least as many as its iterations.
     """
@@ -65,7 +65,7 @@ class Order:
 
 
 def read(written: Sequence[Mapping[str, Any]]) -> list[Cycle]:
-    """The cycles that a recipe's `phases` are made of; a phase by itself is a cycle of one.
+    """Parse a recipe's `phases` into cycles; a phase by itself is a cycle of one.
 
     Raises:
         RecipeError: a field is not known, or missing, or cannot change; names the phase and the field.
@@ -80,12 +80,12 @@ def read(written: Sequence[Mapping[str, Any]]) -> list[Cycle]:
 
 
 def phases_of(cycles: Sequence[Cycle]) -> list[Phase]:
-    """Every phase once, in order."""
+    """All phases of the cycles, each once, in order."""
     return [phase for cycle in cycles for phase in cycle.phases]
 
 
 def order(cycles: Sequence[Cycle], iterations: int) -> Order:
-    """The order in which phases come in a run of so many iterations, in each of which one phase is on.
+    """The order of phases in a run of so many iterations.
 
     >>> a, b, c = ({"name": name, "until": 1} for name in "abc")
     >>> cycles = read([a, {"alternate": [b, c]}])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Making:
-    """Arguments from which a kind of policy is made.
+    """Context from which a policy kind makes a policy: name, options, env, seed, corpus and seats.
 
     name: of the policy. options: of the recipe. field: where they stand in it, for messages. env: to look at.
     seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made. agents: the seats that
@@ -49,11 +49,11 @@ class Making:
     agents: Sequence[str] = ()
 
     def call(self, make: Callable[..., Any], *arguments: Any, accepts: Sequence[Any] = (), **given: Any) -> Any:
-        """`make(*arguments, **given, **options)` under the policy's name; a wrong option is named with its field."""
+        """`make(*arguments, **given, **options)` with the policy's name; a wrong option is a RecipeError."""
         return call(make, self.options, self.field, *arguments, accepts=accepts, name=self.name, **given)
 
     def take(self, option: str) -> Any:
-        """An option that the kind cannot do without."""
+        """Remove and return a required option; raises RecipeError without it."""
         if option not in self.options:
             raise RecipeError(f"{self.field}: {option} is needed here")
         return self.options.pop(option)
@@ -72,7 +72,7 @@ POLICIES: Registry[Policy] = Registry(
 
 @POLICIES.register("tiny")
 def tiny(made: Making) -> Policy:
-    """A language model of at most a million parameters, made on the spot, with a tokenizer for the env's texts."""
+    """Policy kind: a language model of at most a million parameters, made on the spot with a tokenizer for the env."""
     from palaestra.agents import LMPolicy
     from palaestra.agents.tiny import build as build_tiny
 
@@ -83,7 +83,7 @@ def tiny(made: Making) -> Policy:
 
 @POLICIES.register("lm")
 def lm(made: Making) -> Policy:
-    """A Hugging Face causal language model from disk or a hub; options.model says which."""
+    """Policy kind: a Hugging Face causal language model from disk or a hub; options.model says which."""
     from palaestra.agents import LMPolicy
 
     found: Policy = made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))
@@ -92,7 +92,7 @@ def lm(made: Making) -> Policy:
 
 @POLICIES.register("served")
 def served(made: Making) -> Policy:
-    """A Hugging Face model that learns here and for which a vLLM or SGLang server samples; options.model says which."""
+    """Policy kind: a Hugging Face model (options.model) that learns here, sampled by a vLLM or SGLang server."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
@@ -108,7 +108,7 @@ LANGUAGE_MODELS = ("tiny", *FROM_DISK)
 
 
 def check_from_disk(kind: str, made: Making) -> None:
-    """Check a policy from disk without reading the model. Raises RecipeError if it cannot be made."""
+    """Check the options of a policy from disk without reading the model; raises RecipeError."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     if kind == "served":
@@ -120,7 +120,7 @@ def check_from_disk(kind: str, made: Making) -> None:
 
 @POLICIES.register("chat")
 def chat(made: Making) -> Policy:
-    """A model behind an OpenAI-compatible endpoint; options.model says which."""
+    """Policy kind: a model behind an OpenAI-compatible endpoint; options.model says which."""
     from palaestra.agents import ChatPolicy
 
     found: Policy = made.call(ChatPolicy, made.take("model"))
@@ -129,7 +129,7 @@ def chat(made: Making) -> Policy:
 
 @POLICIES.register("tabular")
 def tabular(made: Making) -> Policy:
-    """A table of logits, one row per observation; for envs with choices."""
+    """Policy kind: a table of logits, one row per observation; for envs with choices."""
     from palaestra.agents import TabularPolicy
 
     return _table(made, TabularPolicy)
@@ -137,7 +137,7 @@ def tabular(made: Making) -> Policy:
 
 @POLICIES.register("q_table")
 def q_table(made: Making) -> Policy:
-    """A table of what each choice is worth, one row per observation; wants `learn.kind: q_learning`."""
+    """Policy kind: a table of action values, one row per observation; wants `learn.kind: q_learning`."""
     from palaestra.agents import QTablePolicy
 
     return _table(made, QTablePolicy)
@@ -145,7 +145,7 @@ def q_table(made: Making) -> Policy:
 
 @POLICIES.register("bandit")
 def bandit(made: Making) -> Policy:
-    """A table of arms, one per choice, for routes and other seats that choose; wants `learn.kind: bandit`."""
+    """Policy kind: a table of arms, one per choice, for seats that choose; wants `learn.kind: bandit`."""
     from palaestra.agents import BanditPolicy
 
     return _table(made, BanditPolicy)
@@ -162,7 +162,7 @@ def _table(made: Making, kind: type[DiscretePolicy]) -> Policy:
 
 @POLICIES.register("mlp")
 def mlp(made: Making) -> Policy:
-    """A small network on arrays; for envs that show arrays and have choices."""
+    """Policy kind: a small network on arrays; for envs that show arrays and have choices."""
     from palaestra.agents import MLPPolicy
 
     return _on_arrays(made, MLPPolicy)
@@ -170,7 +170,7 @@ def mlp(made: Making) -> Policy:
 
 @POLICIES.register("contextual")
 def contextual(made: Making) -> Policy:
-    """A small network on the newest array and a context of the last ones; env `recent` shows them."""
+    """Policy kind: a small network on the newest array and a context of the last ones; env `recent` shows them."""
     from palaestra.agents import ContextualPolicy
 
     return _on_arrays(made, ContextualPolicy)
@@ -178,7 +178,7 @@ def contextual(made: Making) -> Policy:
 
 @POLICIES.register("factored")
 def factored(made: Making) -> Policy:
-    """A small network on arrays that writes several numbers at once; for envs whose action is a text of numbers."""
+    """Policy kind: a small network on arrays that writes several numbers at once, for actions that are such texts."""
     from palaestra.agents import FactoredPolicy
 
     first = _first(made)
@@ -190,7 +190,7 @@ def factored(made: Making) -> Policy:
 
 @POLICIES.register("ordered")
 def ordered(made: Making) -> Policy:
-    """A linear rule on arrays for choices that have an order, such as shares; `learn.kind: generations` evolves it."""
+    """Policy kind: a linear rule on arrays for ordered choices, such as shares; `learn.kind: generations` fits it."""
     from palaestra.agents import OrderedPolicy
 
     return _on_arrays(made, OrderedPolicy)
@@ -198,7 +198,7 @@ def ordered(made: Making) -> Policy:
 
 @POLICIES.register("q_network")
 def q_network(made: Making) -> Policy:
-    """A network for what each choice is worth, on arrays; wants `learn.kind: value_decomposition`."""
+    """Policy kind: a network of action values on arrays; wants `learn.kind: value_decomposition`."""
     from palaestra.agents import QNetworkPolicy
 
     return _on_arrays(made, QNetworkPolicy)
@@ -206,7 +206,7 @@ def q_network(made: Making) -> Policy:
 
 @POLICIES.register("split_mlp")
 def split_mlp(made: Making) -> Policy:
-    """A small network whose seats share some parameters; options.trunk is a run whose shared layers it takes over."""
+    """Policy kind: a small network whose seats share some parameters; options.trunk: a run whose layers it takes."""
     from palaestra.agents import SplitMLPPolicy
     from palaestra.runs.saved_policies import adopted
 
@@ -218,7 +218,7 @@ def split_mlp(made: Making) -> Policy:
 
 @POLICIES.register("saved")
 def saved(made: Making) -> Policy:
-    """A trained policy of another run, frozen; options.run is its folder, options.policy its name there."""
+    """Policy kind: a trained policy of another run, frozen; options.run: its folder, options.policy: its name there."""
     from palaestra.runs.saved_policies import saved_policy
 
     # a recipe makes its policies with seed * 1000 + their number
@@ -228,7 +228,7 @@ def saved(made: Making) -> Policy:
 
 @POLICIES.register("population")
 def population(made: Making) -> Policy:
-    """A network with parameters of its own in each seat, on arrays, greedy; wants `learn.kind: diversity`."""
+    """Policy kind: a greedy network on arrays with parameters of its own per seat; wants `learn.kind: diversity`."""
     from palaestra.agents import PopulationPolicy
 
     return _with_keys(made, PopulationPolicy)
@@ -255,20 +255,20 @@ def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy]) -> Policy
 
 @POLICIES.register("random")
 def random(made: Making) -> Policy:
-    """Uniform over the legal actions."""
+    """Policy kind: uniform over the legal actions."""
     return ScriptedPolicy(make_script("random", made.options, made.field, seed=made.seed), name=made.name)
 
 
 @POLICIES.register("script")
 def script(made: Making) -> Policy:
-    """Scripted play: options.script names a script, or module:function."""
+    """Policy kind: scripted play; options.script names a script, or module:function."""
     play = make_script(made.take("script"), made.options, made.field, seed=made.seed)
     return ScriptedPolicy(play, name=made.name)
 
 
 @POLICIES.register("human")
 def human(made: Making) -> Policy:
-    """A person who is asked on the terminal; or options.answers, a file with an answer a line."""
+    """Policy kind: a person who is asked on the terminal; or options.answers, a file with an answer a line."""
     from palaestra.agents.human import HumanPolicy
 
     found: Policy = made.call(HumanPolicy.seated)
@@ -276,7 +276,7 @@ def human(made: Making) -> Policy:
 
 
 class Takes(NamedTuple):
-    """Consumer of a kind's options.
+    """What a policy kind's options are passed to: a function, its fixed arguments, and further functions.
 
     A function, how many arguments and which options it gets otherwise, and to what it passes its options on.
     `module:name` each, because some need torch.
@@ -326,7 +326,7 @@ NEEDED = {
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
-    """See whether a kind of this package takes these options, before anything is made.
+    """Check that a policy kind takes these options, before anything is made.
 
     Raises:
         RecipeError: one that is needed is missing, is unknown, or is of another type.
@@ -347,7 +347,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
-    """A policy that has no parameters, from what a stored team says of it: `{"kind", "options", "seed"}`.
+    """Make a policy without parameters from its entry in a stored team: `{"kind", "options", "seed"}`.
 
     Raises:
         RecipeError: it cannot be made; or it names code, and is not trusted.
@@ -387,7 +387,7 @@ def _first(made: Making) -> Observation:
 
 
 class Demonstrator(ScriptedPolicy):
-    """Scripted play from which others learn: with the ids of its actions, and what a chat model would be shown.
+    """A scripted policy for imitation: its decisions also have action ids, and what a chat model would be shown.
 
     Args:
         conversations: Whether those who learn from it read conversations.
@@ -398,7 +398,7 @@ class Demonstrator(ScriptedPolicy):
         self.conversations = conversations
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One call per request."""
+        """A decision for each request, with action id and, if wanted, the conversation."""
         decisions = super().act(requests)
         for request, decision in zip(requests, decisions, strict=True):
             chosen = request.observation.index(decision.action)
@@ -410,5 +410,5 @@ class Demonstrator(ScriptedPolicy):
 
 
 def reads_conversations(parts: Iterable[PolicyPart]) -> bool:
-    """Whether one of these policies may be a chat model: its prompts are then part of what a run depends on."""
+    """Whether one of these policies may be a chat model, so that chat prompts matter for the run."""
     return any(part.kind in ("lm", "served", "chat") or part.options.get("chat") for part in parts)

@@ -26,12 +26,12 @@ END = 10.0
 
 
 def by_torchrun() -> bool:
-    """Whether somebody else has started this process as one of several ranks."""
+    """Whether this process was started as one of several ranks, as by torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def ranks_fit(recipe: Recipe, ranks: int) -> None:
-    """Refuse several ranks that have nothing to share.
+    """Raise RecipeError if several ranks are asked for and the recipe cannot use them.
 
     Raises:
         RecipeError: says what to write.
@@ -50,7 +50,7 @@ def ranks_fit(recipe: Recipe, ranks: int) -> None:
 
 @contextlib.contextmanager
 def started(count: int, timeout: float) -> Iterator[None]:
-    """Be rank 0 of `count` processes on this machine; the others end with this. timeout: of `learn`."""
+    """Context manager: this process is rank 0 of `count` local processes; the others end with it."""
     if count < 2:
         yield
         return
@@ -82,7 +82,7 @@ def started(count: int, timeout: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dismissed() -> Iterator[None]:
-    """Tell the other ranks at the end that there is no more to do."""
+    """Context manager that tells the other ranks at its end that there is no more to do."""
     try:
         yield
     finally:
@@ -93,14 +93,14 @@ def dismissed() -> Iterator[None]:
 
 
 def invite(recipe: Mapping[str, Any], seed: int, corpus: list[str]) -> None:
-    """The other ranks make the team and the learner of this recipe too; now make them here."""
+    """Tell the other ranks to make the team and learner of this recipe; rank 0 then makes its own."""
     group = world(recipe["learn"]["timeout"])
     if group is not None:
         group.announce((dict(recipe), seed, corpus))
 
 
 def serve(timeout: float, variables: Mapping[str, str]) -> None:
-    """Be another rank than 0, until rank 0 has no more to do. What ends it early is said on stderr."""
+    """Main loop of a rank other than 0, until rank 0 has no more to do."""
     os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts means rank 0
     try:
@@ -110,7 +110,7 @@ def serve(timeout: float, variables: Mapping[str, str]) -> None:
 
 
 def followed(recipe: Recipe) -> bool:
-    """True on other ranks than 0 that torchrun has started, after they have done their part of everything."""
+    """True on ranks other than 0 under torchrun, after they have served to the end; False elsewhere."""
     if not by_torchrun() or os.environ["RANK"] == "0":
         return False
     ranks_fit(recipe, 1)

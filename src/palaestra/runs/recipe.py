@@ -223,13 +223,13 @@ class Recipe(Section):
 
 
 def names() -> list[str]:
-    """Recipes that ship with the package."""
+    """Names of the recipes that ship with the package."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
-    """A shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
+    """Load a shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
 
     trust: run the code that a file names (`module:name`, `imports`); what overrides name is the caller's own.
 
@@ -244,7 +244,7 @@ def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = Fal
 
 
 def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe to be read, not run: nothing of its own is imported.
+    """Load a recipe for reading only: none of its own modules are imported.
 
     Names are checked where that takes no code but this package's: not those from a file's own modules, and none without
     torch.
@@ -293,7 +293,7 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
 
 
 def typed(overrides: Sequence[str]) -> dict[str, Any]:
-    """Overrides such as `train.iterations=20` as plain data.
+    """Parse overrides such as `train.iterations=20` into plain data.
 
     Raises:
         RecipeError: one is not FIELD=VALUE, or its value is not YAML.
@@ -305,7 +305,7 @@ def typed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def import_modules(modules: Iterable[Any]) -> None:
-    """Import what a recipe names under `imports`; in every process, because names are registered by importing."""
+    """Import the modules under a recipe's `imports`, which register names; needed in every process."""
     for module in modules:
         try:
             importlib.import_module(str(module))
@@ -332,7 +332,7 @@ def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe
 
 
 def alone(recipe: Recipe) -> Recipe:
-    """The recipe without its controls and attacks."""
+    """A copy of the recipe without its controls and attacks."""
     none: dict[str, Any] = {"controls": {}, "attacks": {}}
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=none)})
 

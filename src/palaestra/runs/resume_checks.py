@@ -31,7 +31,7 @@ GROWING = (
 
 
 def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
-    """Whether what is there is gone on with; nothing is changed, but the remains of another failed start are removed.
+    """Whether a run in the directory can be resumed by this recipe; remains of a failed start are removed.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ.

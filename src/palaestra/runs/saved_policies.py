@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def saved_policy(
     run: str, policy: str | None = None, seeds: Sequence[int] | None = None, *, seed: int = 0, name: str | None = None
 ) -> Policy:
-    """Loads a policy of a run as it was after training, without parameters that learn.
+    """Load a trained policy of a run, frozen.
 
     Args:
         run: folder that `palaestra train` wrote, or one that `Team.save` wrote.
@@ -64,7 +64,7 @@ def adopted(
     freeze: bool = True,
     seed: int = 0,
 ) -> SplitMLPPolicy:
-    """A policy with the shared layers of one that a run has trained, on other tasks as a rule.
+    """A `split_mlp` policy that takes over the shared layers of a trained one.
 
     Args:
         policy: gets the layers.

@@ -23,7 +23,7 @@ from palaestra.runs.recipe import Recipe, alone, load
 
 
 def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
-    """Write a trained team; of policies without parameters the recipe says what they are."""
+    """Save a trained team to a folder; policies without parameters are saved as their recipe entries."""
     others = {
         name: {"kind": part.kind, "options": part.options, "seed": seed * 1000 + number}
         for number, (name, part) in enumerate(recipe.policies.items())
@@ -40,7 +40,7 @@ def export(
     best: bool = False,
     trust: bool = False,
 ) -> dict[str, Path]:
-    """Write the policies of a run from its last checkpoint; returns the folder of each.
+    """Write the policies of a run from a checkpoint; returns the folder of each.
 
     seed: default: the first. policy: only this one. out: default RUN/seed-N/policies. best: of the checkpoints that
     were kept, the one whose look at held-out tasks was best, not the last. trust: code that the recipe names may run.
@@ -82,7 +82,7 @@ def export(
 
 
 def load_run(run: Path, *, trust: bool = False) -> tuple[Recipe, list[int]]:
-    """The recipe of a run, and the seeds that have begun.
+    """Load the recipe of a run, and the seeds that have begun.
 
     Raises:
         InputError: the directory holds no run; or its recipe names code and is not trusted.

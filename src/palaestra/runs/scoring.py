@@ -31,7 +31,7 @@ def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
 
 
 class Scoring:
-    """`evaluation.scorers` of one seed: what each gives to the play of every system, within its budget.
+    """The scorers of held-out play for one seed: scores every system's episodes within each one's budget.
 
     policies: whom they may ask, by name. seed: of votes. systems: how many will be scored: each may use an equal part
     of what is left of a budget, so that none is scored at the expense of the next. Equal questions are asked once.
@@ -84,7 +84,7 @@ class Scoring:
         return turns
 
     def totals(self) -> dict[str, dict[str, Any]]:
-        """By scorer: the episodes that it was shown, how many have no value, and what its policies took."""
+        """Totals by scorer: episodes scored, missing values, and amounts spent."""
         found = {}
         for name, meters in self.meters.items():
             each = [meter.totals() for meter in meters]
@@ -96,7 +96,7 @@ class Scoring:
 def compared(
     turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, dict[str, Any]]:
-    """By scorer: the mean of every system with its interval, the difference of after from before, and the verdict.
+    """Comparison by scorer: mean of every system with its interval, difference after - before, and verdict.
 
     told: `Scoring.totals` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
     """

@@ -27,7 +27,7 @@ script = SCRIPTS.register
 
 
 def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int = 0) -> Play:
-    """The scripted play that a recipe names. `seed` is for scripts that draw something once, unless `options` has it.
+    """Make the scripted play that a recipe names. `seed` is for scripts that draw something once.
 
     Raises:
         RecipeError: no such script, or options that it does not take.
@@ -41,7 +41,7 @@ def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int
 
 
 def check_script(name: str, options: Mapping[str, Any], field: str) -> None:
-    """See whether there is such a script and it takes these options; one of your own is looked at when it is made.
+    """Check that a script exists and takes these options; one of your own is checked when it is made.
 
     Raises:
         RecipeError: it is unknown, or an option is.
@@ -60,7 +60,7 @@ def call(
     accepts: Sequence[Callable[..., Any]] = (),
     **given: Any,
 ) -> Any:
-    """`function(*arguments, **given, **options)`; `accepts`: functions to which it passes its options on.
+    """Call `function(*arguments, **given, **options)`, checking `options` first; errors name the recipe's `field`.
 
     Raises:
         RecipeError: `options`, which stand in `field` of a recipe, are not what the function takes.
@@ -98,7 +98,7 @@ def check(
     accepts: Sequence[Callable[..., Any]] = (),
     given: Collection[str] = (),
 ) -> None:
-    """See whether a function takes these options, without calling it; arguments as in `parameters`.
+    """Check that a function takes these options, without calling it; arguments as in `parameters`.
 
     Raises:
         RecipeError: an option is unknown, or is no plain value of the type that stands beside it.
@@ -125,7 +125,7 @@ def _is(value: Any, wanted: Any) -> bool:
 
 @contextlib.contextmanager
 def naming(field: str) -> Iterator[None]:
-    """Bad input that is found inside is said to stand in `field` of the recipe."""
+    """Context manager that turns errors of input inside into a RecipeError that names `field`."""
     try:
         yield
     except (RecipeError, MissingExtraError):
@@ -136,7 +136,7 @@ def naming(field: str) -> Iterator[None]:
 
 @script("random")
 def random_legal() -> Play:
-    """Uniform over the legal actions."""
+    """Scripted player: uniform over the legal actions."""
 
     def play(request: Request) -> Action:
         legal = request.observation.legal
@@ -147,7 +147,7 @@ def random_legal() -> Play:
 
 @script("answers")
 def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
-    """Knows the answer to short reasoning-gym questions with this probability (one number, or one per role).
+    """Scripted player: answers short reasoning-gym questions rightly with this probability (a number, or per role).
 
     The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
     """
@@ -159,7 +159,7 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("proposals")
 def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Play:
-    """Proposes sums of two numbers up to `largest`, and answers them rightly with this probability."""
+    """Scripted player: proposes sums of two numbers up to `largest`, and answers them rightly with this probability."""
     from palaestra.teams.proposer import scripted_proposals
 
     return scripted_proposals(largest, accuracy, noise)
@@ -167,7 +167,7 @@ def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Pl
 
 @script("varied")
 def varied(concentration: float = 2.0, seed: int = 0) -> Play:
-    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
+    """Scripted player: random legal actions with preferences drawn per observation text, from a Dirichlet.
 
     Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
     card for hundreds of steps of reinforcement learning.
@@ -183,7 +183,7 @@ def varied(concentration: float = 2.0, seed: int = 0) -> Play:
 
 @script("kuhn")
 def kuhn(slope: float = 0.06) -> Play:
-    """Kuhn poker with half an eye on the card: bets with probability 1/2 - slope, 1/2, 1/2 + slope, whatever happened.
+    """Scripted Kuhn poker player: bets with probability 1/2 - slope, 1/2 or 1/2 + slope by its card.
 
     Slope 0 is uniform play (exploitability 0.458); 0.06 is hardly better (0.39), but not blind to the card.
     """
@@ -197,7 +197,7 @@ def kuhn(slope: float = 0.06) -> Play:
 
 @script("convention")
 def convention(clarity: float = 0.6, seed: int = 0) -> Play:
-    """Tiny Hanabi: the first player says its card by an action of its own for each card; the second knows nothing.
+    """Scripted player of Tiny Hanabi: the first player signals its card by its action; the second plays randomly.
 
     Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
     The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
@@ -239,7 +239,7 @@ def nim(skill: float = 0.0) -> Play:
 
 @script("trader")
 def trader(skill: float = 1.0) -> Play:
-    """Trades in TextArena's SimpleNegotiation (short text) by its own values alone, otherwise at random.
+    """Scripted trader of TextArena's SimpleNegotiation (short text), by its own values alone or else at random.
 
     With probability `skill` it accepts an offer from which it gains, else makes the legal offer from which it would
     gain most; it knows nothing of what the trade is worth to the other player.
@@ -257,7 +257,7 @@ def trader(skill: float = 1.0) -> Play:
 
 @script("toolbox")
 def toolbox(skill: float = 0.5) -> Play:
-    """Uses the tools of `roles/toolbox` as it should with this probability, each time; else it guesses a number."""
+    """Scripted player of `roles/toolbox`: right tool use with this probability per turn, else a guessed number."""
     from palaestra.envs.roles.toolbox import solve
 
     def play(request: Request) -> Action:
@@ -270,7 +270,7 @@ def toolbox(skill: float = 0.5) -> Play:
 
 @script("lookups")
 def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
-    """Looks up what `roles/multi_hop` asks for, right with this probability in each turn; else it guesses an answer.
+    """Scripted player of `roles/multi_hop`: right lookups with this probability per turn, else a guessed answer.
 
     hop: role -> the hop after which it answers, 1 (the port) or 2; default: 1 for `finder`, else 2.
     """
@@ -281,7 +281,9 @@ def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
 
 @script("functions")
 def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
-    """Writes the functions of `roles/functions` (short prompt), right with this probability (one number, or per role).
+    """Scripted player of `roles/functions`: right with this probability (one number, or per role), else another one.
+
+    For the short prompt.
 
     A mistake is the expression of another specification. The first role of a pipeline writes; later roles review.
     """
@@ -293,7 +295,7 @@ def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("cups")
 def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
-    """Follows the ball of `native/cups` through what it reads, right with this probability; `notes`: page by page."""
+    """Scripted player of `native/cups`: follows the ball, right with this probability; `notes`: page by page."""
     from palaestra.envs.worlds.cups import reader
 
     return functools.partial(reader, cups=string.ascii_lowercase[:cups], accuracy=accuracy, notes=notes)
@@ -301,7 +303,7 @@ def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
 
 @script("shelf")
 def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
-    """Workers of `native/shelf` do what they can and the coordinator calls anybody; `solo` does all, or one `skill`."""
+    """Scripted player of `native/shelf`: workers apply their skill, the coordinator calls anybody; `solo` does all."""
     from palaestra.envs.worlds.shelf import WORDS, worker
 
     if skill is not None and skill not in WORDS:
@@ -311,7 +313,7 @@ def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
 
 @script("commons")
 def commons(wish: int = 14) -> Play:
-    """Keeps to what was said in `native/commons`: the mean of the limits, else the told share; without both, `wish`."""
+    """Scripted player of `native/commons`: harvests the mean of agreed limits, else the sustainable share or `wish`."""
     from palaestra.envs.worlds.commons import keeper
 
     return functools.partial(keeper, wish=wish)
@@ -319,7 +321,9 @@ def commons(wish: int = 14) -> Play:
 
 @script("stays_home")
 def stays_home(strength: float = 4.0, reads: Literal["all", "near"] = "all", noise: float = 0.0) -> Play:
-    """The probability of staying at home in `native/epidemic`: strength · share · (½ + age) · caution, at most 1.
+    """Scripted player of `native/epidemic`: stays home with strength · infectious share · (½ + age) · caution.
+
+    At most 1.
 
     Args:
         strength: How much the share that is infectious frightens.
@@ -345,7 +349,7 @@ def _array(request: Request) -> np.ndarray:
 
 @script("punisher")
 def punisher(share: float = 1.0) -> Play:
-    """Observers of `native/reputation` who punish whom they saw defect, with this probability."""
+    """Scripted player of `native/reputation`: punishes players seen to defect, with this probability."""
     from palaestra.envs.worlds.reputation import punisher as play
 
     return functools.partial(play, share=share)
@@ -353,7 +357,7 @@ def punisher(share: float = 1.0) -> Play:
 
 @script("optimum")
 def optimum(game: str) -> Play:
-    """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""
+    """Scripted player: the best joint policy of a small common-interest OpenSpiel game, found by enumeration."""
     from palaestra.envs.openspiel import OpenSpielEnv
     from palaestra.envs.worlds.exact.exploitability import information_states, team_optimum
 

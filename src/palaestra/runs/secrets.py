@@ -25,7 +25,7 @@ _KEY = re.compile(
 
 
 def refuse_secrets(data: Any, field: str = "") -> None:
-    """Stop at what is, or looks like, a key or a password; it is not repeated.
+    """Raise ValueError if a value is, or looks like, a key or a password; the message does not repeat it.
 
     Raises:
         ValueError: names the field and what to write instead.

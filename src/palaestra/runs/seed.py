@@ -59,7 +59,7 @@ FINAL, LOOK = 0, 1
 def run_seed(
     recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: Report = silent
 ) -> dict[str, Any]:
-    """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it.
+    """Train and evaluate one seed; writes `result.json`, and returns its content.
 
     Raises:
         InputError: somebody else writes to that directory.
@@ -170,12 +170,12 @@ RESULTS = ("evaluation.parquet", "metrics.jsonl", "contributions.json")
 
 
 def task_key(name: str) -> str:
-    """Eight bytes for the name of a task, which may be a page of text."""
+    """Hash of a task's name, 8 bytes as hex."""
     return hashlib.blake2b(name.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def digest(recipe: Recipe) -> str:
-    """Of all that a seed's result depends on, the shipped prompts of chat models included where somebody reads them."""
+    """Digest of all recipe fields that a seed's result depends on, and of chat prompts if they are read."""
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
@@ -187,7 +187,7 @@ def digest(recipe: Recipe) -> str:
 
 
 def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
-    """The result of a seed that has nothing left to do; None if there is something.
+    """The result of a seed that is finished; None if work is left.
 
     Raises:
         StorageError: it is damaged, or what it was made from is no more what it was.
@@ -201,7 +201,7 @@ def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | Non
 
 
 class Clock:
-    """Wall and CPU seconds of a piece of work, those of processes included that were stopped in the middle of it."""
+    """Wall and CPU seconds of a piece of work, earlier interrupted processes included."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
@@ -213,12 +213,12 @@ class Clock:
         self.began = {"wall_seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
 
     def read(self) -> dict[str, float]:
-        """Seconds so far."""
+        """Seconds so far: {"wall_seconds", "cpu_seconds"}."""
         now = {"wall_seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
         return {name: now[name] - began + self.before.get(name, 0.0) for name, began in self.began.items()}
 
     def keep(self) -> None:
-        """Write it down, for whoever goes on."""
+        """Write the seconds to the file, for a process that resumes."""
         write_json(self.path, self.read())
 
 
@@ -232,7 +232,7 @@ def evaluate(
     run: str,
     look: bool = False,
 ) -> Turns:
-    """Play the held-out tasks: `tasks` groups of `trials` episodes. What failed is not played again."""
+    """Play the held-out tasks: `tasks` groups of `trials` episodes; failed ones are not repeated."""
     plan = Plan(
         groups=part.look_tasks if look else part.tasks,
         group_size=part.look_trials if look else part.trials,
@@ -245,7 +245,7 @@ def evaluate(
 
 
 class Training:
-    """The part of a seed that learns: team, warm start, trainer, looks."""
+    """The training of one seed: team, warm start, trainer, and evaluations in between."""
 
     def __init__(
         self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: Report
@@ -286,7 +286,7 @@ class Training:
         checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
 
     def advisers(self) -> dict[str, Policy]:
-        """Policies without a seat that are asked, whose calls are kept."""
+        """Policies without a seat that are asked during training; their calls are kept."""
         made = self.setup.advisers(self.seed, self.corpus)
         for each in made.values():
             if self.kept_calls is not None:
@@ -294,7 +294,7 @@ class Training:
         return made
 
     def close(self) -> None:
-        """Let others have the files of calls."""
+        """Close the files of kept calls, so that other processes can write them."""
         if self.kept_calls is not None:
             self.kept_calls.close()
 
@@ -376,7 +376,7 @@ class Training:
         self.tasks.append({"iteration": iteration, "tasks": [task_key(task) for task in met]})
 
     def met(self) -> set[str]:
-        """Keys of the tasks that were trained on."""
+        """Keys of all tasks that were trained on."""
         return {task for line in self.tasks.lines for task in line["tasks"]}
 
     def _played(self, since: int) -> list[Table]:
@@ -384,7 +384,7 @@ class Training:
         return [{key: dict(row) for key, row in line["table"]} for line in lines]
 
     def exact(self) -> dict[str, dict[str, float]]:
-        """Every exact measure before and after training."""
+        """Exact measures before and after training, by name."""
         if not self.part.metrics:
             return {}
         game, start = table_of(self.test, self.start)

@@ -42,7 +42,7 @@ that are made of other rows are a use of poor ones."""
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a recipe.
+    """One step of a recipe, such as construction, filter or fit: its kind, field and value.
 
     Attributes:
         kind: one of `KINDS`.
@@ -60,7 +60,7 @@ class Step:
 
 
 def steps_of(recipe: Recipe) -> list[Step]:
-    """The steps of a recipe; `recipe_of` makes the same recipe of them.
+    """A recipe taken apart into its steps; `recipe_of` makes the same recipe of them.
 
     Stages that a module of the recipe's own defines are asked as any other, so it must have been loaded, not looked at.
     """
@@ -84,7 +84,7 @@ def steps_of(recipe: Recipe) -> list[Step]:
 
 
 def recipe_of(steps: Sequence[Step], *, trust: bool = False) -> Recipe:
-    """Inverse of `steps_of`.
+    """The recipe that these steps make; inverse of `steps_of`.
 
     Raises:
         RecipeError: a step that a recipe needs is not there, or is not valid.
@@ -134,7 +134,7 @@ def _detail_of_stage(text: str) -> str:
 
 
 def fit_of(recipe: Recipe) -> str:
-    """What the objective of a recipe learns from: "imitation", "preference" or "reward", several with `+`, or "none".
+    """What a recipe's objective learns from: "imitation", "preference", "reward", several with `+`, or "none".
 
     Read off its terms: `credit` means a reward, `pair` a preference, what needs neither is imitation; regularisers are
     no objective of their own. A learner other than the policy gradient learns from rewards.
@@ -174,12 +174,12 @@ def has_weights(recipe: Recipe) -> bool:
 
 
 def parts_of(recipe: Recipe) -> list[Recipe]:
-    """The recipe as it is in each of its phases, in the order in which they are written; itself if it has none."""
+    """The recipe as it is in each of its phases, in order; the recipe itself if it has none."""
     return [recipe.in_phase(phase) for phase in phases_of(read(recipe.phases))] or [recipe]
 
 
 def fits_in_order(recipe: Recipe, iterations: int | None = None) -> list[str]:
-    """What is fitted in each iteration of a run in which a phase takes one, before it "imitation" with a warm start.
+    """What is fitted in each iteration of a run, "imitation" first with a warm start; phases of one iteration each.
 
     Args:
         recipe: what is run.
@@ -194,7 +194,7 @@ def fits_in_order(recipe: Recipe, iterations: int | None = None) -> list[str]:
 
 
 def schedule_of(recipe: Recipe) -> str:
-    """Schedule of the fits: "alternating" where phases come again, "sequential" where one follows another, "single"."""
+    """Schedule of the fits: "alternating" if phases repeat, "sequential" if one follows another, else "single"."""
     cycles = read(recipe.phases)
     if any(len(cycle.phases) > 1 and cycle.times != 1 for cycle in cycles):
         return "alternating"
@@ -203,7 +203,7 @@ def schedule_of(recipe: Recipe) -> str:
 
 
 def row_of(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as one row: branch, names of each kind of step, what is fitted, the schedule, and whether it reads back.
+    """A recipe as one row: branch, names by kind of step, what is fitted, schedule, and whether it reads back.
 
     What its phases name counts as its own; `fit` has their fits one after the other. `steps`: all of them. `differs`:
     fields that are not the same after reading back, which should be none.

@@ -49,18 +49,18 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def judged(part: EvaluationPart) -> pl.Expr | None:
-    """Whose rows count in the evaluation."""
+    """A Polars expression for the rows of agents that count in the evaluation; None for all."""
     agents = part.agents
     return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
 
 
 def value_of(measure: str, table: pl.DataFrame) -> str:
-    """Success where the env reports it and the score is not what was asked for, else score."""
+    """The column that is compared: "success" if the env reports it and the measure is not "score", else "score"."""
     return "success" if measure != "score" and table["success"].null_count() < len(table) else "score"
 
 
 def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--baseline ") -> str:
-    """The system that the others are compared with: what was asked for, else `before`, else the first.
+    """The name of the baseline system: the one asked for, else `before`, else the first.
 
     Raises:
         InputError: there is no such system; `option` is how one asks.
@@ -76,7 +76,7 @@ def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--base
 
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
-    """Content of `summary.json`, but for the time of day and the versions."""
+    """Summary of a run over its seeds, the content of `summary.json` without times and versions."""
     played = [_evaluation(directory / f"seed-{result['seed']}") for result in results]
     table = trials(Turns.concat(played), where=judged(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
@@ -230,7 +230,7 @@ def _exact_verdict(measure: str, change: np.ndarray, p: float = 0.0, comparisons
 
 
 def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results: Mapping[str, Results]) -> list[Any]:
-    """Every pair of variants (name -> folder) in the recipe's measure, p corrected by Holm for the number of pairs.
+    """Comparison of every pair of variants (name -> folder) in the recipe's measure, p corrected by Holm.
 
     The verdict says better, worse or cannot tell. seeds_needed: where one cannot tell, how many seeds of each variant
     would find a difference as large as the one seen, 4 times out of 5, at 5 % over the number of pairs; None if the
@@ -270,7 +270,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
 def economics(
     table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
 ) -> list[dict[str, Any]]:
-    """Cost and success of a held-out trial of each system: rows of `evaluation.teamwork.economy`, with their `unit`.
+    """Cost and success per held-out trial of each system: rows of `evaluation.teamwork.economy` with their unit.
 
     Args:
         table: trials of the systems.
@@ -332,7 +332,7 @@ def _p_value(change: np.ndarray) -> float:
 
 
 def after_training(directory: Path, variants: Mapping[str, str]) -> Turns:
-    """The trained teams of several runs as one table, each a system of its own."""
+    """Held-out turns of the trained teams of several runs as one table, each a system of its own."""
     trained = [
         (name, _evaluations(directory / folder).filter(pl.col("system") == "after"))
         for name, folder in variants.items()
@@ -361,7 +361,7 @@ def _evaluation(seed: Path) -> Turns:
 
 
 def check_result(seed: Path, result: Mapping[str, Any]) -> None:
-    """A seed's `result.json` and the files that it was made with are whole and belong together.
+    """Check that a seed's `result.json` and the files it was made from are whole; raises StorageError.
 
     Raises:
         StorageError: names the file and what to do.
@@ -384,7 +384,7 @@ def evaluate(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the comparison of all systems in a table of turns, a directory of them, a run or a comparison.
+    """Compare all systems in a table of turns, a directory, a run or a comparison: rows with verdicts.
 
     A run is compared in its own measure, and those whose play its recipe judges. errors, cluster: see `trials`.
 

@@ -33,7 +33,7 @@ def trainer_of(
     env: EnvFactory | None = None,
     **further: Any,
 ) -> Trainer:
-    """Trainer of one seed.
+    """Make the `Trainer` of one seed from a resolved recipe.
 
     Args:
         setup: the resolved recipe; with phases the trainer changes its parts between them.
@@ -80,7 +80,7 @@ def trainer_of(
 
 
 def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
-    """A phase of a training from its resolved recipe."""
+    """A `TrainingPhase` from a phase and its resolved recipe."""
     part = setup.training
     return TrainingPhase(
         phase.name,
@@ -97,7 +97,7 @@ def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
 
 
 def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()) -> League | None:
-    """The league of one seed, without members but its scripts; None if the recipe has no opponents."""
+    """The league of opponents of one seed, with scripts only at first; None if the recipe has no opponents."""
     part = setup.opponents
     if part is None:
         return None

@@ -31,7 +31,7 @@ _CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
 
 
 class NamedCode(NamedTuple):
-    """Code that a recipe names: in which field, as what, of which module."""
+    """Code that a recipe names: the field, the text, and the module."""
 
     field: str
     text: str
@@ -39,7 +39,7 @@ class NamedCode(NamedTuple):
 
 
 def code_in(data: Any) -> list[NamedCode]:
-    """All code that a recipe (plain data, or a part of it) names and that is not this package's own scripted play.
+    """All code outside this package that a recipe (plain data, or a part of it) names.
 
     >>> code_in({"env": {"make": "os:system"}, "stages": ["embed(model='my.net:small')"], "imports": ["mine"]})
     [NamedCode(field='env.make', text='os:system', module='os'),
@@ -51,7 +51,7 @@ def code_in(data: Any) -> list[NamedCode]:
 
 
 def refuse(data: Any, where: str, *, typed: Any = ()) -> None:
-    """Stop at a recipe that names code. typed: data that the user wrote himself; what it names is his own.
+    """Raise RecipeError if a recipe names code. typed: the user's own data; what it names is allowed.
 
     Raises:
         RecipeError: names the fields, the modules, and how to go on.

@@ -54,7 +54,7 @@ Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe with the settings that were found, for itself and its controls, and what was found of each.
+    """Search for settings: (the recipe with the found settings, for itself and its controls, results of each search).
 
     Args:
         recipe: with `tune`.
@@ -91,7 +91,7 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
 
 
 def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]:
-    """Name, recipe and space of all that is searched for: "after", the team, and the controls that are trained.
+    """Name, recipe and search space of all that is tuned: "after", the team, and trained controls.
 
     A control is searched over the space of the recipe, without the fields that its `train` sets or does not have, and
     over its own `tune`.
@@ -109,7 +109,7 @@ def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]
 
 
 def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
-    """Recipe with the values that a search found."""
+    """The recipe with the values that the searches found."""
     changed = override(recipe, nested(found["after"]["found"]), "tune") if "after" in found else recipe
     for name, side in found.items():
         if name == "after":
@@ -121,7 +121,7 @@ def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
 
 
 def described(side: Mapping[str, Any]) -> str:
-    """What a search found and what it cost, in words."""
+    """One sentence on what a search found and what it cost."""
     settings = ", ".join(f"{field}={plain(value)}" for field, value in side["found"].items())
     early = f", {side['pruned']} ended early" if side["pruned"] else ""
     before = f" ({plain(side['as_written'])} as written)" if side["as_written"] is not None else ""
@@ -130,7 +130,7 @@ def described(side: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting or value in few digits."""
+    """A setting or value as text with few digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -182,7 +182,7 @@ def _search(
 
 
 def run_trial(recipe: Recipe, *, seeds: int, bounds: Mapping[str, float]) -> dict[str, Any]:
-    """Train a variant on the seeds of a search; its curves, its last value, and what it cost.
+    """Train a variant on a search's seeds: its curves, last value, and cost. bounds: values below which it is pruned.
 
     Args:
         recipe: the variant.
@@ -366,7 +366,7 @@ def _known(recipe: Recipe, field: str) -> bool:
 
 
 def check_space(recipe: Recipe) -> None:
-    """See that every side can be trained with the first values of its space.
+    """Check that every tuned variant is valid with the first values of its space; raises RecipeError.
 
     Raises:
         RecipeError: a field is none of the recipe, or its value does not fit; names it.
@@ -380,7 +380,7 @@ def check_space(recipe: Recipe) -> None:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name as the mapping that `override` takes.
+    """Settings by dotted name as a nested mapping, as `override` takes it.
 
     >>> nested({"learn.lr": 0.1, "learn.epochs": 2, "credit": "grpo()"})
     {'learn': {'lr': 0.1, 'epochs': 2}, 'credit': 'grpo()'}

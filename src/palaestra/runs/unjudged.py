@@ -15,7 +15,7 @@ LONGEST = 200
 
 
 class Silence(TypedDict):
-    """Questions to judges in the training of a seed, those without an answer, and iterations without any reward."""
+    """Counts of judges' failures in the training of a seed: questions, failed ones, iterations without reward."""
 
     asked: int
     failed: int
@@ -25,7 +25,7 @@ class Silence(TypedDict):
 
 
 def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
-    """What the metrics of a seed say of its judges; why: the error of the last question that failed."""
+    """Count failed questions to judges in the metrics of a seed; why: the error of the last one that failed."""
     found = Silence(asked=0, failed=0, unpaid=0, iterations=0, why="")
     for line in lines:
         found["iterations"] += 1
@@ -39,7 +39,7 @@ def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
 
 
 def unjudged(seeds: Iterable[Silence]) -> str | None:
-    """One sentence if judges left most questions of a run unanswered; None if they did not, or nobody was asked.
+    """A warning sentence if judges left most questions unanswered; None if not, or if none were asked.
 
     >>> lines = [{"reward": None, "stages": {"score": {"calls": 8, "failed": 8, "why": "ConnectError"}}}]
     >>> print(unjudged([silence(lines)]))

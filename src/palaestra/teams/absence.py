@@ -19,7 +19,7 @@ LONGEST = 70
 
 
 class Absence:
-    """Decides whether a team goes on without roles whose policies failed.
+    """Rule by which a team goes on without roles whose policies failed: `fail`, `skip` or `quorum(n)`.
 
     Args:
         text: `fail`, the episode ends with the first error; `skip`, whoever failed is left out of this step;
@@ -48,11 +48,11 @@ class Absence:
         self.down: dict[str, str] = {}
 
     def begin(self) -> None:
-        """A new episode: nobody has failed."""
+        """Start a new episode: forget earlier failures."""
         self.down = {}
 
     def settle(self, actions: Mapping[str, object]) -> Collection[str]:
-        """Roles without an answer among those who were asked at once.
+        """Roles without an answer among those asked at once; raises PolicyError if too few answered.
 
         Raises:
             PolicyError: fewer answered than the quorum asks for; names who is down, and why.
@@ -66,7 +66,7 @@ class Absence:
         return lost
 
     def missing(self, roles: Collection[str] | None = None) -> str:
-        """Who is down, all names before the reasons."""
+        """Text that names the failed roles, then the reasons."""
         roles = list(self.down if roles is None else roles)
         reasons = dict.fromkeys(self.down[role].removeprefix("skipped: ")[:LONGEST] for role in roles)
         return f"down: {', '.join(roles)} ({'; '.join(reasons)})"

@@ -24,7 +24,7 @@ Order = Literal["sequential", "joint"]
 
 
 class AdvantageFeedbackEnv:
-    """The game of `env`, in which what the agents want to do is asked for until the critic expects enough of it.
+    """A wrapper of `env` that asks agents again for their actions until a critic's advantage of them is high enough.
 
     sequential: the agents are asked one after the other, in their order, and read what was decided before; joint: all
     at once, and again if their joint action is not good enough. Whoever is asked again reads the score. Then the env
@@ -43,14 +43,14 @@ class AdvantageFeedbackEnv:
         self.facts: dict[str, Any] = {**facts_of(self.inner), "round": int, "accepted": bool}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin, and ask for the first turn."""
+        """Begin the episode, and ask for the first turn's actions."""
         self._round = 0
         seen = self.inner.reset(seed)
         self.task = self.inner.task
         return self._begin(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Score what was proposed; ask on, or step."""
+        """Score the proposed actions; ask again, or take the step in the env."""
         if actions.keys() != self._asked.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         plan = {agent: self._named(agent, action) for agent, action in actions.items()}
@@ -135,7 +135,7 @@ def advantage_feedback(
     reward: str = "reward",
     gamma: float = 1.0,
 ) -> EnvFactory:
-    """[56] ReAd (arXiv 2405.14314): factory of `env` whose agents' proposals are scored, and asked again if too low.
+    """[56] ReAd (arXiv 2405.14314): factory of `env` whose agents propose again if a critic scores them too low.
 
     Args:
         env: agents that act at once.

@@ -21,7 +21,7 @@ from palaestra.errors import EnvError, InputError, nearest
 
 
 class Crowd(Protocol):
-    """An env whose agents are rows of columns, besides being seats.
+    """Protocol of an env of many people, for `ArchetypeEnv`: their attributes, questions, answers and steps.
 
     Attributes:
         attributes: The values that each attribute of a person may have.
@@ -33,7 +33,7 @@ class Crowd(Protocol):
 
     @property
     def people(self) -> Mapping[str, np.ndarray]:
-        """Place of every person's value in `attributes`, int[people] each; after `start`."""
+        """Index of every person's value in each of `attributes`, int[people]; after `start`."""
 
     @property
     def over(self) -> bool:
@@ -49,14 +49,14 @@ class Crowd(Protocol):
         """The question to a group of `size` people with these attributes; `seen`: the mean of what they see."""
 
     def read(self, action: Action | None) -> float | None:
-        """The probability that an answer says; None if it says none."""
+        """The probability that an answer states, or None."""
 
     def advance(self, rates: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """A step in which everybody draws by its own rate, float64[people]: what each is paid, and facts."""
+        """Simulate a step in which people act by their rates, float64[people]; returns rewards and facts."""
 
 
 class ArchetypeEnv:
-    """A crowd as an env with one seat for each group of people, who are alike in the attributes `by`.
+    """A crowd as an env with one seat per group of people, alike in the attributes `by`, that answers for all of them.
 
     In every step a group's question is written of what its members see on average. A question that the group was
     asked before in this episode is not asked again: its answer is known. Who is not asked does not act; if nobody is,
@@ -101,7 +101,7 @@ class ArchetypeEnv:
         self.facts: dict[str, Any] = {**facts_of(crowd), "asked": int, "members": int, "rate": float}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin; every group that has a member is asked."""
+        """Begin the episode, and ask every group that has a member."""
         self.inner.start(seed)
         self.task = self.inner.task
         codes = [self.inner.people[name] for name in self.by]
@@ -113,7 +113,7 @@ class ArchetypeEnv:
         return self._ask()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """The answers count, and everybody draws; days without a new question pass at once."""
+        """Take the groups' answers and simulate; steps without a new question pass at once."""
         if actions.keys() != self._asked.keys() or not actions:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         said = {seat: self.inner.read(action) for seat, action in actions.items()}
@@ -158,7 +158,7 @@ class ArchetypeEnv:
 
 
 def archetypes(env: EnvFactory, *, by: Sequence[str], copies: int = 1) -> EnvFactory:
-    """Factory of a crowd `env` with one seat for each group of people, see `ArchetypeEnv`; checked at once."""
+    """Factory of a crowd env in which one seat answers for each group of people, see `ArchetypeEnv`."""
     factory = functools.partial(ArchetypeEnv, env, by=by, copies=copies)
     factory()
     return factory

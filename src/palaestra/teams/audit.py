@@ -31,13 +31,13 @@ NOTE = "audit: "
 
 @AUDITS.register("readable")
 def readable() -> Audit:
-    """Indicator that fires where the task can read an answer in the message."""
+    """An audit of messages: asks for a readable answer where the task can read none."""
     return lambda said, draw: [None if said.score is not None else "give an answer that can be read"]
 
 
 @AUDITS.register("indicators")
 def indicators(number: int = 5, *, wrong: float = 0.25, right: float = 0.03, threshold: float = 1.0) -> Audit:
-    """Simulated ones: each fires with these rates on wrong and on right messages, by the task's own score.
+    """A simulated audit: `number` checks fire at these rates on wrong and on right messages, by the task's score.
 
     A wrong message passes with (1 - wrong)^number, a right one with (1 - right)^number: .237 and .859 by default.
     """
@@ -53,13 +53,13 @@ def indicators(number: int = 5, *, wrong: float = 0.25, right: float = 0.03, thr
 
 @AUDITS.register("checks")
 def checks(function: str) -> Audit:
-    """`module:name` of a function of the text: what should change, a list that is empty if nothing should."""
+    """An audit by a function `module:name` of the text, which returns a list of what should change."""
     check = load_object(function, "checks")
     return lambda said, draw: list(check(said.text)) or [None]
 
 
 class AuditedDeliberation(Deliberation):
-    """`Deliberation` whose messages are audited.
+    """`Deliberation` whose messages are audited; one that fails is asked for again, up to `attempts` times.
 
     facts: its own; of each turn audit_failed, share of indicators that fired; audit_passed; attempt, from 0.
 
@@ -87,7 +87,7 @@ class AuditedDeliberation(Deliberation):
         self._audit, self.attempts, self.pass_rate, self.least = AUDITS.build(audit), attempts, pass_rate, least
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """As of a team; every message will be audited."""
+        """Begin as `Deliberation` does; every message will be audited."""
         self._audits = True
         return super().reset(seed)
 
@@ -100,7 +100,7 @@ class AuditedDeliberation(Deliberation):
         return observations
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Audit what was said; ask for it again, or go on with what passed."""
+        """Audit the messages; ask for failed ones again, or go on with those that passed."""
         if not self._acting or actions.keys() != self._waiting:
             due = sorted(self._waiting) if self._acting else []
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
@@ -190,7 +190,7 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """Agents speak one after the other, each hears what was said before; every message is audited; a vote ([111]).
+    """A team factory: agents speak in turn, every message is audited and perhaps asked for again; then a vote ([111]).
 
     talk: false, and they answer at once. Others: of `AuditedDeliberation`, and of every team.
     """

@@ -25,7 +25,7 @@ DRAWS = 22
 
 
 class Branch(NamedTuple):
-    """A moment that is answered: the node above it, which seat of the env acts, what it sees, how to come back."""
+    """A node of the tree whose turn is to be answered: its parent, the seat that acts, what it sees, a snapshot."""
 
     name: str
     agent: str
@@ -62,13 +62,13 @@ class Branches:
         self._asked: dict[str, tuple[Branch, int]] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """The first turn, so many times."""
+        """Begin with the first turn, once for each of its answers."""
         seen = self.env.reset(seed)
         self.task, self._depth, self._rng = self.env.task, 0, np.random.default_rng([seed, DRAWS])
         return self._ask([self._branch("", seen)])
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Every answer leads to a node; those that are not over are answered next."""
+        """Make a node of every answer; nodes that are not over are asked next."""
         if actions.keys() != self._asked.keys():
             due = sorted(self._asked)
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
@@ -115,7 +115,7 @@ def _own(value: Any, agent: str) -> Any:
 
 
 def branches(env: EnvFactory, *widths: int) -> EnvFactory:
-    """Factory of the tree of answers, see `Branches`; `branches(3, 3, 3)`. Checked at once."""
+    """Factory of an env that plays a tree of answers of `env` in one episode, see `Branches`; `branches(3, 3, 3)`."""
     factory = functools.partial(Branches, env, widths)
     factory()
     return factory

@@ -31,7 +31,9 @@ LONGEST = 400
 
 @functools.lru_cache(1024)
 def layers(text: str, workers: int = 10) -> Graph | None:
-    """The team that a text writes: widths of layers, each hears the one before; the last is one worker, who answers.
+    """Parse a text as a team `Graph`: widths of layers, `2-3-1`, or YAML of who hears whom; None if it is not valid.
+
+    Each layer hears the one before; the last is one worker, who answers.
 
     Or, as YAML, who hears whom: `{w2: [w1], w3: [w1, w2]}`. None if it is no team, has a circle, more than `workers`
     members, or more than one whom nobody hears: a crowd that only votes would be the densest reward of all.
@@ -73,7 +75,9 @@ def _ending(roles: Sequence[str], edges: Mapping[str, Sequence[str]]) -> Graph |
 
 
 class ConductedEnv(OrchestratedEnv):
-    """A team that `seat` writes answers each task; a failure is told to it while it has tries left.
+    """A team env in which `seat` writes the team for each task as text; that team then answers.
+
+    A failure is told to the seat while it has tries left.
 
     facts: those of the teams; plan, which text; and on the seat's turn plan_nodes, plan_edges, plan_depth, how large
     the team is; plan_most, how large it should be at most; plan_calls, how many turns it took; plan_read, whether its
@@ -108,7 +112,7 @@ class ConductedEnv(OrchestratedEnv):
         self._talk: tuple[Conversation, str] | None = None
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """The seat sees the question."""
+        """Begin: the seat sees the question."""
         self.inner.reset(seed)
         self.task, self._seed, self._all, self._left = self.inner.task, seed, 0, self.tries
         self._working = self._talk = None
@@ -183,7 +187,7 @@ def conducted(
     seat: str = "orchestrator",
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Factory of a game in which `seat` writes the team for each task; workers are `w1`, `w2` ….
+    """Factory of an env in which `seat` writes the team of workers `w1`, `w2` … for each task.
 
     workers: most that a team can have. most: how many a task deserves, a number, or one for each phrase that a question
     may have. templates: the texts among which the seat chooses; without them it writes. price: of each turn. tries:

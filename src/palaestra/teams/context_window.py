@@ -26,7 +26,7 @@ Message = Mapping[str, Any]
 
 
 def digest(messages: Sequence[Message]) -> str:
-    r"""Digest of messages, a line of at most 80 characters each.
+    r"""A short text of chat messages, one line of at most 80 characters each.
 
     >>> digest([{"role": "tool", "content": "The red mill\nkeeps 37 sacks."}])
     'tool: The red mill keeps 37 sacks.'
@@ -36,7 +36,7 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def content(message: Message) -> str:
-    """The text of a message, calls included."""
+    """The text of a chat message, tool calls included."""
     calls = [f"{c['function']['name']}({c['function'].get('arguments')})" for c in message.get("tool_calls") or ()]
     return " ".join([str(message.get("content") or ""), *calls]).strip()
 
@@ -58,7 +58,7 @@ class _View:
 
 
 class ContextWindowEnv:
-    """A game whose conversations are cut when they have more than `budget` tokens; recipes call it `context_window`.
+    """A wrapper of an env that cuts each agent's conversation to `budget` tokens; recipes call it `context_window`.
 
     facts: those of the env, and of each turn dropped and summarised, places of messages that it did not see, or saw
     only as a summary or by their size; shown_tokens and history_tokens, with and without the cut, as `count` counts;
@@ -112,7 +112,7 @@ class ContextWindowEnv:
         return {agent: self._show(agent, seen) for agent, seen in observations.items()}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Let the env take the actions; say what of the history these agents had seen."""
+        """Take the actions in the env, and tell as facts which messages were cut."""
         for agent in actions:
             if (talk := self._unread.pop(agent, None)) is not None:
                 len(talk)  # its facts are known once it is written
@@ -199,7 +199,7 @@ class ContextWindowEnv:
 
 
 def context_window(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Factory of `env` with histories that are cut; options as of `ContextWindowEnv`, checked at once.
+    """Factory of `env` whose agents' conversations are cut to a token budget; options as of `ContextWindowEnv`.
 
     >>> env = context_window("roles/toolbox", budget=200)()
     >>> env.facts["dropped"]

@@ -23,7 +23,7 @@ DRAWS = 23
 
 
 class CoordinatedEnv:
-    """`env` in which the seats `SEAT-AGENT` send each agent that acts next one of `messages` messages.
+    """A wrapper of `env` in which central seats `SEAT-AGENT` first send each acting agent one of `messages` messages.
 
     A step of `env` is two turns: first the seats act, one for each recipient, then the recipients. A seat sees what
     every agent sees (the latest, of agents that do not act) and who the recipient is; an agent sees its own observation
@@ -58,7 +58,7 @@ class CoordinatedEnv:
         self.task = ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin; the central seats act first."""
+        """Begin the episode; the central seats act first."""
         self._rng = np.random.default_rng([seed, DRAWS])
         self._told: dict[str, int] | None = None
         self._turn, self._latest = 0, dict[str, Observation]()
@@ -134,7 +134,7 @@ class CoordinatedEnv:
 
 
 def coordinator(env: EnvFactory, messages: int = 4, *, seat: str = "coordinator", noise: float = 0.0) -> EnvFactory:
-    """Factory of `env` with a central seat that sends each agent a message, see `CoordinatedEnv`; checked at once."""
+    """Factory of `env` with a central seat that sends each agent a message before it acts, see `CoordinatedEnv`."""
     factory = functools.partial(CoordinatedEnv, env, messages, seat=seat, noise=noise)
     factory()
     return factory

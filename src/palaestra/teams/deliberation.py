@@ -38,7 +38,7 @@ DRAWS = 7_919
 
 
 class Deliberation(AroundTask):
-    """The roles of a graph answer a task together; everybody receives the score of the team's answer.
+    """A team env: the roles of a `Graph` answer a task in rounds and hear each other; all are paid the team's score.
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
     and of what was on its way to the role: heard (by whom), heard_turn (when they said it), heard_weight, heard_kept
@@ -114,7 +114,7 @@ class Deliberation(AroundTask):
         self._rng: np.random.Generator | None = None
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Ask the first roles the question of `seed`."""
+        """Begin the question of `seed` and ask the first roles."""
         self.inner.reset(seed)
         self.task = self.inner.task
         self._seed, self._rng = seed, None
@@ -130,7 +130,7 @@ class Deliberation(AroundTask):
         return self._ask()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the answers of those who spoke at once; ask the next, or score the team's answer."""
+        """Take the answers of the roles that spoke at once; ask the next, or score the team's answer."""
         if actions.keys() != self._acting.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._acting)}")
         info: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}

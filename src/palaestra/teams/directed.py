@@ -25,7 +25,7 @@ DIVERSE = "In the first round give {} different answers, separated by /; one of 
 
 
 class DirectedDebate(Deliberation):
-    """`Deliberation` whose edges are opened anew before every round, by `EdgeScores` of its exchanges.
+    """`Deliberation` in which each role hears its `keep` best senders, by running grades of past exchanges.
 
     facts: its own; heard_grade, of each message that arrived, in order.
 
@@ -50,7 +50,7 @@ class DirectedDebate(Deliberation):
         self._exchanges: list[tuple[str, str, float]] = []
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """As of a team; all edges are worth the same."""
+        """Begin as `Deliberation` does, with equal scores of all edges."""
         self._scores, self._exchanges = EdgeScores(self.agents, self.eta), []
         return super().reset(seed)
 
@@ -100,7 +100,7 @@ def directed(
     first: int = 3,
     **options: Any,
 ) -> EnvFactory:
-    """All answer, then hear those whom a director lets them hear, by grades of past exchanges, and vote ([24])."""
+    """A team factory: debaters answer, then hear only senders with the best past grades, and vote ([24])."""
     if agents < 2 or rounds < 2:
         raise InputError(f"directed: agents={agents} and rounds={rounds}, expected at least 2 of both")
     persona = DIVERSE.format(first) if first > 1 else ""

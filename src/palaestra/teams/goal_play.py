@@ -28,14 +28,14 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Feedback:
-    """Where a plan stopped: the action that failed, why, and what the player sees."""
+    """Why a plan stopped: the action that failed, and the reason."""
 
     action: str
     reason: str
 
 
 class ErringPlanner:
-    """Scripted planner: the steps that its subgoal tells, of which some are wrong.
+    """A scripted planner for a `TechTree`: writes the steps that its subgoal tells, some of them wrong.
 
     A subgoal tells how its object is got, with which tool and in which layer. Of an object that an action of its last
     plan lacked it knows nothing: it puts a guess before the plan, to mine, craft or smelt it.
@@ -52,7 +52,7 @@ class ErringPlanner:
         self.turns, self.meant = 0, [""]
 
     def plan(self, goal: Goal, feedback: Feedback | None = None, reference: Sequence[str] | None = None) -> list[str]:
-        """A list of structured actions for one more of the goal's object."""
+        """A list of structured actions to get one more of the goal's object."""
         self.turns += 1
         steps, wrong = (list(reference), self.copied) if reference else (self.steps(goal), self.wrong)
         if feedback is not None and feedback.reason.startswith("lacks ") and feedback.action in self.meant:
@@ -61,7 +61,7 @@ class ErringPlanner:
         return [self._other() if self.rng.random() < wrong else each for each in steps]
 
     def steps(self, goal: Goal) -> list[str]:
-        """Structured actions that the subgoal tells."""
+        """The right structured actions for a subgoal, by its recipe."""
         recipe, name = goal.recipe, goal.object
         if recipe.verb != "mine":
             return [f"{recipe.verb} {name}"]
@@ -78,7 +78,7 @@ class ErringPlanner:
 
 
 def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
-    """Move that a structured action asks for now, as (verb, argument); None if it is done.
+    """The next primitive move, (verb, argument), that carries out a structured action; None if it is done.
 
     The interface asks again after each move, so that one action becomes as many moves as the world wants.
     """
@@ -96,7 +96,7 @@ def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
 
 
 def execute(action: str, world: TechTree, limit: int) -> str:
-    """Let the interface do a structured action; the reason if it failed, else an empty text."""
+    """Carry out a structured action in a `TechTree`; returns the reason if it failed, else an empty text."""
     verb, _, thing = action.rpartition(" ")
     if verb in ("approach", "mine") and world.near != thing:
         world.move("look")
@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play subgoals in order; each plan gets one more of an object, and after a failure the planner plans again.
+    """Play subgoals in order with a planner: it writes a plan per object, and plans again after a failure.
 
     Args:
         goals: Subgoals, those that come first at the beginning.
@@ -182,7 +182,7 @@ def goals(
     wrong: float = 0.2,
     seed: int = 0,
 ) -> Analysis:
-    """How deep does a planner get in a book of recipes? RECIPES: object, verb, material, counts, tools, layer, makes.
+    """An analysis: how deep a planner gets in a book of recipes. RECIPES: object, verb, material, counts, tools, layer.
 
     Episodes follow each other with one memory of plans. A row each: the deepest object, its depth, success, moves, the
     planner's turns, plans that failed.

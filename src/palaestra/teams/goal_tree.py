@@ -17,7 +17,7 @@ from palaestra.errors import InputError, nearest
 
 @dataclass(frozen=True)
 class Goal:
-    """Subgoal (object, count, material, tool, info): so many more of an object, by its recipe."""
+    """A subgoal of a plan: get `count` more of an object, by its recipe."""
 
     object: str
     count: int
@@ -25,7 +25,7 @@ class Goal:
 
 
 def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
-    """The recipes of a table: object, verb, material and counts (lists of equal length), tools, layer, makes.
+    """The recipe book of a table, by object: object, verb, material and counts (lists), tools, layer, makes.
 
     Raises:
         InputError: A verb is unknown, a recipe names what the table lacks, or an object needs itself.
@@ -46,7 +46,7 @@ def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
 
 
 class GoalTree:
-    """Decomposition of goals through a book of recipes.
+    """Decomposition of a goal into subgoals through a book of recipes.
 
     >>> book = {"log": Recipe("mine"), "plank": Recipe("craft", {"log": 1}, makes=4)}
     >>> [(goal.object, goal.count) for goal in GoalTree(book).decompose("plank", 6)]
@@ -72,7 +72,7 @@ class GoalTree:
         return list(self._expand(goal, count, Counter(have or {}), ()))
 
     def depth(self, name: str, above: tuple[str, ...] = ()) -> int:
-        """Length of the longest chain of recipes below an object, itself included."""
+        """Depth of an object: the longest chain of recipes below it, itself included."""
         recipe = self._recipe(name, above)
         below = [self.depth(each, (*above, name)) for each in (*recipe.tools, *recipe.material)]
         return 1 + max(below, default=0)

@@ -29,7 +29,7 @@ Edges = str | Mapping[str, Sequence[str]] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Graph:
-    """Roles and how they work together; `Graph.of` reads what people write, and checks it.
+    """A team's communication graph: roles, speaking order, who hears whom, rounds and rules; made by `Graph.of`.
 
     roles: in the order in which they are asked, with what a chat model is told (may be empty). steps: who speaks at
     once. heard: of each role, whom it hears, in the order in which it reads them. memory: of those the latest word, or
@@ -66,7 +66,7 @@ class Graph:
         asks: Mapping[str, str | Sequence[str]] | None = None,
         workflow: str = "graph",
     ) -> Graph:
-        """From plain values.
+        """A checked `Graph` from plain values, as recipes write them.
 
         Args:
             roles: names, or name -> instruction for chat models.
@@ -113,17 +113,17 @@ class Graph:
         return cls(told, order, heard, rounds, gate, route, aggregate, stop, memory, own, asked, workflow)
 
     def ask(self, role: str, turn: int) -> str:
-        """What a role is asked for in its turn `turn`, from 0."""
+        """The kind of reply that a role is asked for in its turn number `turn`, from 0."""
         asks = self.asks.get(role, ("answer",))
         return asks[min(turn, len(asks) - 1)]
 
     def heard_by(self, role: str) -> tuple[str, ...]:
-        """Who reads what this role says."""
+        """Roles that read what this role says."""
         return tuple(to for to, senders in self.heard.items() if role in senders)
 
     @property
     def calls(self) -> int:
-        """Turns of an episode that goes through all rounds, if every route lets everyone act."""
+        """Most turns of an episode: those of all rounds if every route lets everyone act."""
         return self.rounds * sum(len(step) for step in self.steps)
 
 

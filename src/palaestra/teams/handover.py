@@ -16,7 +16,7 @@ from palaestra.errors import EnvError, InputError, nearest
 
 
 class HandoverEnv:
-    """The game of `env`, in which `to` takes the place of `seat` after its first `after` turns.
+    """A wrapper of `env` in which `to` replaces `seat` after its first `after` turns.
 
     facts: those of the env. What the seat earns goes to both of them who have had a turn by then.
 
@@ -37,7 +37,7 @@ class HandoverEnv:
         self.facts, self.task = dict(facts_of(self.inner)), ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin; nobody has had a turn."""
+        """Begin the episode with `seat` in its place."""
         self._turns = 0
         self._acted: dict[str, None] = {}
         observations = self.inner.reset(seed)
@@ -45,7 +45,7 @@ class HandoverEnv:
         return self._show(observations)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Map the acting player's action to the seat, and step."""
+        """Take the actions, the acting player's as that of the seat."""
         if actions.keys() != self._asked:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         here = self._name
@@ -76,7 +76,7 @@ class HandoverEnv:
 
 
 def handover(env: EnvFactory, seat: str, to: str, after: int = 1) -> EnvFactory:
-    """Factory of `env` in which `to` goes on for `seat` after so many turns; checked at once."""
+    """Factory of `env` in which `to` plays for `seat` after so many turns; checked at once."""
     factory = functools.partial(HandoverEnv, env, seat, to, after)
     factory()
     return factory

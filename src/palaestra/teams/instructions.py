@@ -37,7 +37,7 @@ KNOWN = (
 
 
 class Heard(NamedTuple):
-    """A message as its receiver reads it."""
+    """A message as its receiver reads it: role, text and round."""
 
     role: str
     text: str
@@ -45,7 +45,7 @@ class Heard(NamedTuple):
 
 
 class Instructions:
-    """Messages of a workflow for chat models.
+    """Chat prompts of a workflow: the system prompt of each role, and its messages turn by turn.
 
     Args:
         workflow: Name of the template of its system prompts.
@@ -77,7 +77,7 @@ class Instructions:
         self._systems: dict[str, str] = {}
 
     def system(self, role: str) -> str:
-        """System prompt of a role."""
+        """The system prompt of a role."""
         if role not in self._systems:
             values = self.values | {
                 "role": role,
@@ -111,7 +111,7 @@ class Instructions:
         left_out: list[int] | None = None,
         **values: Any,
     ) -> Conversation:
-        """What a role reads before it acts.
+        """The conversation that a role reads before it acts, made for the reader when it is read.
 
         Args:
             role: Who.
@@ -153,7 +153,7 @@ class Instructions:
 
 
 def family(role: str) -> str:
-    """A role without its number.
+    """A role's name without its number.
 
     >>> family("debater-2"), family("node-1-2"), family("w3"), family("judge")
     ('debater', 'node', 'w', 'judge')

@@ -26,7 +26,7 @@ DRAWS = 41
 def kernel_weights(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Weights of kernels around `centres` at each point, which add up to 1: float64[points, centres].
+    """Normalised Gaussian kernel weights of points around `centres`, float64[points, centres].
 
     w_b(x) = k(x, c_b) / Σ_b' k(x, c_b') with k(x, c) = exp(-|x - c|² / (2 bandwidth²)).
 
@@ -47,7 +47,7 @@ def kernel_weights(
 def kernel_features(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Mean kernel weights of a population, float64[centres]: its distribution, whatever its size and order.
+    """Kernel features of a population, float64[centres]: mean kernel weights, whatever its size and order.
 
     Lipschitz in every point, unlike the shares of a histogram. Arguments as in `kernel_weights`.
 
@@ -59,7 +59,7 @@ def kernel_features(
 
 
 class MeanFieldEnv:
-    """`env`, whose agents are alike, as an env of one seat that chooses the rule by which all of them act.
+    """A wrapper of `env` with one seat that sees the population's distribution and sets the rule of all agents.
 
     Before every step the seat sees the kernel features of the population, one number per centre. Its action is a text
     of one number per centre, each the number of one of the agents' choices (policy kind `factored`): at an observation
@@ -113,7 +113,7 @@ class MeanFieldEnv:
         self.facts: dict[str, Any] = {**told, "population": list[float], "obeyed": float}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin; the upper seat sees the population."""
+        """Begin the episode; the upper seat sees the population."""
         self._rng = np.random.default_rng([seed, DRAWS])
         self._seen: Mapping[str, Observation] = self.inner.reset(seed)
         self.task = self.inner.task
@@ -132,12 +132,12 @@ class MeanFieldEnv:
         return found if found is not None and found.max() < len(self.choices) else None
 
     def chances(self, rule: np.ndarray, seen: np.ndarray) -> np.ndarray:
-        """Probabilities of the choices by a rule at what agents see: float64[agents, choices]."""
+        """Action probabilities under a rule at agents' observations: float64[agents, choices]."""
         weights = kernel_weights(seen, self.centres, self.bandwidth, self.period)
         return np.asarray(weights @ np.eye(len(self.choices))[rule])
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Every agent draws its action by the rule from what it sees."""
+        """Set the rule; every agent then draws its action by it from its observation."""
         if actions.keys() != {self.seat} or not self._seen:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agent to act is {self.seat}")
         rule = self.rule(actions[self.seat])
@@ -191,7 +191,7 @@ def mean_field(
     blind: bool = False,
     seat: str = "swarm",
 ) -> EnvFactory:
-    """Factory of `env` with an upper seat that chooses the rule of all agents, see `MeanFieldEnv`; checked at once."""
+    """Factory of `env` in which one upper seat chooses the rule of all agents, see `MeanFieldEnv`."""
     factory = functools.partial(
         MeanFieldEnv, env, centres=centres, bandwidth=bandwidth, low=low, high=high, blind=blind, seat=seat
     )

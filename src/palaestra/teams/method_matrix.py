@@ -25,7 +25,7 @@ Levels = Sequence[tuple[Level, float]]
 
 
 class Method(NamedTuple):
-    """One of eight ways to learn."""
+    """One of eight learning methods: a combination of selection, signal and component."""
 
     selection: Literal["best", "pareto"]
     signal: Literal["dynamics", "instruction"]
@@ -42,7 +42,7 @@ PRIOR = {SIGNS[2]: 1.0, SIGNS[3]: -1.0, SIGNS[1]: -1.0}
 
 @dataclass(frozen=True)
 class Agent:
-    """Agent that plans in a generated level with values of signs.
+    """A scripted agent of generated levels that plans by values of signs.
 
     values: of signs, above 0 to be walked to, below 0 to be avoided. reach: how far it plans, in moves.
     """
@@ -51,7 +51,7 @@ class Agent:
     reach: int = 3
 
     def act(self, seen: np.ndarray, blocked: set[tuple[int, int]], rng: np.random.Generator) -> int:
-        """The first move on the shortest way to the sign that is worth most less .01 a move; without one, any move."""
+        """The first move towards the sign of largest value less .01 a move; a random move if there is none."""
         here = tuple(int(each) for each in np.argwhere(seen == SELF)[0])
         first: dict[tuple[int, ...], tuple[int, int]] = {here: (-1, 0)}
         queue, best = deque([here]), (0.0, -1)
@@ -78,7 +78,7 @@ class Agent:
 
 
 class Episode(NamedTuple):
-    """Episode of an agent in a level.
+    """Record of an agent's episode in a level: score, rewards by sign, and how it ended.
 
     score: return by the level's largest. paid: sign and reward of each move. ended: sign that ended it, or empty.
     """
@@ -89,7 +89,7 @@ class Episode(NamedTuple):
 
 
 def play(agent: Agent, description: Description, level: Level, maximum: float, rng: np.random.Generator) -> Episode:
-    """An episode of an agent, scored as a share of the largest return of its level."""
+    """Play an episode of an agent in a level, scored as a share of the level's largest return."""
     game, total, paid, blocked, sign = Play(level, description.pays), 0.0, [], set[tuple[int, int]](), ""
     while not game.over:
         before = game.at
@@ -106,7 +106,7 @@ def play(agent: Agent, description: Description, level: Level, maximum: float, r
 def learn(
     method: Method, description: Description, levels: Levels, *, steps: int = 3, seed: int = 0
 ) -> tuple[Agent, float]:
-    """Improve an agent on validation levels; the best candidate and its mean score there.
+    """Improve an agent on validation levels by a method: (best candidate, its mean score).
 
     Args:
         method: how.
@@ -134,7 +134,10 @@ def _tried(
 
 
 def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random.Generator) -> int:
-    """The candidate to go on from, of scores float64[candidates, levels]: the best mean, or any of the Pareto front."""
+    """Index of the candidate to improve next, from scores float64[candidates, levels]: best mean, or Pareto.
+
+    With "pareto" any of the Pareto front is drawn.
+    """
     if rule == "best":
         return int(scores.mean(1).argmax())
     above = (scores[:, None] >= scores[None]).all(2) & (scores[:, None] > scores[None]).any(2)
@@ -142,7 +145,7 @@ def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random
 
 
 def improved(agent: Agent, method: Method, description: Description, episodes: Sequence[Episode]) -> Agent:
-    """The agent with one component changed by one signal."""
+    """A copy of the agent with one component changed by one signal, as the method says."""
     signs = description.instruction or (SIGNS[2] + SIGNS[4], SIGNS[3])
     if method.component == "code":
         wider = 2 * description.side if method.signal == "instruction" else agent.reach + 2
@@ -162,7 +165,7 @@ def improved(agent: Agent, method: Method, description: Description, episodes: S
 
 
 def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4, test: int = 8) -> pl.DataFrame:
-    """`world, selection, signal, component, validation, test`: each method in each world, shares of the largest return.
+    """Score of each learning method in each world: `world, selection, signal, component, validation, test`.
 
     Args:
         worlds: descriptions.
@@ -183,7 +186,7 @@ def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4,
 
 
 def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
-    """Of the first 1, 2 … worlds: the mean of the best single method, and the mean of the best method of each world.
+    """Value of choosing per world: mean of the best single method, and of each world's best, over the first k worlds.
 
     Args:
         scores: float64[methods, worlds].
@@ -199,7 +202,7 @@ def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
 
 @ANALYSES.register("method_matrix")
 def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> Analysis:
-    """Table of the best of all learning methods for each described world, or of the one that is best on average.
+    """An analysis: the best learning method per described world, or the best on average. WORLDS: a description per row.
 
     Methods are chosen by their validation levels; `test` is the score on others, as a share of the largest return.
     """
@@ -220,7 +223,7 @@ def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> 
 
 
 def described(row: Mapping[str, Any]) -> Description:
-    """A description of plain values; missing ones are the defaults.
+    """A `Description` from a row of plain values; missing ones are the defaults.
 
     Raises:
         InputError: a field is not known.

@@ -31,7 +31,7 @@ Shape = str | Mapping[str, Any]
 
 
 class RoleTask(TaskEnv):
-    """What a role of the outer team is asked, as the task of its members; scored as the outer task is."""
+    """The question that a role of an outer team is asked, as the task env of its members; scored as the outer task."""
 
     def __init__(self, outer: TaskEnv) -> None:
         self.outer = outer
@@ -39,7 +39,7 @@ class RoleTask(TaskEnv):
         self.asked = ""
 
     def draw(self, seed: int) -> Task:
-        """What is asked now."""
+        """The question that the role is asked now."""
         return Task(self.outer.task, self.asked, self.outer.current.score, self.outer.answer)
 
 
@@ -71,7 +71,7 @@ class _Member:
 
 
 class Nested(AroundTask):
-    """The outer team's game, in which some roles are played by teams.
+    """A team env in which some roles are teams themselves, with seats `ROLE/NAME`.
 
     facts: those of the outer team and of all inner ones, of each turn; team: the role whose member acts, null for
     others. A member that opens hears what its role heard.
@@ -116,7 +116,7 @@ class Nested(AroundTask):
         self.task = ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Ask the first roles, or their members."""
+        """Begin the outer team's episode, and ask its first roles or their members."""
         self._seed, self._now, self._extra = seed, 0, 0
         self._done: dict[str, Action] = {}
         self._spoke: dict[tuple[str, int], tuple[str, int]] = {}
@@ -127,7 +127,7 @@ class Nested(AroundTask):
         return self._ask(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the actions of outer roles and members; the outer team goes on once all whom it asked have answered."""
+        """Take the actions of roles and members; the outer team goes on once all roles it asked have answers."""
         info: dict[str, Any] = {}
         observations: dict[str, Observation] = {}
         for role, action in actions.items():
@@ -272,7 +272,7 @@ def _same(task: RoleTask) -> RoleTask:
 
 
 def nested(tasks: EnvFactory, outer: Shape, teams: Mapping[str, Shape]) -> EnvFactory:
-    """A team in which some roles are teams, with rounds, a vote and a stop of their own.
+    """A team factory in which some roles are teams, with rounds, a vote and a stop of their own.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -22,7 +22,7 @@ Retrieval = Literal["reward", "random", "none"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """A fix that was tried in a stage of a kind, and what it earned: 1 if the unit test passed, else -1."""
+    """A fix that was tried in a set-up stage of a kind, and its reward: 1 if the unit test passed, else -1."""
 
     kind: str
     fix: int
@@ -31,7 +31,7 @@ class Attempt:
 
 @dataclass
 class NestedMemory:
-    """Attempts of all tasks, and those of the stage at hand.
+    """Memory of a pipeline worker: attempts of all tasks (long-term), and failed fixes of the current stage (working).
 
     Attributes:
         retrieve: of the attempts of the same kind "reward" gives the one that earned most, if that is above 0, and
@@ -45,11 +45,11 @@ class NestedMemory:
     working: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
-        """A new stage: working memory is emptied."""
+        """Start a new stage: empty the working memory."""
         self.working.clear()
 
     def propose(self, kind: str, fixes: int, rng: np.random.Generator) -> int:
-        """The fix to try next: what is retrieved, unless it failed in this stage; otherwise one that is new here."""
+        """The fix to try next: the retrieved one, unless it failed in this stage; else an untried one."""
         found = self._retrieved(kind, rng)
         if found is not None and found.fix not in self.working and found.fix < fixes:
             return found.fix
@@ -60,7 +60,7 @@ class NestedMemory:
         return int(left[int(rng.integers(len(left)))])
 
     def remember(self, attempt: Attempt) -> None:
-        """Store an attempt; one that failed is also kept out of the stage at hand."""
+        """Store an attempt; a failed fix is also kept out of the current stage."""
         self.long_term.append(attempt)
         if attempt.reward < 0:
             self.working.add(attempt.fix)
@@ -86,7 +86,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupResult:
-    """Result of setting up a pipeline in stages with unit tests.
+    """Result of `set_up`: which stages passed, which at once, attempts, and whether the pipeline is valid.
 
     passed: whether each stage passed its unit test; first: whether at once; attempts: all; valid: none is broken.
     """
@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """Work through the stages in order; a stage whose unit test fails is tried again, and after `tries` ends the task.
+    """Work through set-up stages in order; a failed stage is retried, and after `tries` failures the task ends.
 
     Raises:
         InputError: `tries` is below 1.
@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """Predictions of an ensemble: settings are found by Bayesian optimisation, and the best models are averaged.
+    """Ensemble predictions of models, settings found by Bayesian optimisation, the best averaged; and how many were.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

@@ -45,7 +45,9 @@ class _View:
 
 
 class Omission:
-    """`env` whose agents read a context of earlier responses that their actions rewrite (Agent-Omit [66], 2602.04284).
+    """A wrapper of `env` in which actions may drop earlier responses from the agent's context (Agent-Omit [66]).
+
+    2602.04284.
 
     In an env with choices each one stands twice: as it is, and with the tag of the response that is read now. Replies
     in words may name any response that was read. The env is given the reply without the tags. What was left out stays
@@ -84,7 +86,7 @@ class Omission:
         return {agent: self._show(agent, each) for agent, each in seen.items()}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Leave out what the replies name, and give the env the rest of them."""
+        """Drop the earlier responses that the replies name, and take the rest of them in the env."""
         read = {agent: self._read(agent, action) for agent, action in actions.items()}
         told = {name: {agent: facts[name] for agent, (_, facts) in read.items()} for name in FACTS}
         result = self.env.step({agent: rest for agent, (rest, _) in read.items()})
@@ -160,7 +162,7 @@ class Omission:
 
 
 def omission(env: EnvFactory, *, replies: bool = True, tag: str = TAG) -> EnvFactory:
-    """Factory of `env` whose actions may leave out earlier responses, see `Omission`. Checked at once."""
+    """Factory of `env` whose actions may drop earlier responses from the context, see `Omission`."""
     factory = functools.partial(Omission, env, replies=replies, tag=tag)
     factory()
     return factory

@@ -25,7 +25,7 @@ from palaestra.teams.task_wrapper import AroundTask
 
 
 class OrchestratedEnv(AroundTask):
-    """One of several teams answers each task; `seat` says which.
+    """A team env in which `seat` chooses which of several teams answers each task.
 
     facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).
     """
@@ -60,7 +60,7 @@ class OrchestratedEnv(AroundTask):
 
     @property
     def tolerates(self) -> bool:
-        """Whether the team that works now goes on without who fails; without the orchestrator there is none."""
+        """Whether the team at work tolerates failed roles; False while the orchestrator chooses."""
         return self._working is not None and self._working.tolerates
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -73,7 +73,7 @@ class OrchestratedEnv(AroundTask):
         return {self.seat: Observation(self.question, names, messages=talk, fields=ASKS["choice"])}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Begin with the chosen team, or go on with it."""
+        """Start the chosen team, or take a step in it."""
         if self._working is not None:
             return self._go_on(self._working, actions)
         if not self._asked or actions.keys() != {self.seat}:
@@ -112,7 +112,7 @@ def orchestrated(
     price: float = 0.0,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Factory of a game in which `seat` chooses the team for each task.
+    """Factory of an env in which `seat` chooses one of several teams for each task.
 
     plans: name -> a workflow by text, `debate(3, rounds=2)`; roles of the same name in several plans are one seat.
     price: of each turn of the team. instructions: {seat: system prompt} for chat models instead of the shipped one.

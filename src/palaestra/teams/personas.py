@@ -25,7 +25,7 @@ Participants = Literal["found", "expert"]
 
 
 class Personas(Deliberation):
-    """`Deliberation` of one agent whose reply is a transcript of personas.
+    """`Deliberation` of one agent whose reply is a discussion of several personas, parsed for its final answer.
 
     facts: its own; participants, whom the reply lists; revisions, how often the leader spoke again after its draft;
     marked, whether the reply says which its final answer is.
@@ -34,7 +34,7 @@ class Personas(Deliberation):
     facts = {**Deliberation.facts, "participants": list[str], "revisions": int, "marked": bool}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Read the transcript; score its final answer."""
+        """Parse the transcript and score its final answer."""
         told: dict[str, dict[str, Any]] = {name: {} for name in ("participants", "revisions", "marked")}
         for role, action in actions.items():
             found = transcript(read_answer(action))
@@ -48,7 +48,7 @@ class Personas(Deliberation):
 def personas(
     tasks: EnvFactory, participants: Participants = "found", *, revise: bool = True, **options: Any
 ) -> EnvFactory:
-    """One agent plays several people in one call, and gives the final answer ([137]).
+    """A team factory: one agent writes a discussion of several personas in one call, with a final answer ([137]).
 
     participants: "found", those that fit the task; "expert", a general expert. revise: whether they criticise the
     leader's draft and it revises it, or the answer follows at once. Others: of every team.

@@ -34,7 +34,9 @@ SEPARATOR = " | "
 
 
 class PipelineEnv(AroundTask):
-    """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env.
+    """A team env: roles act one after the other, each may accept or replace the answer so far; the last one is scored.
+
+    task: the task of the wrapped env; inner: that env.
 
     facts: score, of the answer that stands after this turn; expected, a right answer if one is known; read_as, where
     the answer stood in the reply, one of `palaestra.envs.replies.FORMS`.
@@ -144,7 +146,7 @@ def pipeline(
     instructions: Mapping[str, str] | None = None,
     longest: int | None = None,
 ) -> EnvFactory:
-    """Factory of the game between `roles` over the tasks of a `TaskEnv`; the arguments are checked at once.
+    """Factory of an env in which `roles` answer a task in turn, later ones checking; the arguments are checked at once.
 
     Args:
         tasks: makes the `TaskEnv`, `reasoning_gym(...)` for example.
@@ -175,7 +177,7 @@ def pipeline(
 
 
 def read(text: str, separator: str = SEPARATOR) -> tuple[str, str | None]:
-    """The question and the previous answer (None for the first role) in what a role reads."""
+    """Split what a pipeline role reads into the question and the previous answer (None for the first role)."""
     question, found, answer = text.rpartition(separator)
     return (question, answer) if found else (text, None)
 
@@ -188,7 +190,7 @@ def scripted_role(
     separator: str = SEPARATOR,
     mistake: Callable[[str, np.random.Generator], str] | None = None,
 ) -> Callable[[Request], str]:
-    """Scripted play of any role, for a warm start: right with probability `accuracy`, drawn from the request's stream.
+    """A scripted player of any pipeline role, right with probability `accuracy`, for a warm start.
 
     A first role then answers rightly, else with one character changed. A later role then accepts a right answer and
     repairs a wrong one, else it spoils the right and accepts the wrong.

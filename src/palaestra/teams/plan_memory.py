@@ -14,7 +14,7 @@ Plan = tuple[str, ...]
 
 @dataclass
 class PlanMemory:
-    """Successful action lists per subgoal, of which several make a reference plan ([177], arXiv 2305.17144).
+    """Memory of successful action lists per subgoal, which gives reference plans ([177], arXiv 2305.17144).
 
     Attributes:
         least: Number of successes from which on there is a reference; the paper's number is not known.
@@ -38,12 +38,12 @@ class PlanMemory:
             raise InputError(f"PlanMemory: 1 <= least={self.least} <= most={self.most}")
 
     def add(self, subgoal: str, actions: Sequence[str], success: bool) -> None:
-        """Remember a list of actions that reached a subgoal; one that did not is forgotten."""
+        """Store a list of actions that reached a subgoal; failed ones are ignored."""
         if success and actions:
             self.plans[subgoal] = [*self.plans.get(subgoal, []), tuple(actions)][-self.most :]
 
     def reference(self, subgoal: str) -> Plan | None:
-        """Actions that all lists share, in order; None before there are `least` lists, or if nothing is shared."""
+        """Reference plan of a subgoal: actions that all its lists share; None before `least` lists, or without any."""
         known = self.plans.get(subgoal, [])
         if len(known) < self.least:
             return None
@@ -53,12 +53,12 @@ class PlanMemory:
         return found or None
 
     def save(self, path: str | Path) -> None:
-        """Write the lists as JSON."""
+        """Write the memory to a JSON file."""
         Path(path).write_text(json.dumps(self.plans, indent=1), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path, *, least: int = 5, most: int = 20) -> PlanMemory:
-        """The memory that an earlier run saved; an empty one if there is no file yet.
+        """Load the memory that an earlier run saved; an empty one if there is no file.
 
         Raises:
             StorageError: The file is none of plans.

@@ -70,7 +70,7 @@ _IDLE: dict[tuple[str, ...], list[_Running]] = defaultdict(list)
 
 @atexit.register
 def end_idle() -> None:
-    """End all processes that wait for a question."""
+    """End all worker processes that wait for a question; runs at exit."""
     for each in [each for many in _IDLE.values() for each in many]:
         each.end()
     _IDLE.clear()
@@ -85,7 +85,7 @@ def _give_back(key: tuple[str, ...], running: list[_Running]) -> None:
 
 
 class ProgramTeam(AroundTask):
-    """A program that answers the task's question; whom it asks are the agents.
+    """A team env around an external program that answers questions; its chat requests are the agents' turns.
 
     facts: expected, a right answer if one is known; asked_model, the model that the program named; final, what the
     program returned, on the last turns of an episode. Everybody whom it asked is paid the score.
@@ -135,7 +135,7 @@ class ProgramTeam(AroundTask):
         weakref.finalize(self, _give_back, self._key, self._running)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Give the program the question of `seed`, and wait for whom it asks."""
+        """Give the program the question of `seed`, and wait for its first requests."""
         self.inner.reset(seed)
         self.task = self.inner.task
         self._waiting: dict[str, Intercepted] = {}
@@ -157,7 +157,7 @@ class ProgramTeam(AroundTask):
         return self._seen()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Give the program its answers; the next requests, or the score of what it returned."""
+        """Answer the program's requests; returns its next requests, or the score of its result."""
         if actions.keys() != self._waiting.keys():
             asked = sorted(self._waiting)
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {asked}")
@@ -322,7 +322,7 @@ def program(
     patience: float = 50.0,
     variables: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Somebody's own program as a team: it runs unchanged, and whom it asks at `OPENAI_BASE_URL` are the agents.
+    """A team factory around an unchanged program: its requests to `OPENAI_BASE_URL` become turns of agents.
 
     Args:
         tasks: Makes the `TaskEnv`.

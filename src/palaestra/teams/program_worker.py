@@ -18,7 +18,7 @@ from typing import Any
 
 
 def load(path: str) -> Callable[[str], Any]:
-    """What answers a question: a function, or a graph with `invoke`, as LangGraph compiles them."""
+    """The callable that answers a question: a function, or a graph with `invoke`, as LangGraph compiles them."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -33,7 +33,7 @@ def load(path: str) -> Callable[[str], Any]:
 
 
 def text_of(result: Any) -> str:
-    """Answer in whatever a program returned: a text, a state with messages, a message."""
+    """The answer text in a program's result: a text, a state with messages, or a message."""
     if isinstance(result, Mapping):
         for name in ("answer", "output"):
             if name in result:
@@ -48,7 +48,7 @@ def text_of(result: Any) -> str:
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Entry point of the worker process: answer questions from stdin until there are no more."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the program prints is not the answer
 

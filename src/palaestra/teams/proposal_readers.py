@@ -23,7 +23,7 @@ STATED = "####"
 
 
 def solvable(text: str, parent: Task) -> Task:
-    """A question of a form that `palaestra.envs.questions.solve` answers: sums, greatest divisors, words backward.
+    """Reader of proposals: a question that `palaestra.envs.questions.solve` can answer, as a task.
 
     Raises:
         ValueError: it is of no such form, or has no answer.
@@ -35,7 +35,7 @@ def solvable(text: str, parent: Task) -> Task:
 
 
 def stated(text: str, parent: Task) -> Task:
-    """A question and its answer, `question #### answer`, which counts as right; numbers are compared as numbers.
+    """Reader of proposals: `question #### answer`, whose stated answer counts as right; numbers compare as numbers.
 
     Raises:
         ValueError: one of them is missing.
@@ -57,7 +57,7 @@ READERS: dict[str, Reader] = {"solvable": solvable, "stated": stated}
 
 
 def reader_of(named: str | Reader) -> Reader:
-    """The reader of this name, or of `module:name`.
+    """The reader of proposals of this name, or of `module:name`.
 
     Raises:
         InputError: there is none.

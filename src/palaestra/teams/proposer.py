@@ -36,7 +36,9 @@ PROPOSER = "proposer"
 
 
 class ProposerEnv(AroundTask):
-    """A task is proposed, checked, and answered. task: the given one that it is proposed from.
+    """A self-play env: a proposer writes a task, it is checked, and solvers answer it.
+
+    task: the given one that it is proposed from.
 
     facts: proposal, what is asked; proposed, its id; proposed_from, the id of the given task; refused, why it is no
     task; score of a solver's answer; control_score of a control's; expected, a right answer; read_as, where a proposal
@@ -175,7 +177,7 @@ def _split(tasks: TaskEnv) -> str | None:
 
 
 def holds_out(tasks: TaskEnv, question: str) -> bool:
-    """Whether a question belongs to what the env holds out; an env of your own may say so by a method `holds_out`."""
+    """Whether a question is in the env's held-out split, also by an env's own method `holds_out`."""
     if isinstance(tasks, ReasoningGymEnv):
         return _split(tasks) == "train" and split_of(question) == "test"
     own = getattr(tasks, "holds_out", None)
@@ -192,7 +194,7 @@ def proposer(
     longest: int = 2000,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Factory of the game in which a seat proposes tasks from those of a `TaskEnv`; checked at once.
+    """Factory of an env in which a seat proposes tasks from those of a `TaskEnv`, and solvers answer; checked at once.
 
     Args:
         tasks: makes the `TaskEnv` whose tasks are shown to the proposer, one an episode.
@@ -213,7 +215,7 @@ def proposer(
 
 
 def scripted_proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Callable[[Request], str]:
-    """Scripted play of `proposer`, for a warm start: sums of two numbers up to `largest`, and answers to them.
+    """A scripted proposer and solver of sums of two numbers up to `largest`, for a warm start.
 
     Args:
         largest: of the numbers.

@@ -109,7 +109,7 @@ def _spliced(
 
 
 class RoleTools:
-    """A game in which some seats have tools; recipes call it `env.tools`.
+    """A wrapper of an env in which some seats have tools that they may call before they act; recipe key `env.tools`.
 
     facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all
     of them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
@@ -159,7 +159,7 @@ class RoleTools:
         return self._ask(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Run the calls; the team goes on once all whom it asked have answered without any."""
+        """Run tool calls; the env goes on once all asked seats have answered without a call."""
         info: dict[str, dict[str, Any]] = {name: {} for name in (*FACTS, "valid")}
         again: dict[str, Observation] = {}
         for agent, action in actions.items():
@@ -269,7 +269,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 
 
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
-    """Factory of a game in which some roles have tools; options as of `RoleTools`, checked at once.
+    """Factory of an env in which some roles have tools; options as of `RoleTools`, checked at once.
 
     env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 

@@ -22,7 +22,7 @@ _HOME = ("palaestra.teams.rules",)
 
 
 class Message(NamedTuple):
-    """Last message of a role: the answer, its score (None: the task cannot read it), when, and whether it accepted.
+    """A role's last message: the answer, its score (None: unreadable), when, and whether it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does. reply: all that chat models read of it,
     where `text` is the answer alone. form: where the answer stood in it, one of `palaestra.envs.replies.FORMS`.
@@ -66,13 +66,13 @@ STOPS: Registry[Stop] = Registry("stop", home=_HOME, example="agree(share=0.67)"
 
 @GATES.register("all")
 def all_() -> Gate:
-    """Every message arrives."""
+    """A gate that lets every message arrive."""
     return lambda receiver, own, said, draw: [(1.0, None)] * len(said)
 
 
 @GATES.register("kept")
 def kept(share: float) -> Gate:
-    """Each message arrives with this probability: a sparse graph, drawn anew for every message."""
+    """A gate that lets each message arrive with probability `share`, drawn anew for every message."""
     _share("kept", share)
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
@@ -83,7 +83,7 @@ def kept(share: float) -> Gate:
 
 @GATES.register("top")
 def top(most: int) -> Gate:
-    """The messages that most other messages agree with; equal ones in the order in which they were said."""
+    """A gate that lets the `most` messages arrive whose text is the commonest; ties in order of speaking."""
     _whole("top", most)
     held = f"not among the {most}"
 
@@ -99,7 +99,7 @@ def top(most: int) -> Gate:
 
 @GATES.register("best")
 def best(most: int = 1) -> Gate:
-    """The messages with the best scores. It uses the task's own score, as tests do that come with a task."""
+    """A gate that lets the `most` messages with the best scores arrive, by the task's own score."""
     _whole("best", most)
     held = f"not among the {most} best"
 
@@ -113,7 +113,7 @@ def best(most: int = 1) -> Gate:
 
 @GATES.register("readable")
 def readable() -> Gate:
-    """Messages that the task can read as an answer; others are held back."""
+    """A gate that lets only messages arrive that the task can read as an answer."""
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         return [(1.0, None if each.score is not None else "cannot be read") for each in said]
@@ -123,7 +123,9 @@ def readable() -> Gate:
 
 @GATES.register("named")
 def named(by: str) -> Gate:
-    """OPTAGENT's act [24] (arXiv 2510.18032): the role `by` says who is heard, `b c` by all, `a: b c; b: a` by each.
+    """A gate by OPTAGENT's act [24] (arXiv 2510.18032): the role `by` says who is heard.
+
+    `b c` by all, `a: b c; b: a` by each.
 
     Its own word is no message. Before it has spoken, and where it is not heard, everybody arrives.
     """
@@ -143,7 +145,7 @@ def named(by: str) -> Gate:
 
 @GATES.register("contribution")
 def contribution(least: float = 0.5) -> Gate:
-    """SelfOrg's rule [40] (arXiv 2510.00685): a message travels to those that are like it and contributed less.
+    """A gate by SelfOrg's rule [40] (arXiv 2510.00685): messages reach those that are alike and contributed less.
 
     The contribution of a message is its mean likeness to all; likeness is the share of trigrams of characters that two
     texts have in common, in place of the cosine of embeddings.
@@ -170,13 +172,13 @@ def contribution(least: float = 0.5) -> Gate:
 
 @ROUTES.register("everyone")
 def everyone() -> Route:
-    """All of them."""
+    """A route that lets all roles of the step act."""
     return lambda roles, said, draw: roles
 
 
 @ROUTES.register("sampled")
 def sampled(most: int) -> Route:
-    """So many of them, drawn."""
+    """A route that lets `most` roles act, drawn at random."""
     _whole("sampled", most)
 
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
@@ -188,7 +190,7 @@ def sampled(most: int) -> Route:
 
 @ROUTES.register("agreeing")
 def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
-    """DyLAN's pruning [135] (arXiv 2310.02170): those whose last answer most others share; before that, everyone.
+    """A route, DyLAN's pruning [135] (arXiv 2310.02170): from round `start` only the most agreed-with roles act.
 
     Equally shared ones are drawn. start: the first round, from 1, in which only they act; not the first. above: while
     no more than so many are left, all of them go on. Who was left out once stays out. The paper (start=3, above=3) asks
@@ -216,7 +218,7 @@ def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
 
 @ROUTES.register("winner")
 def winner() -> Route:
-    """An auction: once all have said a number, a bid, the highest bidder acts, of equal ones the first."""
+    """A route by auction: once all have bid a number, the highest bidder acts, of equal ones the first."""
 
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         bids = {each.role: number_in(each.text) for each in said if each.round == 0}
@@ -229,7 +231,7 @@ def winner() -> Route:
 
 @ROUTES.register("refused")
 def refused(checker: str = "check-") -> Route:
-    """Who has spoken acts again only if its checker, the role of this prefix and its name, did not accept what it said.
+    """A route that lets a role act again only if its checker (this prefix and its name) did not accept it.
 
     A step in which nobody acts is passed over.
     """
@@ -245,7 +247,7 @@ def refused(checker: str = "check-") -> Route:
 
 @ROUTES.register("awarded")
 def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
-    """SALE's auction [85] (arXiv 2602.02751): once all bidders have a plan and others marked them, the best one acts.
+    """A route, SALE's auction [85] (arXiv 2602.02751): once plans are marked, the best one for its price acts.
 
     The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
     step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.
@@ -274,7 +276,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 
 @AGGREGATES.register("vote")
 def vote(without: str = "") -> Aggregate:
-    """The commonest of the last answers; of equally common ones a drawn one. without: a role that has no vote."""
+    """An aggregate: the commonest of the last answers, ties drawn. without: a role that has no vote."""
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
         said = [each for each in said if each.role != without] or said
@@ -289,25 +291,25 @@ def vote(without: str = "") -> Aggregate:
 
 @AGGREGATES.register("last")
 def last() -> Aggregate:
-    """Who spoke last."""
+    """An aggregate: the message of the last speaker."""
     return lambda said, draw: said[-1]
 
 
 @AGGREGATES.register("of")
 def of(role: str) -> Aggregate:
-    """Last message of this role; before it spoke, that of the last speaker."""
+    """An aggregate: the last message of this role; before it spoke, that of the last speaker."""
     return lambda said, draw: next((each for each in said if each.role == role), said[-1])
 
 
 @AGGREGATES.register("best_scored")
 def best_scored() -> Aggregate:
-    """The answer with the best score, of equal ones the first. It uses the task's own score, as tests do."""
+    """An aggregate: the answer with the best score, of equal ones the first, by the task's own score."""
     return lambda said, draw: max(said, key=lambda each: -np.inf if each.score is None else each.score)
 
 
 @AGGREGATES.register("central")
 def central() -> Aggregate:
-    """The answer that is most like all others, of equal ones the first; see `contribution`."""
+    """An aggregate: the answer most similar to all others, of equal ones the first; see `contribution`."""
     return lambda said, draw: max(said, key=lambda one: sum(alike(one.text, other.text) for other in said))
 
 
@@ -316,13 +318,13 @@ def central() -> Aggregate:
 
 @STOPS.register("never")
 def never() -> Stop:
-    """After the last round."""
+    """A stop rule: only after the last round."""
     return lambda said: False
 
 
 @STOPS.register("agree")
 def agree(share: float = 1.0, least: int = 2) -> Stop:
-    """As soon as more than this share of the last answers agree (1: all), of at least so many."""
+    """A stop rule: when more than `share` of the last answers agree (1: all), of at least `least` answers."""
     _share("agree", share)
 
     def stop(said: Sequence[Message]) -> bool:
@@ -334,13 +336,13 @@ def agree(share: float = 1.0, least: int = 2) -> Stop:
 
 @STOPS.register("verified")
 def verified(least: float = 1.0) -> Stop:
-    """As soon as a last answer scores so much. It uses the task's own score, as tests do that come with a task."""
+    """A stop rule: when a last answer scores at least `least`, by the task's own score."""
     return lambda said: any(each.score is not None and each.score >= least for each in said)
 
 
 @STOPS.register("accepted")
 def accepted(by: str) -> Stop:
-    """As soon as this role accepts what it heard."""
+    """A stop rule: when the role `by` accepts what it heard."""
     return lambda said: any(each.role == by and each.accepts for each in said)
 
 
@@ -349,13 +351,13 @@ def accepted(by: str) -> Stop:
 
 @VERIFIERS.register("exact")
 def exact() -> Verifier:
-    """The task's own score."""
+    """A verifier that gives the task's own score."""
     return lambda score, draw: score
 
 
 @VERIFIERS.register("noisy")
 def noisy(deviation: float) -> Verifier:
-    """The score with normal noise, drawn anew for each answer; what cannot be read stays so."""
+    """A verifier that gives the task's score plus normal noise, drawn for each answer; None stays None."""
     if not deviation >= 0:
         raise InputError(f"noisy: deviation={deviation} must be at least 0")
     return lambda score, draw: None if score is None else score + deviation * float(draw().normal())
@@ -363,7 +365,7 @@ def noisy(deviation: float) -> Verifier:
 
 @VERIFIERS.register("accepts")
 def accepts(tpr: float = 1.0, fpr: float = 0.0, *, least: float = 1.0) -> Verifier:
-    """1 or 0: answers that score `least` are taken with `tpr`, others with `fpr`."""
+    """A verifier that gives 1 or 0: answers that score `least` pass with chance `tpr`, others with `fpr`."""
     if not 0 <= tpr <= 1 or not 0 <= fpr <= 1:
         raise InputError(f"accepts: tpr={tpr} and fpr={fpr} must be from 0 to 1")
     return lambda score, draw: float(draw().random() < (tpr if score is not None and score >= least else fpr))
@@ -379,7 +381,7 @@ def _trigrams(text: str) -> frozenset[str]:
 
 
 def alike(one: str, other: str) -> float:
-    """Share of trigrams of characters that two texts have in common, from 0 to 1."""
+    """Similarity of two texts from 0 to 1: share of character trigrams in common (Jaccard)."""
     if one == other:
         return 1.0
     first, second = _trigrams(one), _trigrams(other)

@@ -34,7 +34,7 @@ class _Partial(NamedTuple):
 
 
 class StageBeam:
-    """`env` in which `candidates` answers are given at each stage, and the `keep` best ones are gone on from.
+    """A wrapper of `env` that plays a beam: `candidates` answers per stage, of which the `keep` best go on.
 
     SWE-Reasoner's external test-time compute [190] (arXiv 2503.23803). The copies of seat `a` are `a-1`, `a-2`, …. A
     stage is a turn of the env. Attempts that ended are checked, those that pass are ranked, and the first one counts:
@@ -86,14 +86,14 @@ class StageBeam:
         self._asked: dict[str, _Partial] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """The first stage, for every candidate."""
+        """Begin with the first stage, once for every candidate."""
         seen = self.env.reset(seed)
         self.task, self._rng = self.env.task, np.random.default_rng([seed, DRAWS])
         self._ended: list[tuple[str, _Partial]] = []
         return self._ask([self._partial(seen, {}, None)])
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Each candidate takes its step; the best are gone on from, and at the end one is chosen."""
+        """Take all candidates' steps; the best go on, and at the end one is chosen."""
         if actions.keys() != self._asked.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         made: list[tuple[str, _Partial]] = []
@@ -161,7 +161,7 @@ def stage_beam(
     check: str | None = "passes",
     rank: str | None = "outcome",
 ) -> EnvFactory:
-    """Factory of the beam over stages, see `StageBeam`; `stage_beam(8)`. Checked at once."""
+    """Factory of a beam search over stages of `env`, see `StageBeam`; `stage_beam(8)`."""
     factory = functools.partial(StageBeam, env, candidates, keep=keep, score=score, check=check, rank=rank)
     factory()
     return factory

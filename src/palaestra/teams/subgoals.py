@@ -27,7 +27,7 @@ SHUFFLE = 37
 
 
 class Subgoals:
-    """`env` whose agents read the current subgoal after their observation; one that is met gives way to the next.
+    """A wrapper of `env` that shows agents the current subgoal, and the next one once it is met.
 
     The segments of VSC-RL [192] (arXiv 2502.07949). After every step the current subgoal is checked, and only this one.
     The last one stays until the episode ends. The env's rewards and `success` are as they were.
@@ -68,7 +68,7 @@ class Subgoals:
         return self._show(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Let the env take the actions, then check the subgoal."""
+        """Take the actions in the env, then check whether the subgoal is met."""
         current = self.listed[self.segment]
         told: dict[str, Any] = {"subgoal": current, "segment": self.segment}
         result: StepResult = self.env.step(actions)
@@ -104,7 +104,7 @@ def _with(seen: Observation, said: str) -> Observation:
 
 
 def subgoals(env: EnvFactory, *, every: int = 1, only_last: bool = False, shuffled: float = 0.0) -> EnvFactory:
-    """Factory of `env` with its subgoals in the prompt, see `Subgoals`; `subgoals(every=3)`. Checked at once."""
+    """Factory of `env` with its subgoals in the observations, see `Subgoals`; `subgoals(every=3)`."""
     factory = functools.partial(Subgoals, env, every=every, only_last=only_last, shuffled=shuffled)
     factory()
     return factory

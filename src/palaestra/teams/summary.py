@@ -31,7 +31,7 @@ TAKEN = " > "
 
 
 class SelfSummaryEnv:
-    """A game in which every agent has the summary of its last action for a memory; recipes call it `self_summary`.
+    """A wrapper of an env in which agents remember only their own last summary; recipes call it `self_summary`.
 
     Actions become free text, `answer | summary`, and observations lose their choices and arrays. An action without a
     separator keeps the summary as it was; one with nothing behind it forgets it. A number is no answer: the env gets
@@ -77,7 +77,7 @@ class SelfSummaryEnv:
         self._instructions = Instructions("self_summary", dict.fromkeys(self.agents, ""), given, best=window or None)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Start the episode of `seed`; nobody remembers anything."""
+        """Begin the episode of `seed` with empty summaries."""
         self._summaries = dict.fromkeys(self.agents, "")
         self._told = dict.fromkeys(self.agents, "")
         self._new: dict[str, str] = {}
@@ -87,7 +87,7 @@ class SelfSummaryEnv:
         return self._show(observations)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Give the env the answers; keep the summaries for what these agents observe next."""
+        """Take the answers in the env, and keep the summaries for the agents' next observations."""
         if actions.keys() != self._new.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._new)}")
         answers: dict[str, Action] = {}
@@ -144,7 +144,7 @@ def _parts(action: str, mark: str) -> tuple[str, str, str]:
 
 
 def self_summary(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Factory of `env` played from the agents' own summaries; options as of `SelfSummaryEnv`, checked at once.
+    """Factory of `env` whose agents remember only their own summaries; options as of `SelfSummaryEnv`.
 
     >>> env = self_summary("roles/search")()
     >>> env.reset(0).keys() == set(env.agents)

@@ -30,7 +30,7 @@ FINISH = "FINISH"
 
 
 class Supervised(Deliberation):
-    """`Deliberation` in which `seat` assigns each turn; the others hear what they may, and what they are told to do.
+    """`Deliberation` in which `seat` picks the role of each turn and tells it what to do.
 
     facts: its own; assigned, whom the seat picked, or FINISH, null on all other turns and where its reply named nobody.
 
@@ -55,7 +55,7 @@ class Supervised(Deliberation):
         self._orders: set[int] = set()
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Ask the seat who begins."""
+        """Begin, and ask the supervising seat whom it picks first."""
         self._assigned, self._closed, self._unread = None, False, False
         self._known, self._orders = {}, set()
         return super().reset(seed)
@@ -177,7 +177,7 @@ def supervisor(
     stop: str = "never()",
     **options: Any,
 ) -> EnvFactory:
-    """A seat picks the next worker by name and says what it is to do, until FINISH; it reads all that is said.
+    """A team factory: a supervising seat picks the next worker and tells it what to do, until it says FINISH.
 
     Args:
         tasks: Makes the `TaskEnv`.

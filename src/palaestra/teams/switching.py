@@ -25,7 +25,7 @@ Mode = Literal["independent", "central"]
 
 
 class SwitchingEnv:
-    """`env` in which the seat `gate` chooses before each step who acts: the agents, or the seat `central` for all.
+    """A wrapper of `env` in which a `gate` chooses each step who acts: the agents, or one `central` seat for all.
 
     The gate and the central seat see what all agents see; the gate also sees how many calls are left, if there is a
     budget. The central seat chooses one joint action of those who act: every combination is a choice, legal if all its
@@ -69,7 +69,7 @@ class SwitchingEnv:
         self.task = ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin; the gate acts first."""
+        """Begin the episode; the gate acts first."""
         self._calls, self._total, self._mode = 0, 0.0, ""
         self._asked: Mapping[str, Observation] = {}
         self._seen: Mapping[str, Observation] = self.inner.reset(seed)
@@ -77,7 +77,7 @@ class SwitchingEnv:
         return self._gate()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Switch, or take the actions of whoever has control."""
+        """Take the gate's choice, or the actions of whoever is in control."""
         due = set(self._asked)
         if actions.keys() != due or not due:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(due)}")
@@ -162,7 +162,7 @@ def switching(
     gate: str = "gate",
     central: str = "central",
 ) -> EnvFactory:
-    """Factory of `env` with a gate between independent and central control, see `SwitchingEnv`; checked at once."""
+    """Factory of `env` with a gate between independent and central control, see `SwitchingEnv`."""
     factory = functools.partial(SwitchingEnv, env, cost, budget=budget, only=only, gate=gate, central=central)
     factory()
     return factory

@@ -10,7 +10,7 @@ from palaestra.errors import InputError
 
 
 class AroundTask:
-    """Base of workflows: passes the properties of the wrapped task on.
+    """Base class of team envs around a `TaskEnv`: passes its question and answer on.
 
     inner: the `TaskEnv`, or the first of several workflows around the same one.
     """
@@ -31,7 +31,7 @@ class AroundTask:
 
 
 def made_task(tasks: EnvFactory, workflow: str) -> TaskEnv:
-    """The env that is to be wrapped.
+    """The `TaskEnv` that a factory makes; raises InputError if it is no such env.
 
     Raises:
         InputError: it is no task with one answer.

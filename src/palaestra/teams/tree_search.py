@@ -30,7 +30,7 @@ from palaestra.teams.task_wrapper import AroundTask, made_task
 
 
 class AnswerStep(NamedTuple):
-    """A step of an answer: who said it, and when."""
+    """One step of a partial answer: its text, who said it, and in which turn."""
 
     text: str
     role: str
@@ -38,7 +38,7 @@ class AnswerStep(NamedTuple):
 
 
 class TreeSearchEnv(AroundTask):
-    """`branch` roles say how to go on from a partial answer, all at once; everybody receives the answer's score.
+    """A team env that searches partial answers: `branch` roles propose next steps; all are paid the answer's score.
 
     facts, of each turn: way, what it went on from; answer, that and its step; score, of that; opinion, and how sure,
     as the search counts them; expected, a right answer if one is known; read_as, where the step stood in the reply;
@@ -100,7 +100,7 @@ class TreeSearchEnv(AroundTask):
         return self._ask()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """New nodes; the next one to go on from, or the end."""
+        """Add the proposed steps as nodes; ask from the next node, or end the search."""
         if self._search is None or actions.keys() != set(self.agents):
             due = [] if self._search is None else sorted(self.agents)
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
@@ -175,7 +175,7 @@ class TreeSearchEnv(AroundTask):
 
 
 def tree_search(tasks: EnvFactory, branch: int = 2, *, depth: int = 3, budget: int = 14, **options: Any) -> EnvFactory:
-    """Factory of a search over partial answers; options of `TreeSearchEnv`. Checked at once."""
+    """Factory of an env that searches over partial answers; options of `TreeSearchEnv`. Checked at once."""
     factory = functools.partial(TreeSearchEnv, tasks, branch, depth=depth, budget=budget, **options)
     factory()
     return factory

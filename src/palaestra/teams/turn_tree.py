@@ -27,7 +27,7 @@ DRAWS = 22
 
 @dataclass
 class TurnNode:
-    """A partial conversation.
+    """A node of a tree of conversations: utterances so far, who acts next, and its estimated value.
 
     Attributes:
         name: "0" for the empty one, "0.2.1" for the first child of the second child of it.
@@ -49,19 +49,19 @@ class TurnNode:
     children: list[TurnNode] = field(default_factory=list)
 
     def add(self, value: float) -> None:
-        """Count in the return of a rollout: the running mean."""
+        """Update the running mean with the return of a rollout."""
         self.rollouts += 1
         self.value += (value - self.value) / self.rollouts
 
 
 @functools.lru_cache(maxsize=2**14)
 def edit_distance(a: str, b: str) -> float:
-    """Edit distance of two texts as a share of the longer one's length; texts repeat, so the last ones are kept."""
+    """Edit distance of two texts as a share of the longer one's length; recent results are cached."""
     return 1 - sequence_similarity(a, b)
 
 
 def softmax_chances(values: Sequence[float], *, most: int = 10) -> np.ndarray:
-    """Chance of each node to be expanded: a softmax over the `most` largest values, 0 for the others; float64[nodes].
+    """Probability of each node to be expanded: softmax over the `most` largest values, else 0; float64[nodes].
 
     >>> softmax_chances([0.9, 0.5, 0.1]).round(4)
     array([0.4718, 0.3162, 0.212 ])
@@ -74,7 +74,7 @@ def softmax_chances(values: Sequence[float], *, most: int = 10) -> np.ndarray:
 
 
 def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
-    """Nodes below the root at which an expansion may begin, in the order of the tree.
+    """Nodes from which an expansion may begin: inner ones whose conversation differs from expanded ones.
 
     Left out: leaves, parents of leaves, and conversations whose edit distance to one that was expanded, as a share of
     the longer one's length, is below `apart`.
@@ -89,7 +89,9 @@ def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
 
 
 class TurnTree:
-    """`env` whose episode is a tree: `expansions` times `rollouts` conversations, each played to its end.
+    """A wrapper of `env` whose episode is a tree: `expansions` times, `rollouts` conversations from a chosen node.
+
+    Each is played to its end.
 
     The seats of `ann` are `ann-1`, …, one for each conversation of an expansion. An answer that nearly equals that of a
     sibling (edit distance below `same`) is merged with it: the row has that sibling's node, and the conversation goes
@@ -143,7 +145,7 @@ class TurnTree:
         self._at: dict[str, TurnNode] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """The first expansion, from the start."""
+        """Begin the first expansion, from the start."""
         seen = self.env.reset(seed)
         self.task, self._rng = self.env.task, np.random.default_rng([seed, DRAWS])
         self._root, self._left = self._node("0", seen), self.expansions
@@ -151,7 +153,7 @@ class TurnTree:
         return self._expand(self._root)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Every conversation goes on by one turn; when all are over the next expansion begins."""
+        """Take a turn in every conversation; when all are over, begin the next expansion."""
         if actions.keys() != self._at.keys():
             due = sorted(self._at)
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
@@ -244,7 +246,7 @@ def _text(node: TurnNode, action: Action) -> str:
 
 
 def turn_tree(env: EnvFactory, expansions: int = 8, rollouts: int = 3, **options: Any) -> EnvFactory:
-    """Factory of a tree of conversations; options of `TurnTree`. Checked at once."""
+    """Factory of an env that plays a tree of conversations of `env`; options of `TurnTree`. Checked at once."""
     factory = functools.partial(TurnTree, env, expansions, rollouts, **options)
     factory()
     return factory

@@ -20,7 +20,7 @@ from palaestra.teams.refinement import Refinement
 
 
 def deliberation(tasks: EnvFactory, graph: Graph, **options: Any) -> EnvFactory:
-    """Factory of the game between the roles of a graph, checked at once."""
+    """Factory of a `Deliberation` env between the roles of a graph over the tasks; checked at once."""
     factory = functools.partial(Deliberation, tasks, graph, **options)
     factory()
     return factory
@@ -42,7 +42,7 @@ def graph(
     asks: Mapping[str, str | Sequence[str]] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Any team, written out; see `palaestra.teams.graph.Graph.of`."""
+    """A team factory for any communication graph, written out; see `palaestra.teams.graph.Graph.of`."""
     made = Graph.of(
         roles, edges=edges, steps=steps, rounds=rounds, gate=gate, route=route, aggregate=aggregate, stop=stop,
         memory=memory, own=own, asks=asks,
@@ -51,12 +51,12 @@ def graph(
 
 
 def single(tasks: EnvFactory, **options: Any) -> EnvFactory:
-    """One role, one answer: the baseline of every team."""
+    """A team factory of one role that gives one answer: the baseline of every team."""
     return deliberation(tasks, Graph.of(["solver"], aggregate="last()", workflow="single"), **options)
 
 
 def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> EnvFactory:
-    """Answers that do not know of each other, and a vote (arXiv 2203.11171)."""
+    """A team factory: independent answers, then a vote (self-consistency, arXiv 2203.11171)."""
     made = Graph.of(_names("solver", samples), aggregate="vote()", workflow="self_consistency")
     return deliberation(tasks, made, **options)
 
@@ -64,14 +64,17 @@ def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> Env
 def debate(
     tasks: EnvFactory, debaters: int = 3, rounds: int = 2, gate: str = "all()", stop: str = "never()", **options: Any
 ) -> EnvFactory:
-    """All answer, then answer again knowing what the others said, and vote ([118], arXiv 2305.14325, 2505.22960)."""
+    """A team factory: debaters answer, answer again having heard the others, and vote.
+
+    [118], arXiv 2305.14325, 2505.22960.
+    """
     names = _names("debater", debaters)
     made = Graph.of(names, edges="all", rounds=rounds, gate=gate, stop=stop, workflow="debate")
     return deliberation(tasks, made, **options)
 
 
 def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -> EnvFactory:
-    """Workers report to a hub that decides; in further rounds they hear the hub."""
+    """A team factory: workers answer to a hub that decides; in further rounds they hear the hub."""
     names = _names("worker", workers)
     edges = {"hub": names, **({name: ["hub"] for name in names} if rounds > 1 else {})}
     made = Graph.of(
@@ -81,14 +84,14 @@ def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -
 
 
 def chain(tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any) -> EnvFactory:
-    """Each hears the one before; the last decides."""
+    """A team factory: each role hears the one before it; the last one's answer counts."""
     names = _names("link", roles) if isinstance(roles, int) else roles
     made = Graph.of(names, edges="chain", aggregate="last()", own=False, workflow="chain")
     return deliberation(tasks, made, **options)
 
 
 def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> EnvFactory:
-    """Leaves answer, each parent hears its children, the root decides ([121], arXiv 2601.17311)."""
+    """A team factory: leaves answer, each parent hears its children, the root decides ([121], arXiv 2601.17311)."""
     if branch < 2 or depth < 1:
         raise InputError(f"tree: branch={branch} must be at least 2 and depth={depth} at least 1")
     levels = [[f"node-{level}-{at}" for at in range(1, branch**level + 1)] for level in range(depth + 1)]
@@ -105,7 +108,7 @@ def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> 
 def layered(
     tasks: EnvFactory, agents: int = 4, rounds: int = 3, keep: int = 2, quorum: float = 2 / 3, **options: Any
 ) -> EnvFactory:
-    """DyLAN [135] (arXiv 2310.02170): layers in time, only those that others agree with go on, a quorum ends it.
+    """A team factory, DyLAN [135] (arXiv 2310.02170): rounds of debate, pruning by agreement, and a quorum.
 
     keep: how many, from the third round on, if there are more than three. Messages weigh as much as others agree with
     them, in place of a model's ratings; what weighs them in `importance_flow` is that.
@@ -118,13 +121,13 @@ def layered(
 
 
 def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
-    """Each goes on from where the one before stopped ([60], arXiv 2511.02687); the last answer counts."""
+    """A team factory: each role continues the answer of the one before ([60], arXiv 2511.02687); the last counts."""
     made = Graph.of(legs, edges="chain", aggregate="last()", own=False, workflow="relay")
     return deliberation(tasks, made, **options)
 
 
 def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: Any) -> EnvFactory:
-    """One after the other, each reads all that was ever written."""
+    """A team factory: roles speak one after the other, each reads all that was ever written."""
     names = _names("agent", agents)
     made = Graph.of(
         names, edges="all", steps=names, rounds=rounds, memory="all", own=False, aggregate="last()", stop="agree()",
@@ -134,14 +137,14 @@ def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: A
 
 
 def contest(tasks: EnvFactory, contestants: int = 3, **options: Any) -> EnvFactory:
-    """Answers that do not know of each other; a judge hears all and decides."""
+    """A team factory: independent answers; a judge hears all of them and decides."""
     names = _names("contestant", contestants)
     made = Graph.of([*names, "judge"], edges={"judge": names}, aggregate="of('judge')", workflow="contest")
     return deliberation(tasks, made, **options)
 
 
 def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
-    """All say a number, the highest bidder then answers."""
+    """A team factory: all bid a number, then the highest bidder answers."""
     names = _names("bidder", bidders)
     made = Graph.of(
         names, rounds=2, own=False, steps=[names], route="winner()", aggregate="last()", workflow="auction",
@@ -153,7 +156,7 @@ def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
 def strategy_auction(
     tasks: EnvFactory, prices: Sequence[float] = (1.0, 4.0), weight: float = 0.01, **options: Any
 ) -> EnvFactory:
-    """All say how they would do it, all mark all plans, the best one for its price is carried out ([85], SALE)."""
+    """A team factory, SALE [85]: all write plans and mark all plans; the best one for its price is carried out."""
     bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
     made = Graph.of(
         [*bidders, *jurors],
@@ -171,7 +174,7 @@ def strategy_auction(
 def refine(
     tasks: EnvFactory, attempts: int = 3, *, condition: str = "last", stop: str = "verified()", **options: Any
 ) -> EnvFactory:
-    """Tries again until the verifier is satisfied ([116], arXiv 2504.01931).
+    """A team factory: one role answers again until the verifier is satisfied ([116], arXiv 2504.01931).
 
     condition: what it knows: its last answer, whatever came of it ("last", self-refinement); the best one, which the
     next replaces only if it scores higher ("best", iterative decoding); or nothing, and the best counts ("none",
@@ -194,7 +197,7 @@ def refine(
 
 
 def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:
-    """A planner, an actor that hears it, a checker that hears the actor and may send the planner back to work."""
+    """A team factory: a planner, an actor that hears it, and a checker that may send the planner back to work."""
     roles = ["planner", "actor", "checker"]
     edges = {"actor": ["planner"], "checker": ["actor"], "planner": ["checker"]}
     made = Graph.of(
@@ -210,7 +213,9 @@ def checked_chain(
     retries: int = 1,
     **options: Any,
 ) -> EnvFactory:
-    """Each stage hears the one before; a checker accepts what it says, or it tries again ([58], arXiv 2511.03023).
+    """A team factory: each stage hears the one before; its checker accepts, or it tries again.
+
+    [58], arXiv 2511.03023.
 
     stages: names, or name -> instruction for chat models.
     """
@@ -233,7 +238,7 @@ def checked_chain(
 
 
 def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) -> EnvFactory:
-    """Several proposals at each depth, each from the best one so far by the task's own test."""
+    """A team factory: several proposals at each depth, each from the best one so far by the task's own score."""
     names = _names("proposer", width)
     made = Graph.of(
         names, edges="all", rounds=depth, gate="best()", memory="all", own=False, stop="verified()",

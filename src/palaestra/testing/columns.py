@@ -17,7 +17,7 @@ Maker = Callable[[Turns, np.random.Generator], pl.Series]
 
 
 def made(name: str, turns: Turns, rng: np.random.Generator) -> pl.Series:
-    """A column of that name, as long as the table."""
+    """A plausible random column of this name, as long as the table, for tests of signals."""
     if name in COLUMNS:
         return COLUMNS[name](turns, rng).alias(name)
     return pl.Series(name, rng.random(len(turns)))

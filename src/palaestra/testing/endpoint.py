@@ -22,7 +22,7 @@ FAULTS = ("500", "429", "drop")
 
 
 class StubEndpoint:
-    """An OpenAI-compatible endpoint that answers with `answer(body)`.
+    """A local test server with OpenAI's chat API that answers with `answer(body)`.
 
     Args:
         answer: Says what is answered: a text, or a message with `tool_calls`.
@@ -71,7 +71,7 @@ class StubEndpoint:
         self.kill()
 
     def kill(self) -> None:
-        """Go away in the middle of whatever is under way; callers see connections that break, later ones none."""
+        """Stop abruptly: running requests see their connections break, later ones find no server."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._killed.set)
             self._thread.join()

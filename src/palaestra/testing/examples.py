@@ -194,11 +194,11 @@ NUMBERED = {
 
 
 def needs_arguments(name: str) -> bool:
-    """Whether it cannot be called as `name()`."""
+    """Whether the registered signal cannot be called as `name()`."""
     parameters = inspect.signature(REGISTRY[name]).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 def example(name: str) -> str:
-    """A call of it, as recipe text."""
+    """An example call of the registered signal, as recipe text."""
     return EXAMPLES.get(name, f"{name}()")

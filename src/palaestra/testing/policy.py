@@ -22,7 +22,7 @@ TOLERANCE = 1e-4
 
 
 def check_policy(policy: Policy, observations: Sequence[Observation], *, agent: str = "agent", seed: int = 0) -> None:
-    """Ask a policy for decisions and raise at the first promise of `palaestra.agents.policy` that it breaks.
+    """Check a policy against `palaestra.agents.policy` on some observations; raises AssertionError at a breach.
 
     Checked: no requests, no decisions; one decision per request, in order, without error; an action is text or a legal
     id; log-probabilities are finite, at most 0 and one per action token, and so are entropies, at least 0; the same

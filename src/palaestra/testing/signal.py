@@ -38,7 +38,7 @@ def check_signal(
     tables: Mapping[str, Turns] | None = None,
     seed: int = 0,
 ) -> None:
-    """Evaluate a signal on awkward tables and raise at the first promise that it breaks.
+    """Check a signal on awkward tables; raises AssertionError at the first promise that it breaks.
 
     Args:
         signal: what to check. Columns outside the schema are filled as in `testing.columns`, else with random numbers.
@@ -79,7 +79,7 @@ def check_signal(
 
 
 def sample_tables(seed: int = 0) -> dict[str, Turns]:
-    """Small tables on which credit goes wrong, by what is awkward about them."""
+    """Small tables of turns with awkward cases for credit, by the name of the case."""
     return dict(_sample_tables(seed))
 
 
@@ -178,7 +178,7 @@ def _strangers(number: int) -> Turns:
 
 
 def shuffled(turns: Turns, rng: np.random.Generator) -> Turns:
-    """The rows in random order, those of agents that act at once too; without turns the order is part of the table."""
+    """The table with its rows in random order; a table without `turn` stays as it is, its order matters."""
     return Turns(turns.frame[rng.permutation(len(turns))]) if "turn" in turns.columns else turns
 
 

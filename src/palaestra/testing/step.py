@@ -18,7 +18,7 @@ from palaestra.errors import EnvError, InputError
 
 
 def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, where: str) -> None:
-    """Check one `StepResult` against the agents that just acted."""
+    """Check one `StepResult` against the agents that just acted; raises AssertionError."""
     if not isinstance(result, StepResult):
         gym = "; Gym's (observation, reward, terminated, truncated, info) is not read" if _is_tuple(result) else ""
         raise AssertionError(
@@ -60,7 +60,7 @@ def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, wh
 
 
 def check_names(env: Env) -> None:
-    """Check that the agents have names, each its own."""
+    """Check that the env's agents are a tuple of different names; raises AssertionError."""
     agents = env.agents
     if (
         not isinstance(agents, Sequence)
@@ -85,7 +85,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_observations(env: Env, observations: Mapping[str, Observation], where: str) -> None:
-    """Check what is shown, and to whom."""
+    """Check the env's observations: agents, choices, masks and arrays; raises AssertionError."""
     if not isinstance(observations, Mapping):
         gym = "; Gym's (observation, info) is not read" if _is_tuple(observations) else ""
         raise AssertionError(
@@ -119,6 +119,6 @@ def check_observations(env: Env, observations: Mapping[str, Observation], where:
 
 
 def short(value: Any) -> str:
-    """A value for a message, at most a few lines of it."""
+    """A value's repr for a message, cut to 300 characters."""
     text = repr(value)
     return text if len(text) < 300 else text[:300] + "..."

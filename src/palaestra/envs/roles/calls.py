@@ -22,7 +22,9 @@ class _CallsState:
 
 @ENVS.register("roles/calls")
 class Calls(NativeEnv):
-    """`needed` of `tools` tools must each be called once, one call a turn, in so many turns; else nothing is earned.
+    """An env of tool calls, one per turn: paid 1 if the `needed` tools of the task were each called once.
+
+    Only the task's number and the turn are seen.
 
     Which ones a task needs is drawn from `draw`; the agent sees the task and the number of the turn. Reward 1 for all.
     facts: calls, this turn's as JSON, `[{"name": …, "arguments": {…}}]`; gold, those that would have been right.
@@ -41,19 +43,19 @@ class Calls(NativeEnv):
         self.choices = tuple(f"tool_{number}" for number in range(tools))
 
     def begin(self) -> tuple[str, _CallsState]:
-        """Draw a task."""
+        """Start an episode with a drawn task."""
         task = int(self.rng.integers(self.tasks))
         return f"task {task}", _CallsState(task)
 
     def look(self) -> dict[str, Observation]:
-        """The task and the turn."""
+        """Observation of the caller: the number of the task and of the call; empty when all calls are made."""
         turn = len(self.state.called)
         if turn == self.needed:
             return {}
         return {"caller": Observation(f"task {self.state.task}, call {turn}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Call; what is no tool calls nothing."""
+        """Record the call; a name that is no tool calls nothing. After the last one, pay 1 if all were right."""
         state, action = self.state, chosen["caller"]
         known = isinstance(action, int)
         state.called.append(action if known else -1)

@@ -62,7 +62,7 @@ SHORT = "{} ; {} ; {}"
 
 
 class Specification(NamedTuple):
-    """A function in words: a key of `TAKES`, of `CHANGES` and of `RETURNS`."""
+    """A specification of a list function in words: a key of `TAKES`, of `CHANGES` and of `RETURNS`."""
 
     takes: str
     changes: str
@@ -78,13 +78,16 @@ class Specification(NamedTuple):
 
 @functools.cache
 def specifications() -> tuple[Specification, ...]:
-    """All of them."""
+    """All specifications, 910 of them."""
     return tuple(Specification(a, b, c) for a in TAKES for b in CHANGES for c in RETURNS)
 
 
 @functools.lru_cache(4096)
 def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Lists and what the function returns for them; the same in every process. The first list is empty."""
+    """The hidden tests of a specification: lists and what its function returns, the same in every process.
+
+    The first list is empty.
+    """
     rng = np.random.default_rng(task_key(SHORT.format(*specification)))
     lists = [tuple(int(n) for n in rng.integers(-12, 13, size)) for size in (0, *rng.integers(3, 9, TESTS - 1))]
     function = eval(f"lambda xs: {specification.expression}")  # built from the tables above alone
@@ -122,7 +125,9 @@ def _passed(source: str, specification: Specification) -> float:
 
 @ENVS.register("roles/functions")
 class Functions(TaskEnv):
-    """`solver` writes a function from its specification; reward: share of hidden tests passed; success: all of them.
+    """An env in which `solver` writes a Python function from a specification; paid the share of hidden tests passed.
+
+    Success: all of them.
 
     A task env: `env.roles: [writer, reviewer]` makes a pipeline of it, `env.workflow` another team. 910
     specifications, 6 tests of each. An answer that is no Python is not valid.
@@ -176,7 +181,7 @@ def solve(question: str) -> str | None:
 
 
 def mistaken(expression: str, rng: np.random.Generator) -> str:
-    """The expression of a specification that differs from this one in one of its three parts."""
+    """A wrong expression: that of a specification that differs in one of its three parts, drawn at random."""
     found = by_expression()[expression]
     part = int(rng.integers(3))
     tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)
@@ -188,5 +193,5 @@ def mistaken(expression: str, rng: np.random.Generator) -> str:
 
 @functools.cache
 def by_expression() -> Mapping[str, Specification]:
-    """Specification of each expression."""
+    """All specifications by their expression."""
     return {each.expression: each for each in specifications()}

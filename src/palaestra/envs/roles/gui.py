@@ -29,7 +29,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Screen:
-    """Boxes (left, top, right, bottom) by name, and what is to be done: kind, and its object."""
+    """A screen of a GUI task: boxes (left, top, right, bottom) by name, and the instruction, kind and object."""
 
     boxes: dict[str, Box]
     kind: str
@@ -37,7 +37,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """Rendering for people."""
+        """The screen as text: a line per box, then the instruction."""
         lines = [f"{name} {' '.join(map(str, box))}" for name, box in self.boxes.items()]
         return "\n".join([*lines, f"{self.kind} {self.goal}"])
 
@@ -51,7 +51,7 @@ class _GuiState:
 
 @ENVS.register("roles/gui")
 class Gui(NativeEnv):
-    """`user_agent` does what each of `steps` screens asks.
+    """An env of GUI steps: `user_agent` sees boxes and an instruction, and answers `click X Y` or the like; right pays.
 
     It says `click X Y`, `box LEFT TOP RIGHT BOTTOM`, `type WORDS` or `scroll DIRECTION`. A step that is right pays
     1 / steps: a click whose point, or whose box's centre, lies in the named box, or the very words or direction.
@@ -124,7 +124,7 @@ class Gui(NativeEnv):
         return f"gui:{'-'.join(map(str, chosen))}", _GuiState(chosen)
 
     def look(self) -> dict[str, Observation]:
-        """The screen, its boxes and the instruction."""
+        """Observation of the user agent: the screen's size, its boxes and the instruction."""
         if self.state.position == self.steps:
             return {}
         screen = self.screens[self.state.screens[self.state.position]]
@@ -146,7 +146,7 @@ class Gui(NativeEnv):
         return np.concatenate([asked, places.ravel()]).astype(np.float32)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Read the answer, compare it, show the next screen."""
+        """Score the answer of this step and go on to the next screen."""
         state = self.state
         screen = self.screens[state.screens[state.position]]
         action = chosen["user_agent"]
@@ -177,7 +177,7 @@ class Gui(NativeEnv):
 
 
 def read_action(text: str, boxes: dict[str, Box]) -> dict[str, Any]:
-    """The facts of an action; nothing where it cannot be read.
+    """The facts of a GUI action (type, point, box, content) read from its text; empty where it cannot be read.
 
     >>> read_action("click 3 4", {}), read_action("scroll up", {}), read_action("look", {})
     ({'action_type': 'click', 'point': [3.0, 4.0]}, {'action_type': 'scroll', 'content': 'up'}, {})

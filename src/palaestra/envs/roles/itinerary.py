@@ -24,14 +24,14 @@ Visit = tuple[str, int]
 
 
 def opening_hours(seed: int, place: str) -> list[int]:
-    """The scripted tool: [opens, closes] of a place in the town of a seed, whole hours."""
+    """The env's scripted tool: [opens, closes] of a place in the town of a seed, whole hours."""
     mixed = (seed * 2654435761 + PLACES.index(place) * 40503 + 12345) % 2**32
     opens = 8 + (mixed >> 7) % 6
     return [opens, opens + 2 + (mixed >> 17) % 5]
 
 
 def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
-    """Whether the plan passes the gate: every wanted place once, in the day, one after the other, an hour each."""
+    """Whether a plan visits every wanted place once, in the day, in order and an hour each (the gate)."""
     hours = [hour for _, hour in visits]
     in_order = all(one < other for one, other in itertools.pairwise(hours))
     in_day = all(DAY[0] <= hour < DAY[1] for hour in hours)
@@ -39,7 +39,7 @@ def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
 
 
 def consistent(visit: Visit, hours: Sequence[int]) -> bool:
-    """Whether the place is open when it is visited, which is the detail."""
+    """Whether the place is open when it is visited (the detail)."""
     return hours[0] <= visit[1] < hours[1]
 
 
@@ -55,7 +55,9 @@ class _ItineraryState:
 
 @ENVS.register("roles/itinerary")
 class Itinerary(NativeEnv):
-    """`planner` says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
+    """An env of travel planning: `planner` asks for opening hours and plans visits; paid by feasible, open visits.
+
+    It says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
 
     facts: tool ("hours"), visit; at the end gate, details (one per visit; none if the gate is shut), detail (the share
     of them that hold), invented (visits of places that were never asked about): `deep_travel_reward("gate", "detail")`
@@ -95,13 +97,13 @@ class Itinerary(NativeEnv):
         self.moves = (*(f"hours {place}" for place in PLACES), *visits, "done") if choices else None
 
     def begin(self) -> tuple[str, _ItineraryState]:
-        """Draw the town and what is to be seen in it."""
+        """Draw the town and the places to visit."""
         seed = int(self.rng.integers(1000))
         wanted = tuple(sorted(PLACES[i] for i in self.rng.permutation(len(PLACES))[: self.places]))
         return f"itinerary:{seed}:{','.join(wanted)}", _ItineraryState(seed, wanted)
 
     def look(self) -> dict[str, Observation]:
-        """The wish, and what was said and answered so far."""
+        """Observation of the planner: the wanted places, and what was said and answered so far."""
         if self.state.over:
             return {}
         head = f"Visit {', '.join(self.state.wanted)}, an hour each, from {DAY[0]} to {DAY[1]}."
@@ -112,7 +114,7 @@ class Itinerary(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Answer, note or judge."""
+        """Answer a question about hours, record a visit, or end and score the plan."""
         state, action = self.state, chosen["planner"]
         said = self.moves[action] if self.moves and isinstance(action, int) else str(action or "").lower()
         asked, visit = re.fullmatch(r"hours (\w+)", said), re.fullmatch(r"visit (\w+) ([0-9]{1,2})", said)

@@ -35,7 +35,7 @@ ASKED: Mapping[str, str] = {
 
 
 class Port(NamedTuple):
-    """A port and what is known of it."""
+    """A port of the corpus: its name, what it sells and its lamp."""
 
     name: str
     sells: str
@@ -44,7 +44,7 @@ class Port(NamedTuple):
 
 @functools.cache
 def ships() -> Mapping[str, Port]:
-    """Home port of each ship; the same in every process."""
+    """The corpus of `roles/multi_hop`: home port of each ship; the same in every process."""
     rng = np.random.default_rng(219)
     pairs = [first + second for first in SYLLABLES for second in SYLLABLES if first != second]
     names = [str(name) for name in rng.choice(pairs, PORTS, replace=False)]
@@ -61,7 +61,7 @@ def _library() -> Library:
 
 @TOOLS.register()
 def multi_hop_index(most: int = 1) -> Tool:
-    """A search over the corpus of `roles/multi_hop`, ranked by BM25; it returns the best `most` documents.
+    """A tool that searches the corpus of `roles/multi_hop` by BM25 and returns the best `most` documents.
 
     >>> multi_hop_index().run({"query": "red heron"})
     ('red heron: The red heron sails from ...', None)
@@ -73,7 +73,9 @@ def multi_hop_index(most: int = 1) -> Tool:
 
 @ENVS.register("roles/multi_hop")
 class MultiHop(TaskEnv):
-    """`solver` answers a question of two hops; reward 1 for an exact match without case and full stop.
+    """An env of two-hop questions that need search: `solver` answers; paid 1 for an exact match.
+
+    Case and full stop do not count.
 
     A task env: `env.workflow` makes a team of it, and `env.tools` gives its roles `multi_hop_index()`. 144 ships, two
     questions about each. Questions of your own over files of your own are the env `dataset` with the tool
@@ -109,7 +111,7 @@ class MultiHop(TaskEnv):
 
 
 def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callable[[Any], str]:
-    """Scripted play: the right query or answer with probability `skill` in each turn, else a guess.
+    """A scripted player of `roles/multi_hop`: the right query or answer with probability `skill`, else a guess.
 
     Args:
         skill: Probability of the right action, in [0, 1].

@@ -20,7 +20,7 @@ THINGS = ("lamp", "book", "coin", "shoe", "bell", "rope")
 
 
 def verify(claim: str, rows: Sequence[str]) -> tuple[bool, bool]:
-    """(success, evidence is valid): does one of the rows show what is claimed; does one of them decide it at all.
+    """(success, evidence is valid): whether a row shows the claim, and whether any row decides it.
 
     claim: "THING NUMBER" of a room. rows: what happened in the submitted turns, as `SUBMITTED` says.
 
@@ -44,7 +44,9 @@ class _RoomsState:
 
 @ENVS.register("roles/rooms")
 class Rooms(NativeEnv):
-    """`seeker` says `look ROOM` or `submit ROOM evidence TURN, TURN …`; turns are numbered from 0, as in the table.
+    """An env of search and proof: `seeker` looks into rooms for a thing, then submits its room with evidence turns.
+
+    It says `look ROOM` or `submit ROOM evidence TURN, TURN …`; turns are numbered from 0, as in the table.
 
     facts: tool ("look" or "submit"), result (what happened, for a verifier); on submission message ("THING ROOM"),
     evidence, and the scripted verifier's success_votes and valid_votes, one each, as `smart_snap_reward("evidence")`
@@ -70,12 +72,12 @@ class Rooms(NativeEnv):
         self.rooms, self.turns = rooms, turns
 
     def begin(self) -> tuple[str, _RoomsState]:
-        """Hide a thing."""
+        """Hide a thing in a room."""
         thing, room = THINGS[self.rng.integers(len(THINGS))], int(self.rng.integers(self.rooms))
         return f"rooms:{thing}:{room}", _RoomsState(thing, room)
 
     def look(self) -> dict[str, Observation]:
-        """The task and what was seen, by turn."""
+        """Observation of the seeker: the task and the log of looks, numbered by turn."""
         if self.state.over:
             return {}
         head = f"{self.task.rsplit(':', 1)[0]}: where is the {self.state.thing}? look ROOM (0 to {self.rooms - 1}) |"
@@ -83,7 +85,7 @@ class Rooms(NativeEnv):
         return {"seeker": Observation("\n".join([f"{head} submit ROOM evidence TURN, TURN", *lines]))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Show a room, or take the submission."""
+        """Show a room, or score the submission."""
         state, said = self.state, str(chosen["seeker"] or "").lower()
         looked = re.fullmatch(r"look (\d{1,3})", said, re.ASCII)
         sent = re.fullmatch(r"submit (\d{1,3})(?: evidence((?:[ ,]*\d{1,3})*))?", said, re.ASCII)

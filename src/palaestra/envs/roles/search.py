@@ -23,7 +23,7 @@ KINDS = ("search", "yes", "no", "answer")
 
 
 def overlap(text: str, gold: str) -> float:
-    """The scripted reranker: share of the gold answer's words that stand in the text."""
+    """The env's scripted reranker: share of the gold answer's words that occur in the text."""
     words = set(gold.lower().split())
     return len(words & set(re.findall(r"\w+", text.lower()))) / max(len(words), 1)
 
@@ -43,7 +43,9 @@ class _SearchState:
 
 @ENVS.register("roles/search")
 class SearchEnv(NativeEnv):
-    """`seeker` says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
+    """An env of search: `seeker` searches facts, judges each result, and answers a question; paid 1 if right.
+
+    It says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 
     With chance `noise` a search brings another fact than the one asked for.
     Reward: 1 for the right answer. After `searches` searches only an answer is taken.
@@ -105,7 +107,7 @@ class SearchEnv(NativeEnv):
         )
 
     def begin(self) -> tuple[str, _SearchState]:
-        """Invent facts, choose a question."""
+        """Draw facts and a question about one of them."""
         names = self.fixed or self._invent(self.rng)
         facts = dict(zip(names[::2], names[1::2], strict=True))
         wanted = names[2 * int(self.rng.integers(self.number))]
@@ -119,7 +121,7 @@ class SearchEnv(NativeEnv):
         return names
 
     def look(self) -> dict[str, Observation]:
-        """The question, what was found and judged, and what may be said now."""
+        """Observation of the seeker: the question, what was found and judged, and what may be said now."""
         state = self.state
         if state.over:
             return {}
@@ -134,7 +136,7 @@ class SearchEnv(NativeEnv):
         return {"seeker": Observation(text, self.moves, legal)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Find, take the judgement, or end with the answer; anything else ends the episode unanswered."""
+        """Return a search result, take the judgement, or end with the answer; anything else ends unanswered."""
         state, action = self.state, chosen["seeker"]
         said = self.moves[action] if isinstance(action, int) else str(action or "").lower()
         entities = {"entities": [state.wanted, state.facts[state.wanted]]}

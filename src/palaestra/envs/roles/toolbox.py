@@ -44,7 +44,7 @@ QUESTIONS = "questions.jsonl"
 
 @functools.cache
 def archive() -> Mapping[str, int]:
-    """How many sacks each store keeps; the same in every process."""
+    """The archive that `search` covers: number of sacks of each store, the same in every process."""
     rng = np.random.default_rng(180)
     return {f"{colour} {place}": int(rng.integers(10, 100)) for colour in COLOURS for place in PLACES}
 
@@ -58,7 +58,9 @@ def _library(folder: str | None) -> Library:
 
 @ENVS.register("roles/toolbox")
 class Toolbox(ToolEnv):
-    """`assistant` answers a question with the tools `python(code)` and `search(query)`; facts and reward: `ToolEnv`.
+    """An env of tool use: `assistant` answers a question with the tools `python(code)` and `search(query)`.
+
+    Facts and reward are those of `ToolEnv`.
 
     Kinds of questions: "python" (What is 13 * 7?), "search" (How many sacks are in the red mill?), "both" (How many
     sacks are 4 times those in the red mill?). Tasks follow from the seed.
@@ -98,7 +100,7 @@ class Toolbox(ToolEnv):
         self.own = None if folder is None else _questions(Path(folder), split)
 
     def draw(self) -> ToolTask:
-        """A question; of another split it is drawn again."""
+        """A question of the split."""
         if self.own is not None:
             return self.own[int(self.rng.integers(len(self.own)))]
         kind = self.kinds[int(self.rng.integers(len(self.kinds)))]
@@ -147,7 +149,7 @@ def _questions(folder: Path, split: str) -> list[ToolTask]:
 
 
 def solve(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The right thing to say next about a question of the archive: a call, or the answer."""
+    """The right next message in a conversation about the archive: a tool call, or the answer."""
     question = next(str(each["content"]) for each in messages if each["role"] == "user")
     told = [re.findall(r"\d+", str(each["content"])) for each in messages if each["role"] == "tool"]
     known = [str(numbers[-1]) for numbers in told if numbers]

@@ -14,7 +14,7 @@ MISSES = ("record", "raise", "default")
 
 
 class CachedTool:
-    """A tool with a memory of its calls.
+    """A tool with a record of its calls, which can be replayed without the tool.
 
     fn: the tool, from keyword arguments to a plain (JSON) value; None to replay only. store: a JSON file, read at the
     start, or None for memory alone. miss: what an unknown call does: "record" asks the tool and keeps the answer,
@@ -64,7 +64,7 @@ class CachedTool:
         return json.loads(json.dumps(self._known[key]))
 
     def save(self) -> Path:
-        """Write the record, whole or not at all.
+        """Write the record to its file atomically; returns the path.
 
         Raises:
             StorageError: there is no store, or it cannot be written.

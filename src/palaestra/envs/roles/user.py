@@ -31,18 +31,18 @@ LIMIT = 10
 
 
 class User(Protocol):
-    """Who plays the user."""
+    """Protocol of a simulated user: profiles, kinds of reply, how a reply changes its emotion, and its messages."""
 
     @property
     def profiles(self) -> Sequence[str]:
-        """Who it can be."""
+        """Names of the user's possible profiles."""
 
     @property
     def replies(self) -> tuple[str, ...] | None:
-        """Kinds of reply; None for free text."""
+        """Names of the helper's kinds of reply; None for free text."""
 
     def appraise(self, profile: str, dialogue: Sequence[str], emotion: int) -> int:
-        """How much the last reply changes the emotion."""
+        """Change of the user's emotion by the helper's last reply."""
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
         """The user's next message."""
@@ -66,11 +66,11 @@ class NeedyUser:
             raise InputError(f"NeedyUser: difficulty={self.difficulty!r}{nearest(self.difficulty, DIFFICULTIES)}")
 
     def appraise(self, profile: str, dialogue: Sequence[str], emotion: int) -> int:
-        """By the table of difficulties."""
+        """Change of the emotion by the table of difficulties, for the right or a wrong kind of reply."""
         return DIFFICULTIES[self.difficulty][dialogue[-1] != profile]
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
-        """The cue of the need."""
+        """The cue sentence of the profile's need, always the same."""
         return NEEDS[profile]
 
 
@@ -86,7 +86,7 @@ class ModelUser:
     replies: tuple[str, ...] | None = None
 
     def appraise(self, profile: str, dialogue: Sequence[str], emotion: int) -> int:
-        """The last whole number in what the model says."""
+        """Change of the emotion that the model states: the last whole number in its answer, 0 without one."""
         asked = (
             f"{self._shown(profile, dialogue, emotion)}\n\nHow does the last reply change your emotion? Think about "
         )
@@ -95,7 +95,7 @@ class ModelUser:
         return int(numbers[-1][:6]) if numbers else 0
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
-        """The model's reply."""
+        """The user's next message, by the model."""
         return self.ask([f"{self._shown(profile, dialogue, emotion)}\n\nWhat do you say next? Only your words."])[0]
 
     def _shown(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
@@ -104,7 +104,7 @@ class ModelUser:
 
 
 def level(emotion: int) -> str:
-    """SAGE's levels: S 100, A from 70, B from 40, C from 10, F below.
+    """SAGE's level of an emotion: S 100, A from 70, B from 40, C from 10, F below.
 
     >>> [level(e) for e in (100, 70, 40, 10, 9)]
     ['S', 'A', 'B', 'C', 'F']
@@ -122,7 +122,7 @@ class _UserState:
 
 @ENVS.register("roles/user")
 class SimulatedUser(NativeEnv):
-    """`helper` talks to a user; the reward, on its last turn, is the user's emotion / 100.
+    """An env of emotional support: `helper` talks to a simulated user; paid the final emotion / 100 on its last turn.
 
     facts: delta (the clipped change), emotion, level. Success: the user leaves satisfied, at 100.
     """
@@ -160,7 +160,7 @@ class SimulatedUser(NativeEnv):
         return f"user:{number}", state
 
     def look(self) -> dict[str, Observation]:
-        """All that was said; never the emotion nor the profile."""
+        """Observation of the helper: the dialogue so far, without the user's emotion and profile."""
         if self.state.over:
             return {}
         lines = self.state.dialogue
@@ -168,7 +168,7 @@ class SimulatedUser(NativeEnv):
         return {"helper": Observation(text, choices=self.user.replies)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """The user appraises the reply, then answers or leaves. What is no reply is silence."""
+        """The user appraises the reply, then answers or leaves; an invalid reply counts as an empty one."""
         state, action = self.state, chosen["helper"]
         said = self.user.replies[action] if self.user.replies and isinstance(action, int) else str(action or "")
         state.dialogue.append(said)

@@ -65,7 +65,7 @@ IMPORTED_LATER = {"collections": ("heapq",), "functools": ("weakref",), "numpy":
 
 
 def offer(names: list[str]) -> dict[str, types.ModuleType]:
-    """Import modules while files can be opened; copies of them for a program. What is not installed is left out."""
+    """Copies of modules for a program, imported while files can be opened; modules not installed are left out."""
     importlib.import_module("unicodedata")  # needed to compile "\\N{BULLET}"
     offered = {}
     for name in names:
@@ -78,13 +78,13 @@ def offer(names: list[str]) -> dict[str, types.ModuleType]:
 
 
 def public(module: types.ModuleType) -> types.ModuleType:
-    """A copy with the public names of a module, less the modules that it imports: no `statistics.sys`."""
+    """A copy of a module with its public names only, without the modules that it imports (no `statistics.sys`)."""
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     return _copy(module, [each for each in names if each not in HIDDEN and not each.startswith("__")])
 
 
 def arrays(numpy: Any) -> types.ModuleType:
-    """A copy of NumPy with the functions, types and constants that are listed above."""
+    """A copy of NumPy with the allowed functions, types and constants (`NUMPY`, `LINALG`) only."""
     copy = _copy(numpy, NUMPY.split())
     vars(copy).update(linalg=_copy(numpy.linalg, LINALG.split()), ndarray=_stand_in(numpy.ndarray))
     return copy

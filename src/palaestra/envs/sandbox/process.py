@@ -45,7 +45,7 @@ Value = float | list[float | None] | None
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of a program.
+    """Resource limits of a sandboxed program: CPU and wall time, memory, output and returned values.
 
     Attributes:
         cpu: Seconds of CPU time of all calls together (whole ones). They count anew after a process died.
@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """Outcome of one call: a value (None: not scored), or an error; never both. printed: what it printed."""
+    """Outcome of one call of a sandboxed program: a value (None: not scored), or an error; and what it printed."""
 
     value: Value = None
     error: str | None = None
@@ -88,7 +88,7 @@ class CallOutcome:
 def run_program(
     source: str, function: str, arguments: Sequence[Any] = (), *, limits: Limits | None = None, screened: bool = True
 ) -> CallOutcome:
-    """Call a function of an untrusted program once; whatever it does becomes an outcome.
+    """Call a function of an untrusted program once in the sandbox; errors become part of the outcome.
 
     Args:
         source: the program.
@@ -118,7 +118,7 @@ def run_table(
     limits: Limits | None = None,
     screened: bool = True,
 ) -> list[CallOutcome]:
-    """Call a function once for each list of arguments, each call in a process of its own.
+    """Call a function of an untrusted program for each list of arguments, each call in a process of its own.
 
     Args:
         source: The program.
@@ -149,7 +149,7 @@ def run_table(
 
 
 def containment() -> dict[str, bool]:
-    """Which layers hold on this machine; without seccomp no program is run.
+    """Which sandbox layers work on this machine, by name; without seccomp no program is run.
 
     >>> sorted(containment())
     ['namespaces', 'seccomp']

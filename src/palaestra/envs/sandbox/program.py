@@ -28,27 +28,27 @@ BLOCKED = "sandbox: a library needs what is locked here: "
 
 
 class Printer:
-    """Stands in for stdout and stderr: keeps the first characters, forgets the rest."""
+    """Replacement of stdout and stderr that keeps the first `most` characters and drops the rest."""
 
     def __init__(self, most: int) -> None:
         self.most, self.kept = most, ""
 
     def write(self, text: str) -> int:
-        """Print."""
+        """Keep the text, as far as there is room; returns its length."""
         self.kept += text[: self.most - len(self.kept)]
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing is buffered."""
 
     def take(self) -> str:
-        """Output printed since the last call."""
+        """Output kept since the last call; clears it."""
         kept, self.kept = self.kept, ""
         return kept
 
 
 def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callable[[], bool]) -> None:
-    """Lock this process, then answer calls until the worker has no more.
+    """Main loop of a program's process: lock it, then answer calls until the worker has no more.
 
     Args:
         job: What the caller asks for.
@@ -77,14 +77,14 @@ def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callabl
 
 
 def row() -> bytes:
-    """The latest row, which fills the input file."""
+    """The latest row of arguments, read whole from the input file."""
     size = os.lseek(0, 0, os.SEEK_END)
     os.lseek(0, 0, os.SEEK_SET)
     return os.read(0, size)
 
 
 def load(job: dict[str, Any], offered: dict[str, types.ModuleType]) -> tuple[Any, str | None]:
-    """The function that is called, or None and why there is none."""
+    """The program's function that is called, or None and the error that loading it gave."""
     namespace: dict[str, Any] = {"__name__": "program"}
     if job["screened"]:
         safe = {name: getattr(builtins, name) for name in SAFE}
@@ -98,7 +98,7 @@ def load(job: dict[str, Any], offered: dict[str, types.ModuleType]) -> tuple[Any
 
 
 def loaded(name: str) -> types.ModuleType:
-    """Answer to an import that a library makes in C code while the program calls it.
+    """An empty stand-in module, the answer to imports that a library makes in C code during a call.
 
     Such code runs with the program's builtins, and fetches the module from `sys.modules` itself. So an empty module
     is enough, and the program never holds a real one.
@@ -112,7 +112,7 @@ def loaded(name: str) -> types.ModuleType:
 
 
 def plain(value: Any, most: int) -> Any:
-    """A number, None or a list of them; NumPy's own included."""
+    """A result as a plain number, None or list of them, also from NumPy; raises TypeError for anything else."""
     if hasattr(value, "tolist") and type(value).__module__ == "numpy":
         if getattr(value, "size", 1) > most:
             raise TypeError(f"{value.size} values were returned; the limit is {most}")
@@ -137,7 +137,7 @@ def _number(value: Any) -> float:
 
 
 def describe(error: BaseException) -> str:
-    """`Type: message (line n)`, where n is the program's own last line.
+    """An error as text, `Type: message (line n)`, n being the program's own last line.
 
     An error that the sandbox caused inside a library starts with `sandbox:`: it is no mistake of the program.
     """

@@ -35,7 +35,7 @@ _METHODS = {"__init__", "__post_init__", "__call__", "__len__", "__lt__", "__eq_
 
 @dataclass(frozen=True)
 class ScreenFinding:
-    """Something in a program that is not allowed, or missing from it."""
+    """A finding of `screen`: the line, and what is not allowed or missing there."""
 
     line: int
     what: str
@@ -45,7 +45,7 @@ class ScreenFinding:
 
 
 def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
-    r"""Findings in a program's source; empty if it may be run.
+    r"""Check a program's source before it runs: the findings that forbid it, none if it may be run.
 
     Args:
         source: the program.
@@ -66,7 +66,7 @@ def screen(source: str, function: str, *, parameters: int | None = None) -> list
 
 
 def read(source: str) -> ast.Module:
-    """The syntax tree of an untrusted text; what Python would warn of is not printed.
+    """Parse an untrusted Python text into a syntax tree, without printing warnings.
 
     Raises:
         SyntaxError: it cannot be read, for whatever reason.
@@ -80,7 +80,7 @@ def read(source: str) -> ast.Module:
 
 
 def imported(source: str) -> list[str]:
-    """Modules that a program imports, so that they can be there before it is locked in; none if it cannot be read."""
+    """Names of the modules that a program imports, to import before it is locked in; none if it cannot be parsed."""
     try:
         nodes = list(ast.walk(read(source)))
     except SyntaxError:

@@ -61,7 +61,7 @@ class RowProcess:
         os.close(done)
 
     def call(self, size: int, wall: float) -> int | None:
-        """Hand over the next `size` bytes of stdin as a row.
+        """Hand over the next `size` bytes of stdin as a row and wait for the answer.
 
         Returns:
             Size of the answer in bytes, None if the child died or took longer than `wall` seconds.
@@ -78,12 +78,12 @@ class RowProcess:
         return max(os.fstat(self.answered).st_size - self.taken, 0)
 
     def take(self, size: int) -> None:
-        """Pass the latest answer on."""
+        """Copy the latest answer of `size` bytes to stdout."""
         send(1, self.answered, size, self.taken)
         self.taken += size
 
     def stop(self, cpu: int) -> float:
-        """End the child. One that closed its pipe is given time to end by itself, so that its exit code is known.
+        """End the child; one that closed its pipe gets time to exit, so that its exit code is known.
 
         Returns:
             Seconds of CPU time that it used, without the first `FREE` ones.
@@ -117,7 +117,7 @@ def keep(*files: int) -> None:
 
 
 def send(to: int, source: int, size: int, offset: int | None = None) -> None:
-    """Copy bytes from file to file without holding them."""
+    """Copy bytes from one file descriptor to another inside the kernel."""
     while size:
         sent = os.sendfile(to, source, offset, size)
         if not sent:
@@ -126,7 +126,7 @@ def send(to: int, source: int, size: int, offset: int | None = None) -> None:
 
 
 def read(size: int) -> bytes:
-    """The next bytes of stdin and no more: a buffer would hold rows that are still to come."""
+    """Read exactly the next `size` bytes of stdin, without a buffer."""
     found = b""
     while len(found) < size and (more := os.read(0, size - len(found))):
         found += more
@@ -134,7 +134,7 @@ def read(size: int) -> bytes:
 
 
 def tell(kind: str, text: str) -> None:
-    """Write a record."""
+    """Write a record, its kind and text, to the caller."""
     record = text.encode()
     record = f"{kind}{len(record):15d}".encode() + record
     while record:
@@ -142,7 +142,7 @@ def tell(kind: str, text: str) -> None:
 
 
 def main() -> None:
-    """Read the job, give up files and network, answer the calls."""
+    """Entry point of the worker: read the job, give up files and network, answer the calls."""
     job = json.loads(read(int(read(16)[1:])))
     sys.path += job["path"]
     sys.stdout = sys.stderr = io.StringIO()  # whatever a module prints when it is imported is no answer
@@ -173,7 +173,7 @@ def _try(lock: Any) -> bool:
 
 
 def serve(job: dict[str, Any], run: Any) -> None:
-    """Answer the calls, each key in a child of its own."""
+    """Answer all calls, the calls of each key in a child process of its own."""
     limits = job["limits"]
     cpu, output, longest = limits["cpu"], limits["output"], job["longest"]
     child: RowProcess | None = None

@@ -21,7 +21,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool and what it is called with, plain (JSON) values."""
+    """A tool call: the tool's name and its arguments, plain (JSON) values."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """An answer, taken apart. text: beside the calls. error: why not all of it could be read."""
+    """A parsed answer of a model: the text beside its tool calls, the calls, and why not all could be read."""
 
     text: str
     calls: tuple[Call, ...] = ()
@@ -37,18 +37,18 @@ class ParsedAnswer:
 
 
 class Format(ABC):
-    """How calls are written."""
+    """Base class of text formats of tool calls: how a model writes calls and how they are read."""
 
     @abstractmethod
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """Split a text into the words beside its calls, and the calls. Raises FaultError for what cannot be read."""
+        """Split a text into the words beside its calls, and the calls; raises FaultError for what cannot be read."""
 
     @abstractmethod
     def write(self, calls: Sequence[Call]) -> str:
-        """Calls as this format has them."""
+        """Tool calls as text in this format."""
 
     def read(self, text: str, tools: Schemas = ()) -> ParsedAnswer:
-        """An answer, taken apart. tools: schemas, which say what the values of XML are, and what may be called."""
+        """Parse a model's answer, and check its calls against the schemas in `tools`."""
         try:
             beside, calls = self.find(text, tools)
         except FaultError as error:
@@ -62,7 +62,7 @@ class Format(ABC):
 
 
 class FaultError(ValueError):
-    """A text that is no call. calls: those before it."""
+    """Raised for a text that should hold tool calls and cannot be read. calls: those before the fault."""
 
     def __init__(self, kind: str, why: str, calls: Iterable[Call] = ()) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls"
 
 
 def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
-    """An answer, taken apart by a registered format.
+    """Parse a model's answer into text and tool calls, by a registered format.
 
     >>> parse('So: <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>')
     ParsedAnswer(text='So:', calls=(Call(name='add', arguments={'a': 1}),), error=None)
@@ -85,7 +85,7 @@ def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
 
 
 def write(calls: Sequence[Call], format: str = "hermes", *, text: str = "") -> str:
-    """An answer with calls as text.
+    """A model's answer as text: the text, then the tool calls in a registered format.
 
     >>> print(write([Call("add", {"a": 1})], "llama"))
     {"name": "add", "parameters": {"a": 1}}
@@ -94,12 +94,12 @@ def write(calls: Sequence[Call], format: str = "hermes", *, text: str = "") -> s
 
 
 def to_json(calls: Sequence[Call]) -> str:
-    """Calls as the facts `calls` and `gold` hold them, which `palaestra.rewards.match_calls` reads."""
+    """Tool calls as JSON text, as the facts `calls` and `gold` hold them for `palaestra.rewards.match_calls`."""
     return json.dumps([{"name": call.name, "arguments": dict(call.arguments)} for call in calls], ensure_ascii=False)
 
 
 def check(call: Call, tools: Schemas) -> str | None:
-    """Why this call is none of these tools', or None; types are looked at as far as "type" and "enum" say them.
+    """Why a call does not fit any of the tools' schemas (name, arguments, "type", "enum"), or None.
 
     >>> tool = {"function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
     >>> check(Call("ad", {}), [tool]), check(Call("add", {"a": "x"}), [tool])
@@ -143,18 +143,18 @@ def _is(value: Any, wanted: str) -> bool:
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The function part of a tool's schema."""
+    """The function part of a tool's JSON schema."""
     found = tool.get("function", tool)
     return found if isinstance(found, Mapping) else {}
 
 
 def fault(kind: str, why: str) -> str:
-    """`kind: why` on one line of bounded length."""
+    """A fault message `kind: why` on one line of bounded length."""
     text = clean(" ".join(f"{kind}: {why}".split()))
     return text if len(text) <= LONGEST_FAULT else text[:LONGEST_FAULT] + " …"
 
 
 def short(value: Any) -> str:
-    """A value for a message."""
+    """A value's repr for a message, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"

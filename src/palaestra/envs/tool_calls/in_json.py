@@ -17,12 +17,12 @@ from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 @FORMATS.register("hermes")
 class Hermes(Format):
-    """Hermes and Qwen: each call between <tool_call> and </tool_call>; the last may lack the latter."""
+    """Format of Hermes and Qwen: each call as JSON between <tool_call> and </tool_call>; the last may be unclosed."""
 
     OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Hermes's tags (see `Format.find`)."""
         beside: list[str] = []
         calls: list[Call] = []
         at = 0
@@ -43,18 +43,18 @@ class Hermes(Format):
         return "".join(beside), calls
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Hermes's tags."""
         return "\n".join(f"{self.OPEN}\n{_dump(_named(call))}\n{self.CLOSE}" for call in calls)
 
 
 @FORMATS.register("llama")
 class LlamaFormat(Format):
-    """Llama 3: objects with "parameters", several with ; between them, or a call as Python writes it."""
+    """Format of Llama 3: JSON objects with "parameters", separated by ;, or a call in Python's syntax."""
 
     TAG = "<|python_tag|>"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Llama's JSON (see `Format.find`)."""
         before, tag, behind = text.partition(self.TAG)
         said = behind.strip() if tag else text.strip()
         if tag and re.match(r"[\w.]+\(", said):
@@ -73,16 +73,19 @@ class LlamaFormat(Format):
         return before if tag else "", calls
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Llama's JSON."""
         return "; ".join(_dump({"name": call.name, "parameters": dict(call.arguments)}) for call in calls)
 
 
 @FORMATS.register("json")
 class Json(Format):
-    """An object with "name" and "arguments", or a list of them, alone or in a code fence; other JSON is an answer."""
+    """Format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
+
+    Other JSON is an answer.
+    """
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in plain JSON (see `Format.find`)."""
         fenced = re.fullmatch(r"\s*```(?:json|tool_call)?\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
         said = fenced[1].strip() if fenced else text.strip()
         if not _looks_like_calls(said):
@@ -90,35 +93,35 @@ class Json(Format):
         return "", _list(said)
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as plain JSON text."""
         found = [_named(call) for call in calls]
         return _dump(found if len(found) > 1 else found[0])
 
 
 @FORMATS.register("mistral")
 class Mistral(Format):
-    """[TOOL_CALLS] and a list of calls."""
+    """Format of Mistral: [TOOL_CALLS] and a JSON list of calls."""
 
     TAG = "[TOOL_CALLS]"
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Mistral's format (see `Format.find`)."""
         before, tag, behind = text.partition(self.TAG)
         if not tag:
             return text, []
         return before, _list(behind.strip())
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Mistral's format."""
         return self.TAG + _dump([_named(call) for call in calls])
 
 
 @FORMATS.register("pythonic")
 class Pythonic(Format):
-    """Llama 4: a list of calls with keyword arguments, as Python writes it."""
+    """Format of Llama 4: a list of calls with keyword arguments in Python's syntax."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls in Python's syntax (see `Format.find`)."""
         said = text.strip()
         if not re.match(r"\[\s*[\w.]+\(", said):
             return text, []
@@ -128,17 +131,17 @@ class Pythonic(Format):
         return "", [_python_call(each) for each in body.elts]
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Python's syntax."""
         texts = [f"{c.name}({', '.join(f'{key}={value!r}' for key, value in c.arguments.items())})" for c in calls]
         return f"[{', '.join(texts)}]"
 
 
 @FORMATS.register("auto")
 class Auto(Format):
-    """The format that a text looks like; calls are written as `hermes` does."""
+    """Format that reads whichever format a text looks like; calls are written as `hermes` does."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """See `Format`."""
+        """Split a text into its words and its calls, by the format that the text looks like (see `Format.find`)."""
         if "<function=" in text or "</function>" in text:
             return Xml().find(text, tools)
         if "<invoke" in text or "</invoke>" in text or "<function_calls>" in text:
@@ -156,7 +159,7 @@ class Auto(Format):
         return Json().find(text, tools)
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in Hermes's tags."""
         return Hermes().write(calls)
 
 

@@ -52,14 +52,14 @@ class _Marked(Format):
 
 @FORMATS.register("xml")
 class Xml(_Marked):
-    """Qwen3-Coder: <function=NAME> with <parameter=KEY> inside <tool_call>."""
+    """Format of Qwen3-Coder: <function=NAME> with <parameter=KEY> inside <tool_call>."""
 
     call = r"<function=(?P<name>[^>\n]*)>(?P<body>.*?)</function>"
     parameter = r"<parameter=(?P<name>[^>\n]*)>\n?(?P<value>.*?)\n?</parameter>"
     around = ("<tool_call>", "</tool_call>")
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in this class's XML."""
         return "\n".join(
             f"<tool_call>\n<function={call.name}>\n"
             + "".join(f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in call.arguments.items())
@@ -70,14 +70,14 @@ class Xml(_Marked):
 
 @FORMATS.register("invoke")
 class Invoke(_Marked):
-    """Claude: <invoke name="NAME"> with <parameter name="KEY"> inside <function_calls>."""
+    """Format of Claude: <invoke name="NAME"> with <parameter name="KEY"> inside <function_calls>."""
 
     call = r'<invoke name="(?P<name>[^">\n]*)">(?P<body>.*?)</invoke>'
     parameter = r'<parameter name="(?P<name>[^">\n]*)">(?P<value>.*?)</parameter>'
     around = ("<function_calls>", "</function_calls>")
 
     def write(self, calls: Sequence[Call]) -> str:
-        """See `Format`."""
+        """Tool calls as text in this class's marks."""
         inside = "\n".join(
             f'<invoke name="{call.name}">\n'
             + "".join(f'<parameter name="{key}">{_text(value)}</parameter>\n' for key, value in call.arguments.items())

@@ -25,7 +25,9 @@ class _AnswersState:
 
 @ENVS.register("native/answers")
 class Answers(NativeEnv):
-    """`tasks` tasks with `answers` answers each, of which `right` are right, the same in every process.
+    """An env of one-turn quizzes: the agent sees a task's number and picks an answer; a right one pays 1.
+
+    `tasks` tasks with `answers` answers each, of which `right` are right, the same in every process.
 
     Which are right is drawn from `draw`. Reward 1 for a right one, else 0. With `right` as a list, task k has
     `right[k % len(right)]` right ones, so that tasks differ in difficulty. facts: correct; answer, its number;
@@ -60,13 +62,13 @@ class Answers(NativeEnv):
         self.choices = tuple(f"answer {number}" for number in range(answers))
 
     def begin(self) -> tuple[str, _AnswersState]:
-        """Draw a task."""
+        """Start an episode with a drawn task."""
         task = int(self.rng.integers(self.tasks))
         wording = int(self.rng.integers(self.wordings)) if self.wordings > 1 else 0
         return f"task {task}", _AnswersState(task, wording)
 
     def look(self) -> dict[str, Observation]:
-        """The number of the task."""
+        """Observation of the agent: the number of the task, and its wording where there are several."""
         if self.state.over:
             return {}
         task, wording = self.state.task, self.state.wording
@@ -78,7 +80,7 @@ class Answers(NativeEnv):
         return {"answerer": Observation(f"task {task}{words}", choices=self.choices, array=seen)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Look the answer up; what is none is wrong."""
+        """Score the answer; an invalid one is wrong."""
         answer, self.state.over = chosen["answerer"], True
         known = isinstance(answer, int)
         correct = bool(known and self.right[self.state.task, answer])
@@ -95,7 +97,7 @@ class Answers(NativeEnv):
 def suggestible(
     *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
 ) -> Callable[[Any], str]:
-    """Scripted answers to an env of these options.
+    """A scripted player of `native/answers` that a task's wording can mislead.
 
     With a chance of `right` the right one, with one of `suggested` the wrong one that this wording of the task
     suggests, else any.
@@ -124,7 +126,7 @@ def corrector(
     answers: int = 8,
     draw: int = 0,
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A domain judge of answers to an env of these options, for `corrected_actions`.
+    """A scripted judge of `native/answers` that flags and corrects answers, with errors; for `corrected_actions`.
 
     It keeps right answers and flags wrong ones with these chances. What it flags it corrects rightly with chance
     `corrects`, or `spoils` if it was right, else it names a wrong answer.
@@ -146,7 +148,7 @@ def corrector(
 
 
 class Arbiter:
-    """A scorer of pairs of answers to an env of these options.
+    """A simulated pairwise scorer of `native/answers`: prefers the right answer with chance `right`.
 
     It prefers the right one with chance `right`, and either of two that are both right or both wrong equally often.
     """
@@ -160,7 +162,7 @@ class Arbiter:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """1 where it prefers the row's answer, else 0."""
+        """1 where it prefers the row's answer to the reference, else 0."""
         if reference is None:
             raise InputError("Arbiter: compares two answers; give a reference")
         mine, theirs = (_checked(table, self.truth)[0] for table in (rows, reference))

@@ -19,7 +19,9 @@ class _ArmsState:
 
 @ENVS.register("native/arms")
 class Arms(NativeEnv):
-    """As many arms as `pays` has numbers. shows: further numbers of each arm by name, told as facts with `noise`.
+    """A bandit env: the player picks one of as many arms as `pays` has numbers, and is paid its number.
+
+    shows: further numbers of each arm by name, told as facts with `noise`.
 
     Success: the reward is the largest there is.
     """
@@ -43,15 +45,15 @@ class Arms(NativeEnv):
         self.choices = tuple(f"arm {number}" for number in range(len(self.pays)))
 
     def begin(self) -> tuple[str, _ArmsState]:
-        """Always the same."""
+        """Start; every episode is the same."""
         return "arms", _ArmsState()
 
     def look(self) -> dict[str, Observation]:
-        """Nothing to see."""
+        """Observation of the player: a fixed text that tells nothing of the arms."""
         return {} if self.state.over else {"player": Observation("choose an arm", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Pay; what is no arm pays nothing and shows nothing."""
+        """Pay the arm's number; an invalid choice pays nothing and shows nothing."""
         self.state.over, arm = True, chosen["player"]
         if arm is None:
             return {}, {"success": False}
@@ -61,7 +63,9 @@ class Arms(NativeEnv):
 
 @ENVS.register("native/trade")
 def trade(arms: int = 25, *, curve: float = 1.2, noise: float = 0.02) -> Arms:
-    """Two skills of which one is had at the price of the other; their sum is highest at both ends.
+    """A bandit env of a trade-off: arms trade one skill for another, and the sum is highest at both ends.
+
+    Rewards are 0; the skills are facts.
 
     facts: first and second, arm k of n has (k / (n - 1)) ** curve of one and (1 - k / (n - 1)) ** curve of the other.
     """

@@ -30,7 +30,9 @@ class _AssistanceState:
 
 @ENVS.register("native/assistance")
 class Assistance(NativeEnv):
-    """`helper` has `work` units to do in `steps` steps; with the chance `human` there is a `person` as well.
+    """An env of side help: `helper` is paid for work, and may open gates at a cost for a `person` with other goals.
+
+    `work` units are to be done in `steps` steps; the person is there with the chance `human`.
 
     The helper works, opens one of two gates, or waits. A unit pays 1 / `work`, an opened gate costs `cost`. The person
     has two goals, each once: to pick something, which `pick` succeeds with the chance `pick`, and to pass the gate of
@@ -68,7 +70,7 @@ class Assistance(NativeEnv):
         self.pick, self.alone, self.cost = pick, alone, float(cost)
 
     def begin(self) -> tuple[str, _AssistanceState]:
-        """Draw whether there is a person, its colour, and the day, a name for what chance will do."""
+        """Draw whether there is a person, its colour, and the day, which names the episode's random draws."""
         present, colour, day = self.rng.random() < self.human, int(self.rng.integers(2)), int(self.rng.integers(10_000))
         guest = f"a person for {COLOURS[colour]}" if present else "nobody"
         return f"{guest}, day {day}", _AssistanceState(colour if present else None)
@@ -90,7 +92,7 @@ class Assistance(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """The person moves through the gates as they were, then the helper acts."""
+        """Move the person through the gates as they were, then let the helper act."""
         state, action, reward = self.state, chosen["helper"], 0.0
         luck, present = self.rng.random(), state.wants is not None
         before = state.picked, state.passed

@@ -40,7 +40,9 @@ class _AutomationGridState:
 
 @ENVS.register("native/automation_grid")
 class AutomationGrid(NativeEnv):
-    """`operator` walks to the goal; reward and success 1 if it gets there in time. info has the `level` in the end.
+    """A grid env: `operator` sees the whole grid and walks to the goal; paid 1 if it arrives in time.
+
+    info has the `level` in the end.
 
     levels: those that are drawn from, or one; the task's name begins with its level.
     """
@@ -70,7 +72,7 @@ class AutomationGrid(NativeEnv):
         return f"{level}:{_cells(drawn)}", state
 
     def look(self) -> dict[str, Observation]:
-        """The whole grid; at L1 also the keys to press."""
+        """Observation of the operator: the whole grid, and at L1 also the keys to press."""
         state = self.state
         if state.time >= LIMIT or self._arrived():
             return {}
@@ -87,7 +89,7 @@ class AutomationGrid(NativeEnv):
         return bool(state.at == state.goal and (state.key is None or state.has_key))
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A step; walls stop it. At L3 a push replaces it now and then."""
+        """Make one step; walls stop it, and at L3 a random push may replace it."""
         state, move = self.state, chosen["operator"]
         name = MOVES[move] if move is not None else None
         if state.level == "L3" and self.rng.random() < PUSH:
@@ -103,13 +105,13 @@ class AutomationGrid(NativeEnv):
 
 
 def step(at: Cell, move: str, blocked: frozenset[Cell]) -> Cell:
-    """Where a move leads."""
+    """The cell that a move leads to; the same cell if a wall or the edge stops it."""
     x, y = at[0] + STEPS[move][0], at[1] + STEPS[move][1]
     return (x, y) if 0 <= x < SIZE and 0 <= y < SIZE and (x, y) not in blocked else at
 
 
 def shortest(start: Cell, goal: Cell, blocked: frozenset[Cell]) -> list[str]:
-    """The moves of a shortest way; empty if there is none, or nothing to do."""
+    """Moves of a shortest path between cells; empty if there is none or they are equal."""
     before: dict[Cell, tuple[Cell, str]] = {}
     line = deque([start])
     while line:
@@ -152,7 +154,7 @@ def _cell(text: str) -> Cell:
 
 
 def follow() -> Callable[[Any], str]:
-    """Press the given keys one after the other; without any, walk towards the goal as if there were no walls."""
+    """A scripted operator: presses the given keys in turn, or without any walks to the goal as if without walls."""
 
     def play(request: Any) -> str:
         _, time, at, goal, _, _, script = _read(request.observation.text)
@@ -166,7 +168,7 @@ def follow() -> Callable[[Any], str]:
 
 
 def plan_once() -> Callable[[Any], str]:
-    """Plan a way to the goal in the first step and press its keys, whatever happens; it knows of no key."""
+    """A scripted operator: plans a path in the first step and follows it whatever happens; it ignores the key."""
     plans: dict[tuple[Cell, frozenset[Cell]], list[str]] = {}
 
     def play(request: Any) -> str:
@@ -180,7 +182,7 @@ def plan_once() -> Callable[[Any], str]:
 
 
 def replan() -> Callable[[Any], str]:
-    """Plan anew in every step, first to the key if there is one."""
+    """A scripted operator: plans a new shortest path in every step, first to the key if there is one."""
 
     def play(request: Any) -> str:
         _, _, at, goal, blocked, key, _ = _read(request.observation.text)

@@ -33,7 +33,9 @@ class _BargainingState:
 
 @ENVS.register("native/bargaining")
 class Bargaining(NativeEnv):
-    """`first` proposes in odd rounds, `second` in even ones; who refuses proposes next; after the last round nothing.
+    """An alternating-offers env: players propose shares in turn, paid the agreed share discounted by round.
+
+    `first` proposes in odd rounds, `second` in even ones; after the last round nobody gets anything.
 
     A share p of the first player agreed in round t pays p δ₁^(t-1) and (1 - p) δ₂^(t-1). In the end info has
     `self_gain` by agent, `efficiency` (their sum), `fairness` and `reference`, the first player's equilibrium share.
@@ -77,7 +79,7 @@ class Bargaining(NativeEnv):
         return f"bargaining:{self.rounds}:{d1:g}:{d2:g}", _BargainingState((d1, d2))
 
     def look(self) -> dict[str, Observation]:
-        """The proposer, or whoever has to answer."""
+        """The proposer sees the round and discounts, or the responder the offer."""
         state = self.state
         if state.over:
             return {}
@@ -91,7 +93,7 @@ class Bargaining(NativeEnv):
         return {self.agents[actor]: ask(text, self.moves, legal, talk=self.talk)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An offer, or an answer to one. A move that is no move offers nothing, or refuses."""
+        """Record an offer, or an answer to one; an invalid move offers nothing, or refuses."""
         state = self.state
         ((actor, action),) = chosen.items()
         move, said = spoken(action, self.moves)
@@ -129,7 +131,7 @@ class Bargaining(NativeEnv):
 
 
 def equilibrium() -> Callable[[Any], str]:
-    """Scripted play by backward induction, for games with known discounts and no talk.
+    """A scripted bargainer that plays by backward induction, for games with known discounts and no talk.
 
     Offers the other one step of the grid more than refusing is worth to it (all, where that is all), and accepts what
     is worth at least as much.

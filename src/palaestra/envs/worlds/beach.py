@@ -22,7 +22,7 @@ class _BeachState:
 
 @ENVS.register("native/beach")
 class Beach(NativeEnv):
-    """`people` choose one of `sections`; one with x people on it is worth x e^(-x/ψ). Reward: that of one's own.
+    """A congestion env: `people` each choose a section, all at once; paid its worth x e^(-x/ψ) with x people on it.
 
     There are two objectives: the capacity x e^(-x/ψ) of a section, and how mixed it is, the share of the type of which
     it has fewer. The reward is the first, or `weights` of both.
@@ -59,23 +59,23 @@ class Beach(NativeEnv):
         self.types = (np.arange(people) >= round(first * people)).astype(int)
 
     def begin(self) -> tuple[str, _BeachState]:
-        """Always the same."""
+        """Start; every episode is the same."""
         return "beach", _BeachState()
 
     def look(self) -> dict[str, Observation]:
-        """Who one is."""
+        """Observations by agent: each one sees its own name only; empty once the episode is over."""
         if self.state.over:
             return {}
         return {agent: Observation(f"you are {agent}", choices=self.choices) for agent in self.agents}
 
     def vectors(self, counts: np.ndarray) -> np.ndarray:
-        """Capacity and mixture of each section, float64[sections, 2], of how many of each type are there."""
+        """Capacity and mixture of each section, float64[sections, 2], from counts of people by type."""
         crowd = counts.sum(1)
         mixture = counts.min(1) / np.maximum(crowd, 1)
         return np.stack([beach_capacity(crowd, self.psi), mixture], axis=1)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Count; who chose none stays away and is worth nothing."""
+        """Count the people and pay; an invalid choice stays away and is paid nothing."""
         self.state.over = True
         there = {agent: action for agent, action in chosen.items() if isinstance(action, int)}
         types = dict(zip(self.agents, self.types.tolist(), strict=True))

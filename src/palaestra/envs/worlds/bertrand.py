@@ -26,7 +26,9 @@ from palaestra.errors import InputError, nearest
 
 @ENVS.register("native/bertrand")
 class Bertrand(NativeEnv):
-    """Agents `seller_0` … set prices at once; the reward of a round is its profit per buyer.
+    """A pricing env (Bertrand competition): sellers set prices at once each round, paid their profit per buyer.
+
+    They see the last prices.
 
     In the end info has `prices` (by round), `nash`, `monopoly` and `collusion` (the index of the mean price).
     state: the prices of all rounds so far.
@@ -72,11 +74,11 @@ class Bertrand(NativeEnv):
             raise InputError(f"Bertrand: prices={list(prices)} must differ, and two be above the cost {cost:g}")
 
     def begin(self) -> tuple[str, list[list[float]]]:
-        """Nothing is drawn: all episodes begin alike."""
+        """Start; all episodes begin alike."""
         return f"bertrand:{self.demand}:{len(self.agents)}:{self.rounds}", []
 
     def look(self) -> dict[str, Observation]:
-        """Everybody, in every round."""
+        """Each seller sees its own and the others' last prices, in every round."""
         if len(self.state) == self.rounds:
             return {}
         seen = {}
@@ -89,7 +91,7 @@ class Bertrand(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A round; a price that is none is the highest."""
+        """Play a round; an invalid price counts as the highest."""
         picked = [chosen[agent] for agent in self.agents]
         prices = np.array([max(self.prices) if move is None else self.prices[move] for move in picked])
         if self.demand == "logit":

@@ -23,7 +23,9 @@ class _BrinkState:
 
 @ENVS.register("native/brink")
 class Brink(NativeEnv):
-    """A try succeeds with a chance of `luck`, pays 1 then, and is the end; who waits is cut off after `horizon` steps.
+    """An env of one decision a step, wait or try: a try ends it and pays 1 with chance `luck`; `horizon` steps at most.
+
+    Who only waits is cut off after them.
 
     facts: progress before the step, always `near`.
     """
@@ -37,16 +39,16 @@ class Brink(NativeEnv):
         self.near, self.luck, self.horizon = near, luck, horizon
 
     def begin(self) -> tuple[str, _BrinkState]:
-        """Nearly there."""
+        """Start; every episode is the same."""
         return "brink", _BrinkState()
 
     def look(self) -> dict[str, Observation]:
-        """Always the same."""
+        """Observation of the arm: the same text in every step."""
         state = self.state
         return {} if state.over or state.steps >= self.horizon else {"arm": Observation("nearly there", choices=MOVES)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Wait, or try; what is no move waits."""
+        """Wait, or try; an invalid move waits."""
         state = self.state
         state.steps, state.over = state.steps + 1, chosen["arm"] == 1
         won = state.over and bool(self.rng.random() < self.luck)
@@ -54,7 +56,7 @@ class Brink(NativeEnv):
         return ({"arm": 1.0} if won else {}), {"progress": self.near, **ended}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """As all worlds do; an episode that ran out of steps was cut off."""
+        """Take the action; an episode that ran out of steps is truncated, not terminated."""
         result = super().step(actions)
         cut = result.terminated and not self.state.over
         return dataclasses.replace(result, terminated=result.terminated and not cut, truncated=cut)

@@ -27,7 +27,7 @@ WRONG = 3
 
 
 def stability(load: Any, latency: Any, available: Any) -> np.ndarray:
-    """.4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available, of each worker.
+    """Stability score of each worker: .4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available.
 
     >>> stability([0.5], [500.0], [1.0]).round(3).tolist()
     [0.7]
@@ -37,7 +37,7 @@ def stability(load: Any, latency: Any, available: Any) -> np.ndarray:
 
 
 def screening(similarity: Any, prior: Any, stable: Any) -> np.ndarray:
-    """.5 similarity + .35 prior success + .15 stability, of each worker.
+    """Screening score of each worker: .5 similarity + .35 prior success + .15 stability.
 
     >>> screening([0.8], [0.6], [0.7]).round(3).tolist()
     [0.715]
@@ -48,7 +48,9 @@ def screening(similarity: Any, prior: Any, stable: Any) -> np.ndarray:
 
 
 def reward_without_labels(ran: bool, agrees: bool, latency: float) -> float:
-    """1 for an answer at all, .5 if it is that of most candidates, less .2 √(latency / 2000 ms, at most 1).
+    """Reward without ground truth: 1 for any answer, .5 if it is the majority's, less .2 √(latency / 2000 ms).
+
+    The root's argument is at most 1.
 
     >>> reward_without_labels(True, True, 500.0), reward_without_labels(False, False, 2000.0)
     (1.4, -0.2)
@@ -70,7 +72,9 @@ class _CandidatesState:
 
 @ENVS.register("native/candidates")
 class Candidates(Routing):
-    """`router` sends each request to one of the `keep` workers with the highest screening score.
+    """A routing env: `router` sees the workers' states and sends each request to one of the `keep` best screened.
+
+    The score is `screening`'s.
 
     The array that is seen has a row for each worker: 1, similarity, load, latency / 2000 ms, prior success, available.
     After the shock the best worker for requests of kind 0 is hardly ever right, or with announced=True not available.
@@ -123,7 +127,7 @@ class Candidates(Routing):
         return task, state
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the request, and the state of the workers."""
+        """Observation of the router: the kind of the request, and the state of the workers."""
         state = self.state
         if state.over:
             return {}
@@ -136,7 +140,7 @@ class Candidates(Routing):
         return {"router": Observation(text, self.choices, mask, rows.astype(np.float32).ravel())}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All candidates answer; the chosen one's answer counts, and what most say tells whether it is likely right."""
+        """Answer the request: all candidates answer, the chosen one's counts, and agreement hints at its truth."""
         state, worker = self.state, chosen["router"]
         state.over = True
         told: dict[str, Any] = {"kind": state.kind}
@@ -162,7 +166,7 @@ class Candidates(Routing):
 
 
 def by_prior() -> Callable[[Any], Any]:
-    """A router that learned in the warm-up and never since: it takes the candidate that was right most often there."""
+    """A scripted router that takes the candidate with the highest prior success, whatever happens later."""
 
     def play(request: Any) -> Any:
         seen = request.observation

@@ -23,7 +23,9 @@ class _CodesState:
 
 @ENVS.register("native/codes")
 class CodesEnv(NativeEnv):
-    """The right sign leads one deeper, a wrong one nowhere; the end of a code of `length` pays `pays`.
+    """An env of exact sequences: a right sign goes one step deeper, a wrong one nowhere; the end of a code pays `pays`.
+
+    The player sees the depth and the sign that is wanted; a code has `length` signs.
 
     Episodes share no path, but they share depths. facts: depth, after the step.
     """
@@ -38,19 +40,19 @@ class CodesEnv(NativeEnv):
         self.choices = tuple(f"sign {number}" for number in range(signs))
 
     def begin(self) -> tuple[str, _CodesState]:
-        """Draw a code."""
+        """Start an episode with a drawn code."""
         code = self.rng.integers(len(self.choices), size=self.length).tolist()
         return f"code {'-'.join(map(str, code))}", _CodesState(tuple(code))
 
     def look(self) -> dict[str, Observation]:
-        """The depth, and the sign that is wanted."""
+        """Observation of the player: the depth, and the sign that is right next."""
         state = self.state
         if state.depth == self.length or state.steps >= self.horizon:
             return {}
         return {"player": Observation(f"depth {state.depth}, sign {state.code[state.depth]}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Deeper, or not."""
+        """Go one step deeper if the sign is right, else stay."""
         state = self.state
         state.depth += chosen["player"] == state.code[state.depth]
         state.steps += 1

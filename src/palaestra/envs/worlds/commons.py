@@ -33,7 +33,9 @@ class _CommonsState:
 
 @ENVS.register("native/commons")
 class Commons(NativeEnv):
-    """Common-pool env: all harvest at once, then some speak; what is left doubles; below 5 it ends.
+    """Common-pool env: all harvest units of a pool at once, paid what they get, then some speak; the rest doubles.
+
+    Below 5 it ends.
 
     In each round everybody takes 0 to `most` units of a pool; it doubles up to 100.
     If more is wanted than there is, it is rationed. Catches are revealed, then `speakers` of the people speak one after
@@ -82,11 +84,11 @@ class Commons(NativeEnv):
         self.limits = tuple(f"at {'least' if inverse else 'most'} {unit} each" for unit in range(most + 1))
 
     def begin(self) -> tuple[str, _CommonsState]:
-        """A full pool."""
+        """Start with a full pool."""
         return f"commons:{int(self.rng.integers(2**40))}", _CommonsState(self.pool)
 
     def look(self) -> dict[str, Observation]:
-        """Everybody at the harvest, then one speaker after the other."""
+        """All agents see the pool at a harvest; then one speaker after the other sees the talk."""
         state = self.state
         if state.over:
             return {}
@@ -116,7 +118,7 @@ class Commons(NativeEnv):
         return np.array([self.state.pool / 100, limit, float(self.state.speaking), share], np.float32)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A harvest, or what one says."""
+        """Take all harvests, or one agent's message."""
         state = self.state
         if not state.speaking:
             return self._harvest(np.array([chosen[agent] or 0 for agent in self.agents], float))
@@ -150,7 +152,7 @@ class Commons(NativeEnv):
 
 
 def keeper(request: Any, *, wish: int = 14) -> str:
-    """Play of somebody who keeps to an agreement, from what the observation says.
+    """A scripted agent that keeps to agreed limits: takes the mean of the limits said, or the sustainable share.
 
     It takes (removes, says) the mean of the limits that were said, rounded down; without one the sustainable share that
     is told; without that `wish`.

@@ -24,7 +24,9 @@ class _CorridorState:
 
 @ENVS.register("native/corridor")
 class Corridor(NativeEnv):
-    """One walker, `cells` cells, at most `horizon` steps; starts in the middle. With the key every cell looks new.
+    """A corridor env: the walker sees its cell, fetches a key at one end, is paid 1 for opening the far end's door.
+
+    `cells` cells, at most `horizon` steps; it starts in the middle. With the key every cell looks new.
 
     The small sparse task on which credit is compared: 7 cells need 9 steps at least, a random walker opens the door in
     about one episode of eight. facts: cell (where the step ended), key, opened. `subgoals` are the places on the way.
@@ -39,28 +41,28 @@ class Corridor(NativeEnv):
         self.cells, self.horizon = cells, horizon
 
     def begin(self) -> tuple[str, _CorridorState]:
-        """Always in the middle."""
+        """Start in the middle; every episode is the same."""
         return "corridor", _CorridorState(self.cells // 2)
 
     def subgoals(self) -> list[str]:
-        """The shortest way, a place each: to the key, from the key to the door, and the open door."""
+        """Sub-goals on the shortest path, as texts: to the key, from the key to the door, and the open door."""
         there = [f"cell {cell}, holding nothing" for cell in range(self.cells // 2 - 1, 0, -1)]
         return [*there, *(f"cell {cell}, holding the key" for cell in range(self.cells - 1)), OPEN]
 
     def met(self, subgoal: str) -> bool:
-        """Whether the walker stands where the subgoal says, with what it says; or the door is open."""
+        """Whether the walker's state is that of the sub-goal, or the door is open for the last one."""
         held = "the key" if self.state.key else "nothing"
         return self.state.opened if subgoal == OPEN else subgoal == f"cell {self.state.cell}, holding {held}"
 
     def look(self) -> dict[str, Observation]:
-        """The cell, and whether the key is in hand."""
+        """Observation of the walker: its cell, and whether it holds the key."""
         if self.state.opened or self.state.steps >= self.horizon:
             return {}
         held = "the key" if self.state.key else "nothing"
         return {"walker": Observation(f"cell {self.state.cell} of {self.cells}, holding {held}", choices=MOVES)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Step; a step into the wall, and what is no move, stays where it is."""
+        """Make one step; a step into the wall, or an invalid move, stays in place."""
         state, action = self.state, chosen["walker"]
         state.cell = min(max(state.cell + {0: -1, 1: 1}.get(action, 0), 0), self.cells - 1)
         state.steps += 1

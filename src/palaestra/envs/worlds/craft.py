@@ -54,7 +54,7 @@ class _CraftState:
 
 @ENVS.register("native/craft")
 class Craft(NativeEnv):
-    """Who acts says what it goes for: it walks to the nearest find that it remembers, or on to where nobody has looked.
+    """A gathering env: each agent picks a resource to walk to; the team's first diamond ends it and pays by time left.
 
     A find is taken on arrival, if there is enough of everything before it (4 wood, 3 stone, 2 iron). Things are the
     team's, but who is told nothing counts its own. The first diamond ends it and pays everybody 1 - steps / horizon;
@@ -101,7 +101,7 @@ class Craft(NativeEnv):
         self.agents = tuple(f"agent-{number}" for number in range(1, agents + 1))
 
     def begin(self) -> tuple[str, _CraftState]:
-        """Deposits and places at random."""
+        """Draw deposits and the agents' places."""
         cells = self.rng.permutation(self.n * self.n)
         kinds = [kind for kind, count in DEPOSITS.items() for _ in range(count)]
         deposits = {divmod(int(cell), self.n): kind for cell, kind in zip(cells, kinds, strict=False)}
@@ -194,7 +194,7 @@ class Craft(NativeEnv):
         return (at[0], at[1])
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One after the other: go, take, look, tell."""
+        """Move the agents one after the other: go, take, look, tell."""
         state, told, goals = self.state, {}, {}
         for agent, choice in chosen.items():
             mind, kind = state.minds[agent], KINDS[choice or 0]

@@ -25,7 +25,9 @@ FILLER = ("look", "now", "here", "slowly", "watch", "again")
 
 @ENVS.register("native/cups")
 class Cups(TaskEnv):
-    """Where is the ball? `c ab de / be / ad ac`: it starts under c, then a and b are swapped, d and e, and so on.
+    """A one-turn env of the shell game: the question lists swaps of cups, in pages; paid 1 for where the ball ends.
+
+    `c ab de / be / ad ac`: it starts under c, then a and b are swapped, d and e, and so on.
 
     The parts of the question are its pages, each of 1 to `swaps` swaps and up to `filler` words that mean nothing; the
     first says where the ball is. The last word of an answer counts, so that one may note where the ball is after each
@@ -42,7 +44,7 @@ class Cups(TaskEnv):
         self.pairs = ["".join(pair) for pair in itertools.combinations(self.cups, 2)]
 
     def draw(self, seed: int) -> Task:
-        """Pages of swaps that are drawn from `seed`."""
+        """The question with the pages of swaps that are drawn from `seed`."""
         # all luck at once: a call for each number costs more than the rest of the episode
         luck = iter(np.random.default_rng(seed).random(1 + self.pages * (2 + self.swaps + 2 * self.filler)).tolist())
 
@@ -62,7 +64,7 @@ class Cups(TaskEnv):
 
 
 def follow(ball: str, swaps: Iterable[str]) -> str:
-    """Where the ball is after the swaps.
+    """The cup that holds the ball after the swaps.
 
     >>> follow("c", ["ab", "bc", "ab"])
     'a'
@@ -74,7 +76,7 @@ def follow(ball: str, swaps: Iterable[str]) -> str:
 
 
 def reader(request: Any, *, cups: str, accuracy: float, notes: bool) -> str:
-    """Who reads what is there, pages or the only one, and what was heard, and is right with this probability each time.
+    """A scripted reader of cup pages, right about each page with probability `accuracy`.
 
     notes: says where the ball is after each page, each right if the one before was; else where it is in the end.
     """

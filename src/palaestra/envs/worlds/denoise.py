@@ -21,7 +21,9 @@ class _DenoiseState:
 
 @ENVS.register("native/denoise")
 class Denoise(NativeEnv):
-    """`steps` steps from N(0, 1) noise to one of the modes -1 and 1 of the data; reward -(x - 1)² of what came out.
+    """An env of steered diffusion: the sampler pushes x in each of `steps` noisy steps; paid -(x - 1)² at the end.
+
+    From N(0, 1) noise to one of the modes -1 and 1 of the data.
 
     A step is x + .3·(tanh(3x) - x) + N(0, `noise`²) + push, push one of -`push`, 0, `push`: pushes of equal chance
     leave the sampler nearly as it is. Seen: the step, and x to the nearest quarter. facts: sample, what came out, on
@@ -38,19 +40,19 @@ class Denoise(NativeEnv):
         self.choices = ("down", "as it is", "up")
 
     def begin(self) -> tuple[str, _DenoiseState]:
-        """Noise; drawn anew for every episode of a group, which begin alike otherwise."""
+        """Draw the starting noise, anew for every episode of a group."""
         start = float(self.rng.normal())
         return f"denoise {start!r}", _DenoiseState(start)
 
     def look(self) -> dict[str, Observation]:
-        """The step, and about where x is."""
+        """Observation of the sampler: the step, and x rounded to quarters."""
         if self.state.step == self.steps:
             return {}
         x = round(float(np.clip(self.state.x, -2, 2)) * 4) / 4
         return {"sampler": Observation(f"step {self.state.step}, x {x:+.2f}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A step of the sampler; what is no choice pushes nothing."""
+        """Make a step of the sampler; an invalid choice pushes nothing."""
         state, choice = self.state, chosen["sampler"]
         pushed = (choice - 1) * self.push if isinstance(choice, int) else 0.0
         state.x += 0.3 * (float(np.tanh(3 * state.x)) - state.x) + self.noise * float(self.rng.normal()) + pushed

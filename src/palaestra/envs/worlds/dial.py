@@ -22,7 +22,9 @@ class _DialState:
 
 @ENVS.register("native/dial")
 class Dial(NativeEnv):
-    """The pointer starts at 0; a move is one mark, at most `horizon` of them; a hit is to let go at `target`.
+    """An env of a pointer: the hand sees its mark, turns it by one or lets go; letting go at `target` is paid 1.
+
+    It starts at 0 and takes at most `horizon` moves.
 
     Reward 1 for a hit. facts: distance, of the pointer from the target as a share of the way at the start, after the
     turn; ended, whether it was the last turn.
@@ -37,15 +39,15 @@ class Dial(NativeEnv):
         self.target, self.horizon = target, horizon
 
     def begin(self) -> tuple[str, _DialState]:
-        """At 0."""
+        """Start at 0."""
         return "dial", _DialState()
 
     def look(self) -> dict[str, Observation]:
-        """Where it points."""
+        """Observation of the hand: the mark that the pointer is at."""
         return {} if self.state.over else {"hand": Observation(f"at {self.state.place}", choices=MOVES)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Turn, or let go; what is no move is none. Time over is letting go."""
+        """Turn by one mark, or let go; an invalid move does nothing, and at the last step it lets go."""
         state, action = self.state, chosen["hand"]
         state.place += {0: -1, 1: 1}.get(action, 0)
         state.steps += 1

@@ -23,7 +23,9 @@ class _DilemmaState:
 
 @ENVS.register("native/dilemma")
 class Dilemma(NativeEnv):
-    """Repeated dilemma: two players, `rounds` rounds, both move at once.
+    """The iterated prisoner's dilemma: two players see the last moves, cooperate or defect at once, paid by `payoffs`.
+
+    `rounds` rounds.
 
     payoffs: own, by what both did: both cooperate, own alone, the
     other alone, both defect; divided by `scale`. An illegal move is defection. A player succeeds if both cooperated in
@@ -43,11 +45,11 @@ class Dilemma(NativeEnv):
         self.rounds, self.payoffs = rounds, tuple(float(each) / scale for each in payoffs)
 
     def begin(self) -> tuple[str, _DilemmaState]:
-        """Nothing done."""
+        """Start with no moves made."""
         return "dilemma", _DilemmaState()
 
     def look(self) -> dict[str, Observation]:
-        """One's own move and the other's, of the last round."""
+        """Each player sees both moves of the last round."""
         if self.state.round == self.rounds:
             return {}
         if self.state.last is None:
@@ -59,7 +61,7 @@ class Dilemma(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A round."""
+        """Play a round; an invalid move is defection."""
         moves = tuple(0 if chosen[player] == 0 else 1 for player in PLAYERS)
         self.state.round, self.state.last = self.state.round + 1, moves
         rewards = {player: self.payoffs[2 * moves[me] + moves[1 - me]] for me, player in enumerate(PLAYERS)}

@@ -26,7 +26,9 @@ WALL = (0.45, 0.3, 1.0)
 
 
 def moved(places: np.ndarray, headings: np.ndarray, stride: float) -> np.ndarray:
-    """Places [n, 2] after a step in the given headings; who would cross the wall stays, at an edge one stops.
+    """Places [n, 2] after a step in the given headings; a step that would cross the wall is not made, edges stop.
+
+    A walker that would cross the wall stays, at an edge it stops.
 
     >>> moved(np.array([[0.5, 0.4], [0.1, 0.4]]), np.array([6, 6]), 0.1).round(2).tolist()
     [[0.5, 0.4], [0.1, 0.5]]
@@ -42,7 +44,7 @@ def moved(places: np.ndarray, headings: np.ndarray, stride: float) -> np.ndarray
 
 
 def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Reward 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
+    """Rewards 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
     away = np.linalg.norm(places[:, None] - CENTRES, axis=2)
     near = away.argmin(1)
     reward = np.maximum(1 - np.sqrt(away.min(1) / radius), 0.0)
@@ -50,7 +52,10 @@ def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensed(places: np.ndarray, sensors: int, rng: np.random.Generator, flicker: int) -> np.ndarray:
-    """Bumps exp(-d²/.045) around a `sensors` × `sensors` lattice, then `flicker` numbers of chance, float64[n, …]."""
+    """Sensor values of places, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
+
+    Bumps are exp(-d²/.045) around a `sensors` × `sensors` lattice.
+    """
     axis = (np.arange(sensors) + 0.5) / max(sensors, 1)
     lattice = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
     bumps = np.exp(-((places[:, None] - lattice) ** 2).sum(2) / 0.045)
@@ -65,7 +70,9 @@ class _DiscsState:
 
 @ENVS.register("native/discs")
 class Discs(NativeEnv):
-    """`walkers` walkers with `steps` steps of length `stride` each; at the end a place in one of two discs pays.
+    """A continuous-plane env: walkers choose headings for `steps` steps; paid at the end for being in one of two discs.
+
+    Steps have length `stride`.
 
     Observation array: x, y and the share of steps that are left. facts: x, y and disc, the place of each walker after
     its step and the disc that it stands in, -1 for none; view, after the last step, `sensors`² sensors of that place
@@ -100,14 +107,14 @@ class Discs(NativeEnv):
         self.agents = tuple(f"walker_{number}" for number in range(walkers))
 
     def begin(self) -> tuple[str, _DiscsState]:
-        """Everybody at the start."""
+        """Start with all walkers at the start."""
         return "discs", _DiscsState(np.tile(START, (len(self.agents), 1)))
 
     def _senses(self) -> np.ndarray:
         return sensed(self.state.places, self.sensors, self.rng, self.flicker)
 
     def look(self) -> dict[str, Observation]:
-        """Where each walker stands."""
+        """Each walker sees its own place and the share of steps left."""
         state = self.state
         if state.step == self.steps:
             return {}
@@ -119,7 +126,7 @@ class Discs(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Everybody steps at once; what is no choice goes to the right."""
+        """Move all walkers at once; an invalid choice goes to the right."""
         state = self.state
         headings = np.array([chosen[agent] or 0 for agent in self.agents])
         state.places, state.step = moved(state.places, headings, self.stride), state.step + 1

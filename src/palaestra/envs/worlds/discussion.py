@@ -32,7 +32,9 @@ class _DiscussionState:
 
 @ENVS.register("native/discussion")
 class Discussion(NativeEnv):
-    """`agents` agents discuss one of `questions` questions for `rounds` rounds; every turn a role and a drawn agent.
+    """An env of group discussion: agents drawn by turn solve a question, criticise and score; CoMAS [4].
+
+    arXiv 2510.08529. `agents` agents discuss one of `questions` questions for `rounds` rounds.
 
     CoMAS's interaction [4] (arXiv 2510.08529). In a round one agent solves; then, `critics` times, one criticises the
     solution and one scores solution and critique with 3, 2 or 1. Each agent that acts is drawn uniformly. The solver
@@ -79,12 +81,12 @@ class Discussion(NativeEnv):
         self.flaw[np.arange(questions), self.right] = 0
 
     def begin(self) -> tuple[str, _DiscussionState]:
-        """A question, and who solves it first."""
+        """Draw a question and the agent that solves first."""
         question = int(self.rng.integers(self.questions))
         return f"question {question}, case {int(self.rng.integers(2**31))}", _DiscussionState(question, self._drawn())
 
     def look(self) -> dict[str, Observation]:
-        """Whose turn it is, in which role."""
+        """The agent whose turn it is sees the question or solution that its role needs."""
         state = self.state
         if state.role == "solver":
             told = state.history[-self.memory :] if self.memory else []
@@ -100,7 +102,7 @@ class Discussion(NativeEnv):
         return {self.agents[state.agent]: seen}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A solution, a critique or a score; what is no choice is the first."""
+        """Take a solution, a critique or a score; an invalid choice counts as the first."""
         ((agent, said),) = chosen.items()
         state, number = self.state, said if isinstance(said, int) else 0
         told: dict[str, Any] = {"role": state.role, "round": state.round}

@@ -19,7 +19,7 @@ from palaestra.errors import InputError
 
 
 class Gift(NamedTuple):
-    """What a donor did; a share below 0 is what it paid to punish."""
+    """A donor's act in one round: the share given; below 0, the share paid to punish."""
 
     round: int
     donor: int
@@ -37,7 +37,9 @@ class _DonorState:
 
 @ENVS.register("native/donor_game")
 class DonorGame(NativeEnv):
-    """In each round half of the players are donors, each to another player, and give a share of what they have.
+    """The donor game: each round half of the players see a recipient and give it a share of what they have.
+
+    Players are paid what they own in the end.
 
     The recipient gets `multiplier` times as much. Who gives to whom is drawn in each round. All give at once, out of
     what they had before the round. The reward of a player is what it has in the end. facts: `share` given in
@@ -85,7 +87,7 @@ class DonorGame(NativeEnv):
         self.moves = tuple("punish" if share < 0 else f"give {share:g}" for share in self.shares)
 
     def begin(self) -> tuple[str, _DonorState]:
-        """Everybody has the same, and the first pairs are drawn."""
+        """Give everybody the same and draw the first pairs."""
         wallets = np.full(len(self.agents), self.start)
         return f"donor_game:{int(self.rng.integers(2**40))}", _DonorState(wallets, self._pairs())
 
@@ -95,7 +97,7 @@ class DonorGame(NativeEnv):
         return list(zip(order[:half], order[half:], strict=True))
 
     def look(self) -> dict[str, Observation]:
-        """The donors of the round."""
+        """The donors of the round see their recipients' record."""
         state = self.state
         if state.round == self.rounds:
             return {}
@@ -113,7 +115,7 @@ class DonorGame(NativeEnv):
         return Observation(text if trace else f"{text} | nothing is known of it", self.moves, array=array)
 
     def gifts_of(self, player: int) -> list[Gift]:
-        """The last gift of a player, the last one before it of who received that, and so on, `trace` of them."""
+        """A player's last gift, then the previous gift of its recipient, and so on back, `trace` of them."""
         found: list[Gift] = []
         for gift in reversed(self.state.gifts):
             if len(found) == self.trace:
@@ -124,7 +126,7 @@ class DonorGame(NativeEnv):
         return found
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All gifts of a round at once; then the next pairs are drawn."""
+        """Make all gifts of a round at once, then draw the next pairs."""
         state = self.state
         before, after = state.wallets, state.wallets.copy()
         state.round += 1

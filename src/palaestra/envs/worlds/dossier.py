@@ -26,7 +26,7 @@ class _DossierState:
 
 @ENVS.register("native/dossier")
 class Dossier(NativeEnv):
-    """`reader` goes through `pages` pages, one a turn, and says in the last turn the code that stood on page `clue`.
+    """A memory env: `reader` reads `pages` pages, one a turn, and is paid for the code that stood on page `clue`.
 
     Every action names a code, with or without a thought before it; only the last one counts. In the turns of `hard`
     work is spoiled with the chance `careless` without a thought, and with the chance `slips` with one; in others a
@@ -66,12 +66,12 @@ class Dossier(NativeEnv):
         self.choices = (*self.codes, *(f"{THOUGHT}{each}" for each in self.codes))
 
     def begin(self) -> tuple[str, _DossierState]:
-        """A code."""
+        """Draw a code."""
         code = int(self.rng.integers(len(self.codes)))
         return f"dossier:{self.codes[code]}", _DossierState(code)
 
     def look(self) -> dict[str, Observation]:
-        """The page."""
+        """Observation of the reader: the text of the current page."""
         page = self.state.page
         if page == self.pages:
             return {}
@@ -79,7 +79,7 @@ class Dossier(NativeEnv):
         return {"reader": Observation((text + FILLER * self.words).strip(), choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Turn the page; what is no choice is the first."""
+        """Turn the page; an invalid choice counts as the first."""
         state, place = self.state, chosen["reader"] or 0
         thought, said = divmod(place, len(self.codes))
         if state.page in self.hard:

@@ -21,7 +21,10 @@ FEATURES = ("age", "job", "caution", "near", "all")
 
 @dataclass
 class Health:
-    """Susceptible, exposed, infectious, recovered: float[people] each, 0 or 1, of NumPy or torch."""
+    """Health state of all people, float[people] of 0 or 1 each: susceptible, exposed, infectious, recovered.
+
+    Arrays of NumPy or torch.
+    """
 
     susceptible: Any
     exposed: Any
@@ -32,7 +35,7 @@ class Health:
 def transition(
     health: Health, out: Any, contacts: Any, chances: tuple[Any, Any, Any], draw: Callable[[Any, int], Any]
 ) -> Health:
-    """The disease after one day, of all people at once (SEIR on a graph).
+    """One day of the disease for all people at once: SEIR on a contact graph.
 
     Who is susceptible and out is infected with probability 1 - (1 - b)^k by its k infectious contacts that are out; the
     exposed become infectious and the infectious recover with a constant chance. Differentiable in the chances where
@@ -76,7 +79,9 @@ class _EpidemicState:
 
 @ENVS.register("native/epidemic")
 class Epidemic(NativeEnv):
-    """`number` people say every day with which probability they stay at home, while a disease is going round.
+    """An epidemic env: people see their attributes and infections around them, and say daily how likely they stay home.
+
+    `number` people; staying home and infections cost.
 
     A person has an age, a job, and a caution that is its own (uniform, at most `spread` from 1). It sees which share of
     its `contacts` and of all people is infectious. A day costs everybody who stays at home `cost`, and an infection 1.
@@ -127,7 +132,7 @@ class Epidemic(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"person_{place}" for place in range(number))
 
     def begin(self) -> tuple[str, _EpidemicState]:
-        """A population, its contacts, and who is infectious at first."""
+        """Draw a population, its contacts, and the first infectious people."""
         size, number = len(self.agents), int(self.rng.integers(2**62))
         ages = self.rng.integers(len(AGES), size=size)
         jobs = np.where(ages == 0, 0, np.where(ages >= 4, 3, self.rng.integers(1, 4, size)))
@@ -139,13 +144,13 @@ class Epidemic(NativeEnv):
         return f"{size} people, {number}", _EpidemicState(people, contact_graph(self.rng, size, self.degree), health)
 
     def start(self, seed: int) -> None:
-        """Begin the episode of `seed`, without showing it to anybody."""
+        """Begin the episode of `seed` without making observations."""
         self.rng = np.random.default_rng(seed)
         self.task, self.state = self.begin()
 
     @property
     def people(self) -> Mapping[str, np.ndarray]:
-        """Place of every person in each of `attributes`: int[number] each."""
+        """Index of every person's value in each of `attributes`: int[number] each."""
         return {name: self.state.people[name] for name in self.attributes}
 
     @property
@@ -154,14 +159,14 @@ class Epidemic(NativeEnv):
         return bool(self.state.day >= self.horizon)
 
     def seen(self) -> np.ndarray:
-        """Age, job, caution, share of own contacts that are infectious, share of all: float64[number, 5]."""
+        """What each person sees, float64[number, 5]: age, job, caution, infectious share of contacts and of all."""
         now = self.state
         near = now.health.infectious[now.contacts].mean(1)
         same = np.full(len(near), now.health.infectious.mean())
         return np.column_stack([now.people["age"], now.people["job"], now.people["caution"], near, same])
 
     def question(self, key: Mapping[str, str], size: int, seen: np.ndarray) -> Observation:
-        """The question to a group of `size` people with these attributes, who on average see `seen`."""
+        """Observation that asks a group of `size` people with these attributes, who on average see `seen`."""
         seen = np.concatenate([seen[:2], seen[2:].round(9).round(2)])  # the array says what the text says
         named = ", ".join(f"{name} {value}" for name, value in key.items()) or "of any kind"
         one = size == 1
@@ -175,7 +180,7 @@ class Epidemic(NativeEnv):
         return Observation(text, self.choices, array=array, fields=() if self.choices else ("probability",))
 
     def read(self, action: Action | None) -> float | None:
-        """The probability that an action says, None if it says none."""
+        """The probability that an action states, or None."""
         if self.choices is not None:
             place = Observation("", self.choices).index(action) if action is not None else None
             return None if place is None else place / (len(self.choices) - 1)
@@ -188,7 +193,7 @@ class Epidemic(NativeEnv):
         return found if 0 <= found <= 1 else None
 
     def advance(self, rates: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """A day: everybody draws whether to stay at home by its rate, float64[number]; what each is paid, and facts."""
+        """Simulate a day: people stay at home by their rates, float64[number]; returns rewards and facts."""
         state, size = self.state, len(self.agents)
         home = self.rng.random(size) < rates
         before = state.health.susceptible
@@ -206,7 +211,7 @@ class Epidemic(NativeEnv):
         return paid, info
 
     def look(self) -> dict[str, Observation]:
-        """Everybody's own question."""
+        """Each person sees its age, job and caution, infectious shares, and is asked how probably it stays at home."""
         if self.over:
             return {}
         seen, people = self.seen(), self.state.people
@@ -214,7 +219,7 @@ class Epidemic(NativeEnv):
         return {agent: self.question(keys[k], 1, seen[k]) for k, agent in enumerate(self.agents)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Everybody draws whether to stay; what is no probability goes out."""
+        """Read everybody's probability and simulate a day; an invalid answer goes out."""
         said = [self.read(chosen.get(agent)) for agent in self.agents]
         rates = np.array([0.0 if each is None else each for each in said])
         paid, info = self.advance(rates)

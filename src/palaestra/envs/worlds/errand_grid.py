@@ -22,7 +22,9 @@ class _ErrandState:
 
 @ENVS.register("native/errand_grid")
 class ErrandGrid(NativeEnv):
-    """One walker, a grid of `size` × `size` cells, at most `horizon` steps; a task is a cell, `go to 4,1`.
+    """A grid env with goals as tasks, `go to 4,1`: the walker sees how far its goal is and is paid 1 on arrival.
+
+    A grid of `size` × `size` cells, at most `horizon` steps.
 
     The walker sees how far the goal is, so that what is learned of one task is of use for others. Every `kept`-th cell
     is a goal of evaluation only (`split="test"`); in training the env itself draws among the first `fixed` of the
@@ -53,7 +55,7 @@ class ErrandGrid(NativeEnv):
         self.choices = tuple(MOVES)
 
     def describe(self) -> str:
-        """The place in words, from which tasks can be proposed."""
+        """Description of the env in words, from which tasks can be proposed."""
         return (
             f"A grid of {self.size} by {self.size} cells, from 0,0 in the south-west to "
             f"{self.size - 1},{self.size - 1}. A walker begins in {self.start[0]},{self.start[1]} and takes "
@@ -61,7 +63,7 @@ class ErrandGrid(NativeEnv):
         )
 
     def read_task(self, text: str) -> int:
-        """The reset seed of a task.
+        """The reset seed of a task text `go to X,Y`; raises ValueError if it is not a training task.
 
         Raises:
             ValueError: it is no task of this place, trivial, or held out; says why.
@@ -79,7 +81,7 @@ class ErrandGrid(NativeEnv):
         return self.known.index(cell)
 
     def reset(self, seed: int) -> Any:
-        """The known goal of this number; of a larger seed, one of the split's."""
+        """Begin an episode: a seed below the number of known goals selects one, a larger one draws of the split."""
         self._goal = self.known[seed] if seed < len(self.known) else None
         return super().reset(seed)
 
@@ -89,7 +91,7 @@ class ErrandGrid(NativeEnv):
         return f"go to {goal[0]},{goal[1]}", _ErrandState(goal, self.start)
 
     def look(self) -> dict[str, Observation]:
-        """How far it is."""
+        """Observation of the walker: the distance to the goal, east and north."""
         state = self.state
         if state.at == state.goal or state.steps >= self.horizon:
             return {}
@@ -97,7 +99,7 @@ class ErrandGrid(NativeEnv):
         return {"walker": Observation(f"{x} east, {y} north", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Step; a step off the grid, and what is no move, stays where it is."""
+        """Make one step; a step off the grid, or an invalid move, stays in place."""
         state, move = self.state, chosen["walker"]
         if isinstance(move, int):
             x, y = MOVES[self.choices[move]]

@@ -40,7 +40,7 @@ class _ErrandsState:
 
 @ENVS.register("native/errands")
 class Errands(NativeEnv):
-    """`manager` keeps or replans, `router` sends the sub-goal to an expert.
+    """An env of plan and act: `manager` keeps or replans, `router` picks an expert for each sub-goal; paid 1 for all.
 
     Reward for both: 1 for all in time, less `price` for each plan after the first.
 
@@ -95,7 +95,7 @@ class Errands(NativeEnv):
         self.routes = tuple(f"expert {number}" for number in range(len(experts)))
 
     def begin(self) -> tuple[str, _ErrandsState]:
-        """A fresh plan."""
+        """Start an episode with a fresh plan."""
         state = _ErrandsState(task=int(self.rng.integers(self.tasks)) if self.tasks else -1)
         self._goals_of = np.random.default_rng(state.task) if self.tasks else self.rng
         state.kind = self._kind()
@@ -117,7 +117,7 @@ class Errands(NativeEnv):
             self.memory.add(Entry(key, content), [1.0])
 
     def look(self) -> dict[str, Observation]:
-        """The manager sees how it goes, the router what is to be done."""
+        """The manager sees how the last sub-goal went, the router the kind of the next one."""
         state = self.state
         if state.done == self.goals or state.steps >= self.budget:
             return {}
@@ -130,7 +130,7 @@ class Errands(NativeEnv):
         return {"manager": Observation(how, ("keep", "replan"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Plan, then act."""
+        """Take the manager's decision, or let the router's expert try the sub-goal."""
         state = self.state
         expert = 0
         if state.turn == "manager":
@@ -168,7 +168,7 @@ class Errands(NativeEnv):
 
 
 def planner(when: str = "after_each") -> Callable[[Any], str]:
-    """A manager that replans never, on_failure, or after_each sub-goal."""
+    """A scripted manager that replans never, on_failure, or after_each sub-goal."""
     replan = {"never": (), "on_failure": ("failed",), "after_each": ("failed", "done")}
     if when not in replan:
         raise InputError(f"planner: when={when!r}{nearest(when, replan)}")

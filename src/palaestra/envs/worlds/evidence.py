@@ -22,7 +22,9 @@ class _Debate:
 
 @ENVS.register("native/evidence_debate")
 class EvidenceDebate(NativeEnv):
-    """Two sides reveal `length` of `pieces` pieces of evidence in turn; a linear judge sums what it sees (zero-sum).
+    """A zero-sum debate env: two sides reveal `length` pieces of evidence in turn; the judge's sum decides who wins.
+
+    They choose among `pieces` pieces.
 
     +1 to the side that the sum's sign is with, -1 to the other ([162], arXiv 2402.15826). `pro` speaks for the
     decision; who begins is drawn. Each sees what every piece weighs, rounded, and which are revealed; revealing one
@@ -41,13 +43,13 @@ class EvidenceDebate(NativeEnv):
         self.choices = tuple(f"piece {number}" for number in range(pieces))
 
     def begin(self) -> tuple[str, _Debate]:
-        """Draw what each piece weighs, a whole number up to `levels` for or against, and who begins."""
+        """Draw each piece's weight, a whole number up to `levels` for or against, and who begins."""
         lead = self.rng.integers(-self.levels, self.levels + 1, size=self.pieces).astype(float)
         first = bool(self.rng.integers(2))
         return f"debate {lead.astype(int).tolist()}, {int(first)} begins", _Debate(lead, first)
 
     def look(self) -> dict[str, Observation]:
-        """Who is next sees all weights, in its own favour, and what is revealed."""
+        """The next side sees all weights, signed in its favour, and which are revealed."""
         state = self.state
         if len(state.shown) == self.length:
             return {}
@@ -58,7 +60,7 @@ class EvidenceDebate(NativeEnv):
         return {"pro" if pro else "con": Observation(text, choices=self.choices, mask=mask)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Reveal it, and at the end let the judge decide."""
+        """Reveal a piece, and after the last let the judge decide."""
         state, (piece,) = self.state, chosen.values()
         if not isinstance(piece, int) or piece in state.shown:
             piece = next(number for number in range(self.pieces) if number not in state.shown)
@@ -78,7 +80,9 @@ class _Case:
 
 @ENVS.register("native/cases")
 class Cases(NativeEnv):
-    """`cases` cases with `pieces` pieces of evidence each and two decisions that pay nearly the same, 1 and 1 - `cost`.
+    """An env of decisions: the decider sees a case's number only; the better decision pays 1, the other one 1 - `cost`.
+
+    `cases` cases with `pieces` pieces of evidence each.
 
     Which of them pays more is drawn, and has nothing to do with which one the evidence is for. facts: pieces, how
     much each piece speaks for the first decision; lead, how much for the decision that was taken; justified, whether
@@ -96,16 +100,16 @@ class Cases(NativeEnv):
         self.cost, self.choices = float(cost), ("treat", "wait")
 
     def begin(self) -> tuple[str, _Case]:
-        """Draw a case."""
+        """Start an episode with a drawn case."""
         number = int(self.rng.integers(len(self.lead)))
         return f"case {number}", _Case(number)
 
     def look(self) -> dict[str, Observation]:
-        """The number of the case."""
+        """Observation of the decider: the number of the case, without the evidence."""
         return {} if self.state.over else {"decider": Observation(f"case {self.state.number}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Decide; what is no decision waits."""
+        """Pay the decision; an invalid one counts as the second."""
         decision, number = (1 if chosen["decider"] is None else chosen["decider"]), self.state.number
         self.state.over = True
         lead = self.lead[number] if decision == 0 else -self.lead[number]

@@ -23,7 +23,9 @@ class _ExamState:
 
 @ENVS.register("native/exam")
 class Exam(NativeEnv):
-    """`a + b` with both up to `largest`; the answer is one number, in digits or as a word. Reward 1 if it is right.
+    """A one-turn env of sums: the pupil sees `a + b`, both up to `largest`, and answers one number; paid 1 if right.
+
+    In digits or as a word.
 
     Several numbers are no answer, also if the right one is among them. facts: reference, the sum in digits; rule,
     whether a rule finds the answer right that reads digits only, and so misses half of what is right. free: any text
@@ -41,12 +43,12 @@ class Exam(NativeEnv):
         self.choices = (*digits, *WORDS[: len(digits)], " ".join(digits))
 
     def begin(self) -> tuple[str, _ExamState]:
-        """Draw a sum."""
+        """Start an episode with a drawn sum of two numbers."""
         first, second = (int(number) for number in self.rng.integers(self.largest + 1, size=2))
         return f"{first} + {second}", _ExamState(first, second)
 
     def look(self) -> dict[str, Observation]:
-        """The sum."""
+        """Observation of the pupil: the sum to solve, as text."""
         if self.state.over:
             return {}
         return {"pupil": Observation(f"{self.state.first} + {self.state.second}", choices=self._said)}
@@ -56,7 +58,7 @@ class Exam(NativeEnv):
         return None if self.free else self.choices
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Mark the answer."""
+        """Score the answer; several numbers are wrong."""
         said, total = chosen["pupil"], self.state.first + self.state.second
         text = self.choices[said] if isinstance(said, int) else (said or "").casefold()
         self.state.over = True
@@ -65,7 +67,7 @@ class Exam(NativeEnv):
 
 
 def pupil(*, right: float = 0.4, word: float = 0.3, lists: float = 0.2, largest: int = 3) -> Callable[[Any], str]:
-    """Scripted answers: all digits in a row with a chance of `lists`, else one number.
+    """A scripted pupil of `native/exam`: right with chance `right`; with chance `lists` it lists all digits.
 
     It is right with a chance of `right`, and written as a word with one of `word`.
     """

@@ -31,7 +31,7 @@ class _ExchangeState:
 
 @ENVS.register("native/exchange")
 class Exchange(NativeEnv):
-    """`ann` and `bob` know a number each and speak in turn; reward 1 at the end if both numbers are known, to both.
+    """A dialogue env: `ann` and `bob` each know a number and talk in turn; both paid 1 if in the end both know both.
 
     Information asymmetry of Optima [81] (arXiv 2410.08115): a number can be told in a sentence, a code or a long
     sentence. A number that was not told is guessed, right with the chance 1 / `values`, so that a single silent
@@ -56,12 +56,12 @@ class Exchange(NativeEnv):
         self.values, self.turns, self.split = values, turns, split
 
     def begin(self) -> tuple[str, _ExchangeState]:
-        """Two numbers."""
+        """Draw the two numbers."""
         ann, bob = (int(each) for each in self.rng.integers(self.values, size=2))
         return f"question {int(self.rng.integers(2**31))}", _ExchangeState((ann, bob))
 
     def look(self) -> dict[str, Observation]:
-        """Who speaks, with its number and who has told theirs."""
+        """The agent whose turn it is sees its number and which numbers were told."""
         state = self.state
         if state.over:
             return {}
@@ -72,7 +72,7 @@ class Exchange(NativeEnv):
         return {self.agents[me]: Observation(text, choices=choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One sentence; what is no choice is the filler."""
+        """Say one sentence; an invalid choice is the filler."""
         ((agent, said),) = chosen.items()
         state, number = self.state, said if isinstance(said, int) else 3
         state.turns += 1

@@ -42,7 +42,9 @@ class _ExperimentState:
 
 @ENVS.register("native/experiment")
 class Experiment(NativeEnv):
-    """`scientist` runs `experiments` experiments; each pays the nats by which the truth became more probable.
+    """An env of experimental design: `scientist` picks experiments, paid the information gained, then predicts.
+
+    Each of `experiments` experiments pays the nats by which the truth became more probable.
 
     That reward, log p(y | θ*) - log p(y | data), has the expected information gain as its mean. Questions then ask for
     the mean outcome of designs, in free text; a prediction pays minus its error in standard deviations of the prior's
@@ -103,7 +105,7 @@ class Experiment(NativeEnv):
         return f"experiment:{self.name}:{truth}", _ExperimentState(self.prior.theta[truth], self.prior, asked)
 
     def look(self) -> dict[str, Observation]:
-        """All that was tried and seen; as numbers: how many experiments are left, posterior means and SDs."""
+        """All experiments so far with their outcomes; as numbers, posterior means and SDs, and how many are left."""
         state = self.state
         past = "".join(" | nothing" if n is None else f" | {self.moves[n]}: {y:.3g}" for n, y in state.done)
         if len(state.done) < self.experiments:
@@ -122,7 +124,7 @@ class Experiment(NativeEnv):
         return {}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An experiment (what is none teaches nothing), or a prediction."""
+        """Run an experiment (an invalid one gives no data), or score a prediction."""
         state = self.state
         ((agent, action),) = chosen.items()
         info: dict[str, Any] = {}
@@ -173,7 +175,7 @@ def _number(action: str | None) -> float | None:
 
 
 def believed(model: DesignModel, name: str, text: str, particles: int) -> ParticleBelief:
-    """The belief after the experiments that an observation of `Experiment` tells of."""
+    """The posterior belief after the experiments in an observation text of `Experiment`."""
     belief = prior(model, particles)
     for design, y in re.findall(r"\| try ([-\d. e]+): ([-\d.e+]+)", text.removeprefix(name)):
         belief = belief.update(model, np.array(design.split(), float), float(y))
@@ -181,7 +183,7 @@ def believed(model: DesignModel, name: str, text: str, particles: int) -> Partic
 
 
 def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Scripted play: the experiment from which the belief so far expects most; predictions by the belief's mean."""
+    """A scripted scientist: the experiment of largest expected information gain; predicts the belief's mean."""
     world = MODELS[model]()
 
     @functools.lru_cache(4096)
@@ -198,7 +200,7 @@ def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Scripted play of a scientist with a novice: greedy experiments, then the fitted parameters as numbers."""
+    """A scripted scientist with a novice: greedy experiments, then tells the fitted parameters as numbers."""
     world, plain = MODELS[model](), greedy(model, particles)
 
     def play(request: Any) -> Any:
@@ -212,7 +214,7 @@ def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def reader(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Scripted play of a novice: predictions by the parameters that it was told, else by the prior."""
+    """A scripted novice: predicts by the parameters that it was told, else by the prior."""
     world = MODELS[model]()
 
     def play(request: Any) -> Any:

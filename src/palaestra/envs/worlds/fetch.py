@@ -23,7 +23,9 @@ class _FetchState:
 
 @ENVS.register("native/fetch")
 class Fetch(NativeEnv):
-    """A grid of `side` × `side`, the key in the upper right corner, the door near the lower left one; starts anywhere.
+    """A grid env: the hand sees its cell, carries a key to a door by moves, pick and drop; paid 1 for opening it.
+
+    A grid of `side` × `side`, the key in the upper right corner, the door near the lower left one; starts anywhere.
 
     With the key, the door opens as soon as it is reached: reward 1, the end. A key that is dropped is back where it
     was. facts: carried, key_gap and door_gap, steps to both, after the move; picked, dropped and opened, what the move
@@ -50,12 +52,12 @@ class Fetch(NativeEnv):
         self.longest = 2 * (side - 1) + 1 + between  # from the corner that is farthest from the key
 
     def begin(self) -> tuple[str, _FetchState]:
-        """Draw a cell."""
+        """Draw the cell where the hand starts."""
         row, column = self.rng.integers(self.side, size=2).tolist()
         return f"fetch from row {row} column {column}", _FetchState((row, column))
 
     def look(self) -> dict[str, Observation]:
-        """Where the hand is, and what it holds."""
+        """Observation of the hand: its cell, and whether it holds the key."""
         state = self.state
         if state.opened or state.steps >= self.horizon:
             return {}
@@ -69,7 +71,7 @@ class Fetch(NativeEnv):
         return _steps(self.state.cell, self.key) + 1 + _steps(self.key, self.door)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Move, pick up or drop; a step into the wall, and what is no move, changes nothing."""
+        """Move, pick up or drop; a step into the wall, or an invalid move, changes nothing."""
         state, action = self.state, chosen["hand"]
         had, progress = state.key, 1 - self._left() / self.longest
         name = self.choices[action] if isinstance(action, int) else ""

@@ -22,7 +22,9 @@ class _FilmState:
 
 @ENVS.register("native/film")
 class Film(NativeEnv):
-    """`cells` cells, a third of them each phase; the walker sees its cell, a camera `features` numbers.
+    """A line env filmed by a camera: the walker sees its cell and walks; paid 1 for ending in the last of three phases.
+
+    `cells` cells, a third of them each phase; the camera gives `features` numbers.
 
     Two features of each phase are high in it, all have noise. Reward 1 for ending in the last phase. facts: frame, what
     the camera saw after the step.
@@ -37,17 +39,17 @@ class Film(NativeEnv):
         self.cells, self.horizon, self.features, self.noise = cells, horizon, features, float(noise)
 
     def begin(self) -> tuple[str, _FilmState]:
-        """At the left."""
+        """Start at the left end."""
         return "film", _FilmState()
 
     def look(self) -> dict[str, Observation]:
-        """The cell."""
+        """Observation of the walker: its cell."""
         if self.state.steps >= self.horizon:
             return {}
         return {"walker": Observation(f"cell {self.state.cell} of {self.cells}", choices=("left", "right"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Step, and film it."""
+        """Make one step, and record its camera frame as a fact."""
         state = self.state
         move = {0: -1, 1: 1}.get(chosen["walker"], 0)
         state.cell = min(max(state.cell + move, 0), self.cells - 1)
@@ -63,5 +65,5 @@ class Film(NativeEnv):
 
 
 def demonstrator() -> Callable[[Any], str]:
-    """Scripted policy that always walks right."""
+    """A scripted walker that always goes right."""
     return lambda request: "right"

@@ -15,7 +15,7 @@ from palaestra.errors import InputError, nearest
 
 
 class Forced:
-    """`env` in which `agent`, the `turn`-th time that it acts (from 0), does `action` whatever it chose."""
+    """A wrapper of `env` that replaces `agent`'s action by `action` on its `turn`-th turn (from 0)."""
 
     def __init__(self, env: Env, agent: str, turn: int, action: Action) -> None:
         if agent not in env.agents:
@@ -32,7 +32,7 @@ class Forced:
         return seen
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Replace the action when its time has come."""
+        """Take the actions, with the forced one on its turn."""
         if self.agent in actions:
             if self._acted == self.turn:
                 actions = {**actions, self.agent: self.action}
@@ -41,7 +41,7 @@ class Forced:
 
 
 def forced(factory: EnvFactory, agent: str, turn: int, action: Action) -> EnvFactory:
-    """Factory of `Forced` envs.
+    """Factory of `Forced` envs: one action of one agent is replaced.
 
     Raises:
         InputError: the env has no such agent.

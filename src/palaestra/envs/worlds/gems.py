@@ -24,7 +24,9 @@ class _GemsState:
 
 @ENVS.register("native/gems")
 class Gems(NativeEnv):
-    """`collectors` agents choose one of several gems in each of `horizon` steps, all at once; all see what is there.
+    """A coordination env: collectors see which gems are there and choose at once; alone at a gem is paid, clashes cost.
+
+    `collectors` agents choose one of several gems in each of `horizon` steps.
 
     Who alone chooses a gem that is there is paid its worth, and the gem is missing in the next step only. Those who
     choose the same gem are paid -clash each, and it stays; a gem that is not there pays 0. So what is good to choose
@@ -53,11 +55,11 @@ class Gems(NativeEnv):
 
     @staticmethod
     def text(there: frozenset[int]) -> str:
-        """What collectors see where these gems are there."""
+        """Observation text for a set of gems that are there."""
         return "there: " + (" ".join(map(str, sorted(there))) or "none")
 
     def outcome(self, there: frozenset[int], went: Sequence[int | None]) -> tuple[list[float], frozenset[int]]:
-        """Rewards of the collectors, and what is there afterwards; None: no gem was chosen."""
+        """Rewards of the collectors, and the set of gems that are there next; None: no gem was chosen."""
         rewards, taken = [], set()
         for gem in went:
             alone = went.count(gem) == 1
@@ -67,18 +69,18 @@ class Gems(NativeEnv):
         return rewards, frozenset(range(len(self.pays))) - taken
 
     def begin(self) -> tuple[str, _GemsState]:
-        """Some gems are there."""
+        """Draw which gems are there."""
         there = frozenset(np.flatnonzero(self.rng.random(len(self.pays)) < 0.5).tolist())
         return f"gems {self.text(there)}", _GemsState(there)
 
     def look(self) -> dict[str, Observation]:
-        """What is there."""
+        """All collectors see which gems are there."""
         if self.state.steps == self.horizon:
             return {}
         return {agent: Observation(self.text(self.state.there), choices=self.choices) for agent in self.agents}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A step."""
+        """Take all choices of a step and pay."""
         state = self.state
         went = [chosen[agent] if isinstance(chosen[agent], int) else None for agent in self.agents]
         rewards, state.there = self.outcome(state.there, went)

@@ -26,7 +26,7 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @dataclass(frozen=True)
 class Description:
-    """What a world is made from.
+    """Description of a generated grid world: its size, objects, rewards, view and signs.
 
     Attributes:
         name: of the world.
@@ -54,7 +54,7 @@ class Description:
 
     @property
     def signs(self) -> str:
-        """The sign of each thing.
+        """The characters that stand for the things of the world in observations.
 
         Raises:
             InputError: the skin is neither a name nor five different signs.
@@ -68,7 +68,7 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Level of a generated grid world.
+    """A level of a generated grid world: its grid, start and horizon.
 
     grid: int[rows, columns] of `THINGS`; start: a cell; horizon: most moves.
     """
@@ -80,7 +80,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of a check of a level.
+    """Result of `validate`: whether a level can be solved, its kind of reward, and its largest return.
 
     valid: it can be solved; kind: of reward; maximum: largest return, exact; issues: what is wrong, by name.
     """
@@ -92,7 +92,7 @@ class Verdict:
 
 
 def draw(description: Description, seed: int) -> Level:
-    """A level as the description's dynamics draw it, which may be unsolvable."""
+    """A random level by a description; it may be unsolvable."""
     rng, side = np.random.default_rng(seed), description.side
     grid = np.where(rng.random((side, side)) < description.walls, WALL, FLOOR)
     cells = rng.permutation(side * side)[: 2 + description.lava + description.gems]
@@ -112,7 +112,7 @@ class Play:
         self.at, self.grid, self.moves, self.over = self.level.start, self.level.grid.copy(), 0, False
 
     def step(self, action: int) -> tuple[float, int]:
-        """Move; the reward, and the thing that was walked into."""
+        """Make a move: (reward, kind of thing that was walked into)."""
         row, column = self.at[0] + MOVES[action][0], self.at[1] + MOVES[action][1]
         self.moves += 1
         inside = 0 <= row < self.grid.shape[0] and 0 <= column < self.grid.shape[1]
@@ -125,7 +125,7 @@ class Play:
         return {GOAL: 1.0, GEM: self.pays}.get(thing, 0.0), thing
 
     def view(self, signs: str, radius: int | None = None) -> np.ndarray:
-        """What is seen: a sign for each cell, `?` where it is farther than the radius, str[rows, columns]."""
+        """The player's view, str[rows, columns]: a sign for each cell, `?` beyond the radius."""
         seen: np.ndarray = np.array(list(signs))[self.grid]
         if radius is not None:
             rows, columns = np.indices(self.grid.shape)
@@ -136,7 +136,9 @@ class Play:
 
 
 def validate(level: Level, pays: float = 0.5) -> Verdict:
-    """Solvability and the largest return of a level, exact by breadth-first search over cells and gems that are left.
+    """Check a level: whether it can be solved, and its largest return, exact by breadth-first search.
+
+    Over cells and gems that are left.
 
     Args:
         level: with at most some eight gems.
@@ -166,7 +168,7 @@ def validate(level: Level, pays: float = 0.5) -> Verdict:
 
 
 def repair(level: Level) -> Level:
-    """A level with a way to its goal, along a row and a column, and moves enough to walk it."""
+    """A solvable copy of a level: a cleared path to its goal, along a row and a column, and enough moves."""
     grid = level.grid.copy()
     row, column = (int(each) for each in np.argwhere(grid == GOAL)[0])
     here, down = level.start, range(min(row, level.start[0]), max(row, level.start[0]) + 1)
@@ -180,7 +182,7 @@ def repair(level: Level) -> Level:
 
 @dataclass(frozen=True)
 class Made:
-    """Levels that were made from a description, and what was done to them.
+    """Result of `generate`: valid levels with their largest returns, and how many were repaired or dropped.
 
     levels: each with its largest return; repaired and dropped: how many were.
     """
@@ -191,7 +193,7 @@ class Made:
 
 
 def generate(description: Description, seeds: Sequence[int]) -> Made:
-    """Levels of a world: drawn, checked, repaired where they failed, and dropped where that did not help."""
+    """Draw and validate levels of a world; invalid ones are repaired, or dropped if that fails."""
     kept: list[tuple[Level, float]] = []
     repaired = dropped = 0
     for seed in seeds:

@@ -24,7 +24,9 @@ class _GoalGridState:
 
 @ENVS.register("native/goal_grid")
 class GoalGrid(NativeEnv):
-    """A walker on `side` × `side` cells; reward 1 on reaching the goal, which ends the episode, as `horizon` steps do.
+    """A grid env: the walker sees its cell and goal and moves; paid 1 on reaching the goal, within `horizon` steps.
+
+    `side` × `side` cells.
 
     Start and goal are drawn, two different cells; a step into the wall stays.
     facts: reached, the cell after the step as "x,y"; goal, the one that was asked for.
@@ -51,7 +53,7 @@ class GoalGrid(NativeEnv):
         return f"go to {_text(goal)}", _GoalGridState(goal, start)
 
     def look(self) -> dict[str, Observation]:
-        """The goal, and where one is."""
+        """Observation of the walker: its cell, and the goal if the env tells it."""
         state = self.state
         if state.step == self.horizon or (self.ends and state.at == state.goal):
             return {}
@@ -61,7 +63,7 @@ class GoalGrid(NativeEnv):
         return {"walker": Observation(place, choices=self.choices, array=np.array(state.at, np.float32))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Take a step; what is none stays."""
+        """Make one step; an invalid move stays in place."""
         state, move = self.state, chosen["walker"]
         if move is not None:
             east, north = MOVES[self.choices[move]]

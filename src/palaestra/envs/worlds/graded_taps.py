@@ -24,7 +24,7 @@ class _GradedState(_TapsState):
 
 @ENVS.register("native/graded_taps")
 class GradedTaps(Taps):
-    """`native/taps` with a share `dead` of tasks in which no tap is right, and a share `lucky` of tasks of chance.
+    """`native/taps` with a share `dead` of tasks that cannot be solved and a share `lucky` solved by chance.
 
     In a lucky task every tap is right but the last, of which a coin says so that is thrown anew for each task and each
     sequence of taps, so that nothing is learned from it that helps elsewhere. What is seen is the screen alone, which
@@ -49,20 +49,20 @@ class GradedTaps(Taps):
         self.dead, self.lucky = dead, lucky
 
     def begin(self) -> tuple[str, _GradedState]:
-        """Draw a kind and a length."""
+        """Draw the task's kind and length."""
         drawn, length = self.rng.random(), int(self.rng.integers(1, self.longest + 1))
         kind = "dead" if drawn < self.dead else "lucky" if drawn < self.dead + self.lucky else "plain"
         return f"task of {length}", _GradedState(length, length, kind=kind, salt=int(self.rng.integers(2**32)))
 
     def look(self) -> dict[str, Observation]:
-        """The screen."""
+        """Observation of the user agent: the screen's number; not the task, so all tasks look alike."""
         if self.state.over:
             return {}
         screen = np.eye(self.longest, dtype=np.float32)[self.state.done]
         return {"user_agent": Observation(f"screen {self.state.done}", choices=self.choices, array=screen)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Tap."""
+        """Tap, and pay if that solves the task."""
         state, tap = self.state, chosen["user_agent"]
         state.taps += (-1 if tap is None else int(tap),)
         right = state.kind == "plain" and tap == self.right[state.done]

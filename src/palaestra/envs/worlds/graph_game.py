@@ -40,7 +40,9 @@ class _GraphGameState:
 
 @ENVS.register("native/graph_game")
 class GraphGame(NativeEnv):
-    """Agents are `n0`, `n1` …; after the last round everybody is rewarded alike.
+    """An env of distributed graph problems: agents exchange messages with neighbours, then answer; all are paid alike.
+
+    Agents are `n0`, `n1` …
 
     In the end `info["score"]` is the soft score; success means that it is 1. Report both: random colours score 0.9.
     """
@@ -104,7 +106,7 @@ class GraphGame(NativeEnv):
         return 4 if n <= 4 else 5 if n <= 8 else 6
 
     def look(self) -> dict[str, Observation]:
-        """Everybody acts, until the answers are given."""
+        """Each agent sees its neighbours' messages, until the answers are given."""
         if self.state.answers is not None:
             return {}
         last = len(self.state.heard) == self.state.rounds

@@ -28,7 +28,7 @@ PERIODS = (2, 5)
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of motion of a grid world.
+    """Rules of motion of a grid world: what each key does, the wind and its period.
 
     controls: the direction of each key. wind: direction, and the period with which it blows.
     """
@@ -39,17 +39,17 @@ class Rules:
     period: int
 
     def move(self, place: np.ndarray, key: int, time: int) -> np.ndarray:
-        """The place after `key` at a time."""
+        """The place on the torus after pressing `key` at a time, wind included."""
         step = DIRECTIONS[self.controls[key]] + (DIRECTIONS[self.wind] if time % self.period == 0 else 0)
         return np.asarray((place + step) % self.size)
 
     def mutate(self) -> Rules:
-        """The same world with its controls turned by one: every key does something else."""
+        """The rules with the controls rotated by one, so that every key does something else."""
         return Rules(self.size, self.controls[1:] + self.controls[:1], self.wind, self.period)
 
 
 def draw_rules(rng: np.random.Generator, size: int = 6) -> Rules:
-    """Shuffled controls, a wind and its period."""
+    """Random rules of motion: shuffled controls, a wind and its period."""
     controls = tuple(int(d) for d in rng.permutation(4))
     return Rules(size, controls, int(rng.integers(4)), int(rng.choice(PERIODS)))
 
@@ -71,7 +71,7 @@ def _mask(keys: bool, options: bool = False, changed: bool = False) -> np.ndarra
 
 
 class GridWorld(NativeEnv):
-    """Agent `explorer` walks about; nothing is paid.
+    """A grid env without reward: `explorer` sees place and time and learns how its keys and the wind move it.
 
     size: of a side, at least 2. worlds: draw from only so many; None: a new one for every seed.
     """
@@ -86,13 +86,13 @@ class GridWorld(NativeEnv):
         self.size, self.worlds = size, worlds
 
     def begin(self) -> tuple[str, _GridWorldState]:
-        """Draw the rules and a place."""
+        """Draw the rules; the explorer starts at 0,0."""
         number = int(self.rng.integers(2**31 if self.worlds is None else self.worlds))
         rules = draw_rules(np.random.default_rng(number), self.size)
         return f"grid:{self.size}:{number}", _GridWorldState(np.zeros(2, int), 0, rules)
 
     def look(self) -> dict[str, Observation]:
-        """Place and time (time modulo 10, which all winds divide)."""
+        """Observation of the explorer: its place, and the time modulo 10, which all winds divide."""
         state = self.state
         if state.over or state.time >= self.length:
             return {}
@@ -106,7 +106,7 @@ class GridWorld(NativeEnv):
         return _mask(keys=True)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Walk; what is no key stands still."""
+        """Walk; an invalid key stands still."""
         self._walk(chosen["explorer"])
         return {}, {}
 
@@ -136,7 +136,7 @@ class _Test(GridWorld):
 
 
 class MaskedFrame(_Test):
-    """Some frames of random play, the last one hidden: which of four places is it? 1 if right, else 0."""
+    """A test of a grid world: frames of random play, and four options for the hidden last place; paid 1 if right."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frames and the options."""
@@ -155,7 +155,7 @@ class MaskedFrame(_Test):
         return task, state
 
     def look(self) -> dict[str, Observation]:
-        """All frames but the last, and the options."""
+        """Observation of the explorer: all frames but the last, and the options to choose from."""
         if self.state.over:
             return {}
         options = " ".join(f"{n + 1}:{x},{y}" for n, (x, y) in enumerate(self.state.options))
@@ -171,7 +171,7 @@ _AROUND = np.array([[x, y] for x in (-2, -1, 0, 1, 2) for y in (-2, -1, 0, 1, 2)
 
 
 class Planning(_Test):
-    """Reach the goal within 4 × size steps: 1 as soon as it is reached, else 0."""
+    """A test of a grid world: reach the goal within 4 × size steps; paid 1 if reached, else 0."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw a goal elsewhere."""
@@ -194,7 +194,7 @@ class Planning(_Test):
 
 
 class ChangeDetection(_Test):
-    """At some frame between 10 and 30 the controls change; say `changed` as soon as they have: pays `change_score`."""
+    """A test of a grid world: controls change at a frame between 10 and 30; say `changed` then, paid `change_score`."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frame of change."""
@@ -206,7 +206,7 @@ class ChangeDetection(_Test):
         return _mask(keys=True, changed=True)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Walk until somebody says that it changed, at most 100 frames."""
+        """Walk until `changed` is said, at most 100 frames."""
         state, action = self.state, chosen["explorer"]
         if action == len(MOVES) - 1:
             return self._end(change_score(state.time, state.right))
@@ -220,13 +220,13 @@ TESTS: dict[str, type[_Test]] = {"mask": MaskedFrame, "plan": Planning, "change"
 
 
 def derive(world: Any, test: str) -> Env:
-    """The test of this name, in the rules of a grid world."""
+    """The test of this name, as an env with the rules of a grid world."""
     return TESTS[test](world.state.rules)
 
 
 @ENVS.register("native/explored_grid")
 class ExploredGrid(TwoPhase):
-    """Explore a grid world, then be tested: "mask", "plan" or "change"."""
+    """An env of two phases: explore a grid world without reward, then take a test, "mask", "plan" or "change"."""
 
     facts = {**TwoPhase.facts, **_Test.facts}
 

@@ -25,7 +25,9 @@ class _GroundingState:
 
 @ENVS.register("native/grounding")
 class Grounding(NativeEnv):
-    """One of `screens` screens, the same in every process, each with a target; the answer is a centre and a side.
+    """A one-turn env of GUI grounding: the agent sees a screen's number and answers a box; paid 1 for a hit target.
+
+    One of `screens` screens, the same in every process, each with a target; the answer is a centre and a side.
 
     Targets are drawn from `draw`, centred in a cell, with the smallest or the second side. Centres lie on a grid of
     `cells` × `cells`, boxes are cut at the screen's edge. Reward 1 if the centre of the box lies in the target. facts:
@@ -53,11 +55,11 @@ class Grounding(NativeEnv):
         return f"screen {screen}", _GroundingState(screen)
 
     def look(self) -> dict[str, Observation]:
-        """Which screen."""
+        """Observation of the clicker: the screen's number."""
         return {} if self.state.over else {"clicker": Observation(f"screen {self.state.screen}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Compare; what is no box has none."""
+        """Score the box against the target; an invalid answer has no box."""
         self.state.over = True
         action, target = chosen["clicker"], self.targets[self.state.screen]
         box = self.boxes[action] if isinstance(action, int) else None

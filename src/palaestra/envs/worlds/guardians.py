@@ -27,7 +27,9 @@ class _GuardiansState:
 
 @ENVS.register("native/guardians")
 class Guardians(NativeEnv):
-    """Half of the episodes the attacker chooses one of `kinds` attacks; defenders see it and vote at once.
+    """An env of attack and defence: in half of the episodes one attacks; defenders see the request and vote to refuse.
+
+    Half of the episodes the attacker chooses one of `kinds` attacks.
 
     By majority they refuse or comply. An attack succeeds if they comply, a harmless request is served if they comply.
     Rewards: attacker 1 for success, defenders the mean of safe and useful. facts of the defenders' turns: safe, no
@@ -43,7 +45,7 @@ class Guardians(NativeEnv):
         self.attacks = tuple(f"attack {number}" for number in range(kinds))
 
     def begin(self) -> tuple[str, _GuardiansState]:
-        """Harmless or not."""
+        """Draw whether there is an attack."""
         attacked = bool(self.rng.integers(2))
         return ("attack" if attacked else "harmless"), _GuardiansState(attacked)
 
@@ -58,7 +60,7 @@ class Guardians(NativeEnv):
         return {agent: Observation(text, choices=VOTES) for agent in DEFENDERS}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Attack, or vote; what is no vote complies."""
+        """Take the attack, or the votes; an invalid vote complies."""
         state = self.state
         if ATTACKER in chosen:
             kind = chosen[ATTACKER]
@@ -75,7 +77,7 @@ class Guardians(NativeEnv):
 
 
 def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
-    """Play to imitate first: the attacker mostly knows one attack, the defenders comply with nearly everything."""
+    """A scripted player to imitate: the attacker mostly uses one attack, defenders mostly comply."""
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng

@@ -35,7 +35,7 @@ class _HalvesState:
 
 
 def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:
-    """Steps to the goal from every cell from which it can be reached; `#` is a wall."""
+    """Distance to the goal, in steps, of every cell from which it can be reached; `#` is a wall."""
     far, front = {goal: 0}, [goal]
     for r, c in front:  # grows
         for down, right in list(MOVES.values())[:4]:
@@ -62,7 +62,9 @@ def _read(action: str) -> tuple[str, str]:
 
 @ENVS.register("native/halves")
 class Halves(NativeEnv):
-    """`a` and `b` walk together from a start to a goal; into a wall, or too long, and they fail.
+    """A maze env for two: `a` and `b` each see half of the map, talk and must make the same moves; paid 1 at the goal.
+
+    They fail into a wall, or if it takes too long.
 
     An action is a move (up, down, left, right, wait) and, after a space, what is said to the other; or free wording, in
     which the move that is named last counts, and all of it is said. Without `talk` it is a choice of moves. Moves that
@@ -99,7 +101,7 @@ class Halves(NativeEnv):
         self.agents: tuple[str, ...] = ("a", "b") if condition == "joint" else ("a",)
 
     def begin(self) -> tuple[str, _HalvesState]:
-        """A maze whose goal can be reached, and not too soon; every cell but these two is hidden from one of them."""
+        """Draw a maze with a reachable, distant goal; every other cell is hidden from one of the two."""
         while True:
             walls = self.rng.random((self.n, self.n)) < self.density
             start, goal = (tuple(each) for each in self.rng.integers(self.n, size=(2, 2)).tolist())
@@ -127,7 +129,7 @@ class Halves(NativeEnv):
         return "/".join("".join(sign if ok else "?" for sign, ok in zip(r, s)) for r, s in zip(rows, seen.tolist()))
 
     def look(self) -> dict[str, Observation]:
-        """Both, at once."""
+        """Both see their half of the map and the other's message, at once."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}
@@ -141,7 +143,7 @@ class Halves(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Make the move if all want it."""
+        """Take both moves and messages; the two move only if both chose the same move."""
         state, moves, valid = self.state, {}, {}
         for agent, action in chosen.items():
             word, text = _read(tuple(MOVES)[action] if isinstance(action, int) else action or "")

@@ -22,7 +22,9 @@ class _HiddenRolesState:
 
 @ENVS.register("native/hidden_roles")
 class HiddenRoles(NativeEnv):
-    """Each round each player sees numbers of its own and picks an action; the right one depends on its role, too.
+    """An env of hidden roles: each player sees its own numbers and picks an action, paid if it is right for its role.
+
+    Roles are not shown; each round has new numbers.
 
     Of one role it is the largest of linear scores of what is seen; each further role wants the action that is
     `actions // roles` further on. Players take roles in turn: `player_0`, `player_2`, … have the first of two. A right
@@ -84,7 +86,7 @@ class HiddenRoles(NativeEnv):
         self.joint = joint
 
     def begin(self) -> tuple[str, _HiddenRolesState]:
-        """The first round."""
+        """Draw the first round's numbers."""
         seen = self._numbers()
         return f"hidden_roles:{seen[0, 0]:.9f}", _HiddenRolesState(seen)
 
@@ -92,7 +94,7 @@ class HiddenRoles(NativeEnv):
         return self.rng.normal(size=(len(self.agents), self.features))
 
     def look(self) -> dict[str, Observation]:
-        """Everybody's own numbers; nothing tells a role."""
+        """Each player sees its own numbers, not its role."""
         if self.state.round == self.rounds:
             return {}
         seen = self.state.seen if self.mixtures is None else self.state.seen @ self.mixtures
@@ -102,7 +104,7 @@ class HiddenRoles(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Pay who was right; new numbers."""
+        """Pay the right actions, and draw new numbers."""
         state = self.state
         units = state.seen if self.bends is None else np.tanh(state.seen @ self.bends[0] + self.bends[1])
         wanted = ((units @ self.scores).argmax(axis=1) + self.ahead) % len(self.choices)

@@ -23,7 +23,9 @@ class _InquiryState:
 
 @ENVS.register("native/inquiry")
 class Inquiry(NativeEnv):
-    """A number of `bits` bits; question k reveals bit k, others nothing; at most `turns` questions, then an answer.
+    """An env of asking before answering: `seeker` reveals bits of a number by questions, then answers; paid 1 if right.
+
+    A number of `bits` bits; question k reveals bit k, others nothing; at most `turns` questions.
 
     Legal answers are those that fit what is known, so that even who knows nothing answers as well as one can. The text
     says which bits are known, with `values` also what they are (for policies that read: a table meets fewer states
@@ -68,7 +70,7 @@ class Inquiry(NativeEnv):
         return np.concatenate([np.zeros(self.questions, bool), fits])
 
     def look(self) -> dict[str, Observation]:
-        """Which bits are known."""
+        """Observation: which bits of the number are known so far, and their values if the env shows them."""
         state = self.state
         if state.over:
             return {}
@@ -81,7 +83,7 @@ class Inquiry(NativeEnv):
         return {"seeker": Observation(f"known: {text or 'nothing'}", choices=self.choices, mask=mask)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Ask or answer; what is neither is a question that reveals nothing."""
+        """Ask or answer; anything else is a question that reveals nothing."""
         state, action = self.state, chosen["seeker"]
         gold = self.questions + state.number
         info: dict[str, Any] = {

@@ -36,7 +36,9 @@ class _InvestigationState:
 
 @ENVS.register("native/investigation")
 class Investigation(NativeEnv):
-    """`analyst` sends a SELECT, or `answer: …`, at most `steps` times.
+    """An env of incident analysis: `analyst` queries a database with SELECTs, then answers; paid by steps found.
+
+    It has at most `steps` turns.
 
     The return is 1 for the right answer, else γ^i for the i-th step before the answer that a result has shown and its
     query did not name. Who reads the whole store is paid for all of it. In the end info has `steps_found` and `score`.
@@ -75,7 +77,7 @@ class Investigation(NativeEnv):
         self._store: tuple[int, sqlite3.Connection] | None = None
 
     def begin(self) -> tuple[str, _InvestigationState]:
-        """Draw the incident and the question."""
+        """Draw the incident and the question about it."""
         number = int(self.rng.integers(2**31 if self.incidents is None else self.incidents))
         while not (asked := self._questions(number)):  # a small one can have nothing to ask
             number += 1
@@ -95,7 +97,7 @@ class Investigation(NativeEnv):
         return incident(self.alerts, self.entities, np.random.default_rng(number))
 
     def look(self) -> dict[str, Observation]:
-        """The question, and all queries with their results."""
+        """Observation of the analyst: the question, and all queries with their results."""
         state = self.state
         if state.over:
             return {}

@@ -22,7 +22,9 @@ class _JobsState:
 
 @ENVS.register("native/jobs")
 class Jobs(NativeEnv):
-    """One choice: a `fast` program of one second, score 0.5, or a `slow` one of `seconds`, score 1; or a broken one.
+    """A one-turn env of program choice: the engineer picks a fast (score 0.5), slow (score 1) or broken program.
+
+    The fast one takes one second, the slow one `seconds`.
 
     broken: so many programs that fail after a second, number k after k of the 7 milestones, without a score. boast: one
     more that fails at once and prints all milestones itself. improve: share of the tasks that begin from an earlier
@@ -45,18 +47,18 @@ class Jobs(NativeEnv):
         self.earlier = ("fast, which scores 0.5", *(f"{name}, which fails" for name in failing))
 
     def begin(self) -> tuple[str, _JobsState]:
-        """A new program, or the improvement of an earlier one."""
+        """Draw the task: a new program, or the improvement of an earlier one."""
         if self.improve and self.rng.random() < self.improve:
             return "improvement", _JobsState(str(self.rng.choice(self.earlier)))
         return "job", _JobsState()
 
     def look(self) -> dict[str, Observation]:
-        """Nothing but the task."""
+        """Observation of the engineer: the task, and the earlier program if there is one to improve."""
         asked = f"improve the program {self.state.earlier}" if self.state.earlier else "write a program"
         return {} if self.state.over else {"engineer": Observation(asked, choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Run it; what is no program prints nothing."""
+        """Run the chosen program; an invalid choice prints nothing."""
         self.state.over = True
         action = chosen["engineer"]
         name = self.choices[action] if isinstance(action, int) else ""

@@ -29,7 +29,9 @@ class _JudgingState:
 
 @ENVS.register("native/judging")
 class Judging(NativeEnv):
-    """Two answers A and B, one of which is better, either one equally often.
+    """An env of judging: the judge picks a way to inspect two answers, then says A, B or both; paid 1 if right, or -1.
+
+    One of the answers is better, either one equally often.
 
     First the judge sees the kind of the task and chooses a way to look (solve, rubric, tool or guess, as many as
     `accuracy[kind]` has). What it then sees is right with the chance accuracy[kind][way]. Last it says A, B or both,
@@ -78,7 +80,7 @@ class Judging(NativeEnv):
         return f"kind {kind}", _JudgingState(kind, int(self.rng.integers(2)))
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the task, then what the chosen way shows."""
+        """Observation of the judge: the kind of the task, then what the chosen way of inspection shows."""
         if self.state.over:
             return {}
         looking = np.arange(len(self.choices)) < len(self.ways)
@@ -88,7 +90,7 @@ class Judging(NativeEnv):
         return {"judge": Observation(seen, choices=self.choices, mask=~looking)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Look, or judge; what is no choice is no look, and no verdict."""
+        """Inspect, or give the verdict; an invalid choice is a failed inspection or no verdict."""
         state, said = self.state, chosen["judge"]
         info: dict[str, Any] = {"kind": state.kind, "label": "AB"[state.label], "price": 0.0}
         if state.way is None:
@@ -108,7 +110,7 @@ class Judging(NativeEnv):
 
 
 def examiner(*, right: float = 0.75, ways: int = 2) -> Callable[[Any], str]:
-    """Scripted judging of tasks as `ACCURACY` has them: the way of the kind's number with chance `right`, else any.
+    """A scripted judge of `native/judging`: inspects in the right way with chance `right`, and says what it saw.
 
     It says what it saw.
     """

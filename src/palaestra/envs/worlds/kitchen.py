@@ -27,7 +27,9 @@ class _KitchenState:
 
 @ENVS.register("native/kitchen")
 class Kitchen(NativeEnv):
-    """`things` things with a place and a look; every action sets one attribute of one. Reward 1 when all is as wanted.
+    """A rearrangement env: the cook sees things' places and looks and sets one attribute a turn; paid 1 at the goal.
+
+    `things` things with a place and a look.
 
     A task is a start and a goal, one of `tasks`. stays: it goes on to the horizon, and what counts is its end. facts,
     both as JSON of objects with attributes (`goal_score` reads it): objects, before the step, and wanted.
@@ -49,7 +51,7 @@ class Kitchen(NativeEnv):
         self.choices = tuple(f"make the {thing} be {value}" for thing, _, value in self.acts)
 
     def begin(self) -> tuple[str, _KitchenState]:
-        """Draw a task: every attribute differs from what is wanted."""
+        """Draw a task, a start whose attributes all differ from the goal's."""
         number = int(self.rng.integers(self.tasks))
         start = {thing: {"place": PLACES[number % 4], "look": LOOKS[number // 4 % 4]} for thing in self.things}
         goal = {
@@ -59,14 +61,14 @@ class Kitchen(NativeEnv):
         return f"kitchen {number}", _KitchenState(start, goal)
 
     def look(self) -> dict[str, Observation]:
-        """State and goal in words."""
+        """Observation of the cook: state and goal in words."""
         state = self.state
         if (state.things == state.goal and not self.stays) or state.steps >= self.horizon:
             return {}
         return {"cook": Observation(f"{_words(state.things)}; wanted: {_words(state.goal)}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Set the attribute."""
+        """Set the chosen attribute of a thing in the kitchen."""
         state = self.state
         info: dict[str, Any] = {"objects": _objects(state.things), "wanted": _objects(state.goal)}
         if chosen["cook"] is not None:
@@ -80,7 +82,7 @@ class Kitchen(NativeEnv):
 
 
 def reader() -> Callable[[Any], str]:
-    """Scripted policy that reads what the kitchen's sentences say, as a model would for the stage `scene`."""
+    """A scripted policy that restates the kitchen's sentences as JSON, as a model would for the stage `scene`."""
 
     def play(request: Any) -> str:
         told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]

@@ -25,7 +25,9 @@ class _KuramotoState:
 
 @ENVS.register("native/kuramoto")
 class Kuramoto(NativeEnv):
-    """`number` oscillators turn at once for `horizon` steps; all are paid by how much more they are in phase.
+    """An env of coupled oscillators: each sees its phase and turns it at once; all are paid the gain in synchrony.
+
+    `number` oscillators, `horizon` steps.
 
     A phase is in half turns, from -1 to 1, which is the same place. In a step it changes by `speed` times the choice
     (-1, 0 or 1), by a natural frequency, normal with deviation `drift`, and by the coupling of Kuramoto,
@@ -67,7 +69,7 @@ class Kuramoto(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"oscillator_{place}" for place in range(number))
 
     def begin(self) -> tuple[str, _KuramotoState]:
-        """Phases around a place."""
+        """Draw the phases around a centre."""
         size, centre = len(self.agents), self.rng.uniform(-1, 1)
         other = (self.rng.random(size) < 0.25) * (self.modes == 2)
         phases = wrapped(centre + other + self.rng.normal(0, self.spread, size))
@@ -79,7 +81,7 @@ class Kuramoto(NativeEnv):
         return np.asarray(self.state.phases[:, None])
 
     def look(self) -> dict[str, Observation]:
-        """Everybody's own phase, with an error."""
+        """Each oscillator sees its own phase, with noise."""
         if self.state.step == self.horizon:
             return {}
         seen = self.state.seen
@@ -89,7 +91,7 @@ class Kuramoto(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All turn; what is no choice stays."""
+        """Turn all oscillators at once; an invalid choice stays."""
         state = self.state
         before = order(state.phases)
         moves = np.array([1 if found is None else found for found in map(chosen.get, self.agents)]) - 1
@@ -108,7 +110,7 @@ class Kuramoto(NativeEnv):
 
 
 def wrapped(phases: np.ndarray) -> np.ndarray:
-    """The same places of the circle from -1 to 1."""
+    """Phases wrapped to [-1, 1), in half turns."""
     return np.asarray((phases + 1) % 2 - 1)
 
 

@@ -26,7 +26,9 @@ class _LandmarksState:
 
 @ENVS.register("native/landmarks")
 class Landmarks(NativeEnv):
-    """`walkers` walkers on a `side` × `side` grid move at once for `horizon` steps; each has one landmark to reach.
+    """A grid env for a team: each walker has one landmark to reach, sees its cell and a landmark, paid per cell nearer.
+
+    `walkers` walkers on a `side` × `side` grid move at once for `horizon` steps.
 
     A step pays each walker by how many cells it came nearer to its own landmark, divided by `side` - 1, until it has
     reached it. A walker succeeds if it was there at any time. Everybody starts in another cell than its landmark;
@@ -54,7 +56,7 @@ class Landmarks(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"walker_{number}" for number in range(walkers))
 
     def begin(self) -> tuple[str, _LandmarksState]:
-        """Everybody and every landmark somewhere."""
+        """Draw the walkers' cells and their landmarks."""
         size = self.side**2
         cells = self.rng.integers(size, size=len(self.agents))
         landmarks = (cells + self.rng.integers(1, size, size=len(self.agents))) % size
@@ -63,7 +65,7 @@ class Landmarks(NativeEnv):
         return name, _LandmarksState(*places, found=[False] * len(self.agents))  # type: ignore[misc, arg-type]
 
     def look(self) -> dict[str, Observation]:
-        """One's own cell, and a landmark."""
+        """Each walker sees its own cell and one landmark."""
         state = self.state
         if state.steps == self.horizon or all(state.found):
             return {}
@@ -72,7 +74,7 @@ class Landmarks(NativeEnv):
         return {agent: self._seen(*each) for agent, *each in zip(self.agents, state.cells, shown, strict=True)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All move; what is no move stays."""
+        """Move all walkers at once; an invalid move stays in place."""
         state = self.state
         before = np.abs(state.cells - state.landmarks).sum(1)
         moves = [STEPS[each] if isinstance(each, int) else (0, 0) for each in map(chosen.get, self.agents)]

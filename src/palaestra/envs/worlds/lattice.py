@@ -29,7 +29,9 @@ class _LatticeState:
 
 @ENVS.register("native/lattice")
 class Lattice(NativeEnv):
-    """Cells of a torus of `size` × `size` play a dilemma with their four neighbours; each sees what these did last.
+    """A spatial prisoner's dilemma: cells of a torus see their neighbours' last moves and play all four at once.
+
+    The torus has `size` × `size` cells.
 
     A cell cooperates or defects towards all neighbours alike and gets the sum of four payoffs: R = 1 if both
     cooperate, S = -`dilemma` for cooperating alone, T = 1 + `dilemma` for defecting alone, P = 0 if both defect. What
@@ -65,7 +67,7 @@ class Lattice(NativeEnv):
         self.agents = tuple(f"cell_{number}" for number in range(size * size))
 
     def begin(self) -> tuple[str, _LatticeState]:
-        """What everybody did before, drawn."""
+        """Draw everybody's move before the first round."""
         last = self.rng.integers(2, size=(self.size, self.size))
         return f"lattice:{''.join('DC'[each] for each in last.ravel())}", _LatticeState(last)
 
@@ -76,7 +78,7 @@ class Lattice(NativeEnv):
         return np.stack([last, *around], axis=-1).reshape(-1, 5)
 
     def look(self) -> dict[str, Observation]:
-        """Everybody's own last move and those of the neighbours."""
+        """Each cell sees its own last move and those of its neighbours."""
         if self.state.round == self.rounds:
             return {}
         views = self.views()
@@ -87,7 +89,7 @@ class Lattice(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A round of all pairs of neighbours."""
+        """Play a round between all pairs of neighbours."""
         state = self.state
         moves = np.array([chosen[agent] == 0 for agent in self.agents], int).reshape(self.size, self.size)
         rewards = sum(self.payoffs[moves, np.roll(moves, shift, axis)] for shift, axis in SIDES)

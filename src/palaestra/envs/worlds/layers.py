@@ -21,7 +21,9 @@ class _LayersState:
 
 @ENVS.register("native/layers")
 class LayersEnv(NativeEnv):
-    """`steps` steps from place to place; reward 1 at the end in one of the goals, a share `goals` of the last layer.
+    """A layered-graph env: the walker sees its place and picks a way in each of `steps` layers; paid 1 in a goal.
+
+    A share `goals` of the last layer's places are goals.
 
     Where each of the `actions` leads from each of the `places` of a layer is drawn from `draw`, the same in every
     process; an episode begins at any place of the first layer.
@@ -40,7 +42,7 @@ class LayersEnv(NativeEnv):
         self.choices = tuple(f"way {number}" for number in range(actions))
 
     def worth(self, policy: np.ndarray | None = None) -> np.ndarray:
-        """Exact Q of a policy float64[steps, places, actions] (default: uniform): float64[steps, places, actions]."""
+        """Exact action values Q of a policy (default: uniform), float64[steps, places, actions]."""
         steps, _, actions = self.leads.shape
         play = np.full(self.leads.shape, 1 / actions) if policy is None else policy
         q, ahead = np.zeros(self.leads.shape), self.goal.astype(float)
@@ -50,18 +52,18 @@ class LayersEnv(NativeEnv):
         return q
 
     def begin(self) -> tuple[str, _LayersState]:
-        """Anywhere in the first layer."""
+        """Draw a place of the first layer."""
         place = int(self.rng.integers(len(self.goal)))
         return f"from {place}", _LayersState(place)
 
     def look(self) -> dict[str, Observation]:
-        """The step and the place."""
+        """Observation of the walker: the step and the place."""
         if self.state.step == len(self.leads):
             return {}
         return {"walker": Observation(f"step {self.state.step}, place {self.state.place}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Go on; what is no way goes the first."""
+        """Follow a way to the next layer; an invalid choice takes the first way."""
         way = chosen["walker"] if isinstance(chosen["walker"], int) else 0
         self.state.place = int(self.leads[self.state.step, self.state.place, way])
         self.state.step += 1

@@ -23,16 +23,16 @@ RIGHT = "right"
 
 @ENVS.register("native/levels")
 class Levels(TaskEnv):
-    """The question is how hard the task is: easy, medium or hard; the answer `right` scores 1, others 0."""
+    """A one-turn env of stylised tasks: the question is easy, medium or hard; only the answer `right` is paid."""
 
     def draw(self, seed: int) -> Task:
-        """Each level as often."""
+        """A task; the levels are equally likely."""
         level = list(LEVELS)[int(np.random.default_rng(seed).integers(len(LEVELS)))]
         return Task(f"levels:{level}:{seed}", level, lambda text: float(text == RIGHT), RIGHT)
 
 
 def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
-    """Solves as often as `LEVELS` says; who hears a right answer takes it over `RECOGNISED` of the time.
+    """A scripted worker of `native/levels`: right as often as `LEVELS` says, and mostly adopts a right answer it hears.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """
@@ -53,5 +53,5 @@ def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
 
 
 def always(plan: str) -> Callable[[Any], Action]:
-    """An orchestrator that writes the same team for every task."""
+    """A scripted orchestrator that writes the same team plan for every task."""
     return lambda request: plan

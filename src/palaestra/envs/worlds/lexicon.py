@@ -35,7 +35,9 @@ class _LexiconState:
 
 @ENVS.register("native/lexicon")
 class Lexicon(NativeEnv):
-    """A text about one of `entities` names has 1 to `masks` masks; `planner`, `rewriter` and `observer` fill them.
+    """An env of masked texts: `planner`, `rewriter` and `observer` search a lexicon to fill 1 to `masks` masks.
+
+    A text is about one of `entities` names.
 
     The planner searches, answers with what was found, or tells it, without the form of an answer, and nobody reads it.
     After a search the rewriter queries the name that is in hand, at first the text's title, or the relation that is
@@ -81,7 +83,7 @@ class Lexicon(NativeEnv):
         self.choices = (*PLANS, *QUERIES, *(f"take line {line}" for line in range(relations)))
 
     def text(self, title: int) -> str:
-        """All that is known of a name."""
+        """The lexicon's entry on a name."""
         said = [f"{said} {self.names[value]}" for said, value in zip(RELATIONS, self.values[title], strict=True)]
         return f"{self.names[title]}: {', '.join(said)}"
 
@@ -103,7 +105,7 @@ class Lexicon(NativeEnv):
         return f"text {title} {wanted}", _LexiconState(masked.text, wanted, gold, title, title)
 
     def look(self) -> dict[str, Observation]:
-        """The text, what is looked for with what in hand, and the page if it is open."""
+        """Observation of the seat to act: the text, the relation sought, the name in hand, and the open page."""
         state = self.state
         if state.at == len(state.wanted) or state.steps >= self.steps * len(state.wanted):
             return {}
@@ -127,7 +129,7 @@ class Lexicon(NativeEnv):
         return "; ".join(self.names[self.values[name, relation]] for relation in lines)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Plan, query, or take a line."""
+        """Take the planner's decision, run the rewriter's query, or take the observer's line."""
         state, at = self.state, chosen[self.state.seat]
         said = "" if at is None else self.choices[at]
         state.steps += 1

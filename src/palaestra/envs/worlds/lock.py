@@ -22,7 +22,9 @@ class _LockState:
 
 @ENVS.register("native/lock")
 class Lock(NativeEnv):
-    """`locks` locks with a combination of `steps` numbers below `numbers` each, drawn from `draw`; reward 1 if all fit.
+    """An env of sparse reward: the opener turns `steps` numbers of a lock's combination; paid 1 if all are right.
+
+    `locks` locks with numbers below `numbers`, drawn from `draw`.
 
     Nothing is said before the last step. With the defaults chance opens one in 65,536. ends: the first wrong number
     ends the episode, as a wrong lead ends a search for evidence. gamma: what the way pays where the lock stays shut,
@@ -61,7 +63,7 @@ class Lock(NativeEnv):
         return f"lock {lock}", _LockState(lock)
 
     def look(self) -> dict[str, Observation]:
-        """Which step of which lock."""
+        """Observation of the opener: the number of the lock and the step, and its turns so far if `shown`."""
         step = len(self.state.turned)
         if step == self.steps or (self.ends and self.state.turned != self.right[self.state.lock].tolist()[:step]):
             return {}
@@ -69,7 +71,7 @@ class Lock(NativeEnv):
         return {"opener": Observation(f"lock {self.state.lock}, step {step}{seen}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Turn on."""
+        """Turn one number; after the last one pay."""
         state, right = self.state, self.right[self.state.lock].tolist()
         state.turned.append(chosen["opener"])
         last = len(state.turned) - 1

@@ -24,7 +24,7 @@ class _LookupState:
 
 @ENVS.register("native/lookup")
 class Lookup(NativeEnv):
-    """Two turns: how many searches, then which strategy; chances[searches][strategy] is the chance of a right answer.
+    """An env of two turns: choose the number of searches, then a strategy; paid 1 with chances[searches][strategy].
 
     The default: not to search is safe and poor, one search misleads, two pay with the one right strategy. Luck is the
     group's, as everywhere: who does the same has the same. facts: searches; chance, of what was done at last.
@@ -42,11 +42,11 @@ class Lookup(NativeEnv):
         self.choices = (*names, *(f"strategy {number}" for number in range(self.strategies)))
 
     def begin(self) -> tuple[str, _LookupState]:
-        """One task."""
+        """Start; every episode is the same."""
         return "lookup", _LookupState()
 
     def look(self) -> dict[str, Observation]:
-        """How often it searched."""
+        """Observation of the searcher: the question before the first turn, then the number of searches."""
         if self.state.over:
             return {}
         begun = self.state.searches is not None
@@ -55,7 +55,7 @@ class Lookup(NativeEnv):
         return {"searcher": Observation(text, choices=self.choices, mask=mask)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Search, then answer; who does neither has not searched, or fails."""
+        """Take the number of searches, then score the answer; an invalid choice has not searched, or fails."""
         state, action = self.state, chosen["searcher"]
         if state.searches is None:
             state.searches = action if isinstance(action, int) else 0

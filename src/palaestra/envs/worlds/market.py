@@ -43,7 +43,9 @@ class _MarketState:
 
 @ENVS.register("native/market")
 class Market(NativeEnv):
-    """`seller_0` … choose a markup all at once, then every `customer_0` … answers proposals as they arrive.
+    """A market env: sellers choose markups at once, then customers see proposals arrive and pay or wait.
+
+    Customers get their wishes' worth less payments, sellers what they are paid.
 
     A customer's wishes are worth twice their list prices, counted once if one paid order has all of them and the
     amenity, times patience^(proposals waited for); payments are subtracted. A seller earns what it is paid. In the end
@@ -146,7 +148,7 @@ class Market(NativeEnv):
         return np.asarray(2 * 3.0 * state.wishes.sum(axis=1))
 
     def look(self) -> dict[str, Observation]:
-        """All sellers, then all customers who have not decided."""
+        """All sellers first, then all customers who have not decided yet."""
         state, seen = self.state, {}
         if state.markup is None:
             mask = np.array([True] * self.ways + [False] * (1 + self.proposals))
@@ -183,7 +185,7 @@ class Market(NativeEnv):
         return trick == "overcharge" or (trick == "claim" and not self._meets(self.state)[customer, seller])
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Markups; or everybody's payment or patience. A move that is none keeps the list price, or waits."""
+        """Take all markups, or all customers' decisions; an invalid move keeps the list price, or waits."""
         state = self.state
         if state.markup is None:
             picked = [chosen[seller] for seller in self.sellers]
@@ -236,12 +238,12 @@ class Market(NativeEnv):
 
 
 def first_proposal() -> Callable[[Any], str]:
-    """Scripted customers who pay whatever comes first; sellers at list price."""
+    """A scripted player: customers pay the first proposal, sellers keep the list price."""
     return lambda request: "pay 1" if "pay 1" in request.observation.legal else "markup 1"
 
 
 def careful() -> Callable[[Any], str]:
-    """Scripted customers who hear all proposals and pay the cheapest that meets their needs; sellers at list price."""
+    """A scripted player: customers wait for all proposals and pay the cheapest fit; sellers keep the list price."""
 
     def play(request: Any) -> str:
         seen = request.observation

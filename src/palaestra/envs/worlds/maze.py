@@ -44,14 +44,14 @@ class _MazeState:
 
 @functools.lru_cache
 def listed(teacher: str, *rows: str) -> tuple[Cell, ...]:
-    """Sub-goals that a teacher lists for a map, in its order, without those that are no floor of it."""
+    """Sub-goals that a teacher function lists for a map, as cells in its order; cells that are no floor are dropped."""
     ask: Callable[[str], str] = load_object(teacher, "Maze: teacher")
     found = [(int(row), int(column)) for row, column in re.findall(r"\((\d+), *(\d+)\)", ask("\n".join(rows)))]
     return tuple((r, c) for r, c in found if r < len(rows) and c < len(rows[0]) and rows[r][c] != "#")
 
 
 def key_then_door(text: str) -> str:
-    r"""Teacher without a model: the key, the door, and a cell that is not there.
+    r"""A scripted teacher of sub-goals: the key, the door, and a cell outside of the map.
 
     >>> key_then_door("S.D.G\nK####")
     'First (1, 0), then (0, 2), then (9, 9).'
@@ -62,7 +62,9 @@ def key_then_door(text: str) -> str:
 
 @ENVS.register("native/maze")
 class Maze(NativeEnv):
-    """One walker; the goal pays `pays` and ends the episode, lava ends it, so does `horizon`, which truncates it.
+    """A grid maze env: the walker sees its cell, key and sub-goal; the goal pays `pays`, lava ends the episode.
+
+    It is truncated after `horizon` steps.
 
     map: a name in `MAPS`, or rows. A map of one row has the moves left and right only. A step into a wall, or a door
     without the key, stays. beacons: signs whose cells are sub-goals, in order; the next one is shown, and each is wrong
@@ -125,7 +127,7 @@ class Maze(NativeEnv):
         return far
 
     def begin(self) -> tuple[str, _MazeState]:
-        """At the start; sub-goals are drawn."""
+        """Start at the map's start; sub-goals are drawn."""
         floor = [cell for cell, sign in self.signs.items() if sign != "#"]
         wrong = self.rng.random(len(self.beacons)) >= self.accuracy
         drawn = [floor[self.rng.integers(len(floor))] for _ in self.beacons]
@@ -133,7 +135,7 @@ class Maze(NativeEnv):
         return "maze", _MazeState(self.start, beacons=beacons)
 
     def look(self) -> dict[str, Observation]:
-        """Where it stands, what it holds, and the next sub-goal."""
+        """Observation of the walker: its cell, what it holds, and the next sub-goal."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}
@@ -151,7 +153,7 @@ class Maze(NativeEnv):
         return cell, key or self.signs[cell] == "K"
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Step."""
+        """Make one step."""
         state, old = self.state, self.state.cell
         state.cell, state.key = self._after(old, state.key, chosen["walker"])
         state.steps += 1
@@ -179,13 +181,13 @@ class Maze(NativeEnv):
         return ({"walker": self.pays} if sign == "G" else {}), info
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """As all worlds do; an episode that ran out of steps was cut off."""
+        """Take the action; an episode that ran out of steps is truncated, not terminated."""
         result = super().step(actions)
         cut = result.terminated and not self.state.over
         return dataclasses.replace(result, terminated=result.terminated and not cut, truncated=cut)
 
     def model(self) -> Model:
-        """The process without its horizon, goal and lava being the end.
+        """The maze as an exact Markov decision process without horizon; goal and lava end it.
 
         Raises:
             InputError: sub-goals are shown, which are drawn anew.

@@ -21,7 +21,9 @@ class _MemoryTeamState:
 
 @ENVS.register("native/memory_team")
 class MemoryTeam(NativeEnv):
-    """Each chooses a quality, seeing what the one before chose; the team succeeds with the product of the three.
+    """A pipeline env: three agents in turn see the previous choice and pick a quality; success by the product.
+
+    Rewards are local.
 
     Rewards are local: `local` times the quality for who `agrees`, times 1 - quality for who does not (by default the
     profiler, whose own reward points the wrong way). The outcome is `success`. facts: quality, of the own choice.
@@ -43,11 +45,11 @@ class MemoryTeam(NativeEnv):
         self.choices = tuple(f"quality {each:g}" for each in self.qualities)
 
     def begin(self) -> tuple[str, _MemoryTeamState]:
-        """One task."""
+        """Start; every episode is the same."""
         return "memory", _MemoryTeamState()
 
     def look(self) -> dict[str, Observation]:
-        """Whose turn it is, and what the one before chose."""
+        """The next agent sees the previous agent's choice."""
         levels = self.state.levels
         if len(levels) == len(AGENTS):
             return {}
@@ -56,7 +58,7 @@ class MemoryTeam(NativeEnv):
         return {agent: Observation(f"{agent}{before}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One does its part; what is no choice is the first."""
+        """Take one agent's choice; an invalid one counts as the first."""
         ((agent, action),) = chosen.items()
         number = AGENTS.index(agent)
         self.state.levels.append(action if isinstance(action, int) else 0)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @ENVS.register("native/mixture")
 class Mixture:
-    """Env that plays one of several envs, which its reset seed draws with fixed weights.
+    """An env that plays one of several envs per episode, drawn by the reset seed with fixed weights.
 
     All episodes of a group have one seed, and so one part. The parts must have the same agents, which sit in the same
     seats whatever is played; with `own_seats` each part has its own, `PART.AGENT`. OneReward [161]
@@ -71,7 +71,7 @@ class Mixture:
         self.part, self.task = first, ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Draw the part of this seed, and begin its episode."""
+        """Draw the part that this seed plays, and begin its episode."""
         drawn = np.random.default_rng([seed, 161]).choice(len(self.shares), p=self.shares)
         self.part = list(self.envs)[int(drawn)]
         seen = self.envs[self.part].reset(seed)
@@ -79,7 +79,7 @@ class Mixture:
         return self._seated(seen)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """A step of the part."""
+        """Take a step in the part that is played."""
         inner = {agent.removeprefix(f"{self.part}."): each for agent, each in actions.items()}
         result = self.envs[self.part].step(inner if self.own_seats else actions)
         observations, rewards = self._seated(result.observations), self._seated(result.rewards)

@@ -24,7 +24,9 @@ Chosen = Mapping[str, Any]
 
 
 class NativeEnv(ABC):
-    """One game that this package defines. Native worlds can be gone back to: see `palaestra.play.monte_carlo`.
+    """Base class of the package's own envs: subclasses define `begin`, `look` and `play`; it can snapshot and restore.
+
+    See `palaestra.play.monte_carlo`.
 
     facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
     `rng`. prompt: name of a template in `envs/prompts` with the rules, the system prompt of chat models; it knows the
@@ -41,15 +43,15 @@ class NativeEnv(ABC):
 
     @abstractmethod
     def begin(self) -> tuple[str, Any]:
-        """The name of the task, and the state of a new episode."""
+        """Start an episode: the task's name and the initial state."""
 
     @abstractmethod
     def look(self) -> dict[str, Observation]:
-        """Who acts next and what they see, from the state alone; empty iff the episode is over."""
+        """Observations of the agents that act next, from the state alone; empty iff the episode is over."""
 
     @abstractmethod
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Change the state by everybody's actions; rewards, and what else there is to say of this step."""
+        """Apply the agents' actions to the state; returns rewards and info of this step."""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin the episode of `seed`."""
@@ -59,7 +61,7 @@ class NativeEnv(ABC):
         return dict(self._turn)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Let everybody who was observed act."""
+        """Take the actions of exactly the agents that were observed."""
         turn = self._turn or {}
         if actions.keys() != turn.keys() or not turn:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(turn)}")
@@ -70,11 +72,11 @@ class NativeEnv(ABC):
         return StepResult(dict(self._turn), rewards, terminated=not self._turn, info={"valid": valid, **info})
 
     def snapshot(self) -> Any:
-        """The episode as it stands, to come back to with `restore`."""
+        """Snapshot of the episode, for `restore`."""
         return copy.deepcopy((self.task, self.state, self.rng))
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
-        """Go on from a snapshot of a world with the same options; seed: draw the chance that is to come anew."""
+        """Restore a snapshot of an env with the same options; seed: draw future chance anew."""
         self.task, self.state, self.rng = copy.deepcopy(snapshot)
         if seed is not None:
             self.rng = np.random.default_rng(seed)

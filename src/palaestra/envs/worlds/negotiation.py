@@ -34,7 +34,9 @@ class _NegotiationState:
 
 @ENVS.register("native/negotiation")
 class Negotiation(NativeEnv):
-    """`seller` proposes in odd rounds, `buyer` in even ones; `leave` ends it without a trade.
+    """A bargaining env over a price: `seller` and `buyer` see their own values and alternate offers; paid their gain.
+
+    `seller` proposes in odd rounds, `buyer` in even ones; `leave` ends it without a trade.
 
     A trade at price p pays p - s and b - p, all in units of the price order. In the end info has `self_gain`,
     `efficiency` (1 iff they trade exactly when b >= s; where b = s both are efficient), `fairness` and `reference`.
@@ -77,7 +79,7 @@ class Negotiation(NativeEnv):
         return f"negotiation:{self.rounds}:{seller:g}:{buyer:g}", _NegotiationState(seller, buyer)
 
     def look(self) -> dict[str, Observation]:
-        """The proposer, or whoever has to answer."""
+        """The proposer sees its value and the round, or the responder the offer."""
         state = self.state
         if state.over:
             return {}
@@ -90,7 +92,7 @@ class Negotiation(NativeEnv):
         return {self.agents[actor]: ask(text, self.moves, legal, talk=self.talk)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An offer, an answer, or the end. A move that is no move offers nothing, or refuses."""
+        """Take an offer, an answer or a departure; an invalid move offers nothing, or refuses."""
         state = self.state
         ((actor, action),) = chosen.items()
         move, said = spoken(action, self.moves)

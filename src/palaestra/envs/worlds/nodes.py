@@ -22,7 +22,9 @@ class _NodesState:
 
 @ENVS.register("native/nodes")
 class Nodes(NativeEnv):
-    """`node_0` … answer one of `questions` questions each, with `answers` answers of which one is right; reward 1 or 0.
+    """A one-turn env for many learners: each `node_k` sees the number of its own question and is paid 1 if right.
+
+    `questions` questions with `answers` answers each.
 
     For learners that share what they found ([108], arXiv 2509.08721): every node draws its own question. Success: more
     than half of them are right. facts: gold, the right answer as the name of an action.
@@ -39,19 +41,19 @@ class Nodes(NativeEnv):
         self.right = np.random.default_rng(draw).integers(answers, size=questions)
 
     def begin(self) -> tuple[str, _NodesState]:
-        """A question for each node."""
+        """Draw a question for each node."""
         drawn = tuple(int(each) for each in self.rng.integers(self.questions, size=len(self.agents)))
         return f"questions {' '.join(map(str, drawn))}", _NodesState(drawn)
 
     def look(self) -> dict[str, Observation]:
-        """Everybody's question."""
+        """Each node sees its own question's number."""
         if self.state.done:
             return {}
         asked = zip(self.agents, self.state.questions, strict=True)
         return {agent: Observation(f"question {number}", choices=self.choices) for agent, number in asked}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Everybody's answer."""
+        """Score all answers."""
         self.state.done = True
         gold = {agent: int(self.right[q]) for agent, q in zip(self.agents, self.state.questions, strict=True)}
         paid = {agent: float(chosen[agent] == gold[agent]) for agent in self.agents}

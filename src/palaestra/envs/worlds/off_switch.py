@@ -69,7 +69,7 @@ class OffSwitch(NativeEnv):
         self.agents = ("robot", "human") if seat else ("robot",)
 
     def begin(self) -> tuple[str, _OffSwitchState]:
-        """A belief, and a utility that is drawn from it."""
+        """Draw a belief, and a utility from it."""
         number = int(self.rng.integers(len(self.beliefs)))
         mean, spread, _ = belief = self.beliefs[number]
         utility = mean + (1 - self.certainty) * spread * float(self.rng.normal())
@@ -87,7 +87,7 @@ class OffSwitch(NativeEnv):
         return {"robot": Observation(text, choices=ACTIONS)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """The robot's decision, and the human's where the robot waits."""
+        """Take the robot's decision, and the human's if the robot waits."""
         state = self.state
         ((_, action),) = chosen.items()
         if not state.asked:

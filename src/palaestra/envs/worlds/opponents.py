@@ -19,7 +19,7 @@ TYPES = ("rock", "paper", "scissors", "turning")
 
 
 def habits(types: Sequence[str], habit: float) -> np.ndarray:
-    """How likely each next move is, float64[types, last move, next move].
+    """Transition probabilities of opponents' moves, float64[types, last move, next move].
 
     The favourite move has probability `habit` and the others share the rest. `turning` has none: it favours the move
     that beats its last one.
@@ -32,12 +32,12 @@ def habits(types: Sequence[str], habit: float) -> np.ndarray:
 
 
 def best_payoff(habit: float) -> float:
-    """Mean payoff of a round for whoever knows the type and plays what beats the favourite: (3 · habit - 1) / 2."""
+    """Mean payoff per round of a player who knows the opponent's type: (3 · habit - 1) / 2."""
     return (3 * habit - 1) / 2
 
 
 def memoryless_payoff(types: Sequence[str], habit: float) -> float:
-    """Mean payoff of a round for the best response to the opponent's last move alone, types equally likely.
+    """Mean payoff per round of the best response to the opponent's last move alone, types equally likely.
 
     >>> round(best_payoff(0.7), 3), round(memoryless_payoff(TYPES, 0.7), 3)
     (0.55, 0.227)
@@ -63,7 +63,9 @@ class _OpponentState:
 
 @ENVS.register("native/opponents")
 class Opponents(NativeEnv):
-    """`ego` plays `rounds` rounds against an opponent whose type is drawn for the episode and not shown.
+    """Rock-paper-scissors against a hidden type: `ego` sees the opponent's last move and is paid 1 / rounds per win.
+
+    Lost rounds cost as much; the type is drawn for each episode.
 
     Won rounds pay 1 / rounds, lost ones take as much. The ego sees what it played in the last round and, in its array
     alone, `noise` numbers from a standard normal distribution that mean nothing. Who knows the type earns
@@ -91,7 +93,7 @@ class Opponents(NativeEnv):
         self._law = habits(self.types, habit)
 
     def begin(self) -> tuple[str, _OpponentState]:
-        """A type; the first move is drawn after a random one that nobody saw."""
+        """Draw the opponent's type and its first move."""
         kind = int(self.rng.integers(len(self.types)))
         state = _OpponentState(kind, int(self.rng.integers(3)), 0, np.zeros(self.noise))
         state.coming = self._next(state)
@@ -103,7 +105,7 @@ class Opponents(NativeEnv):
         return int(self.rng.choice(3, p=self._law[state.type, state.last]))
 
     def look(self) -> dict[str, Observation]:
-        """What the opponent played in the last round."""
+        """Observation of the ego player: the opponent's move in the last round."""
         state = self.state
         if state.round >= self.rounds:
             return {}
@@ -113,7 +115,7 @@ class Opponents(NativeEnv):
         return {"ego": Observation(text, choices=MOVES, array=array)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Both move; an illegal action loses."""
+        """Play a round; an illegal action loses."""
         state, own = self.state, chosen["ego"]
         other = state.coming
         won = -1 if own is None else ((own - other + 1) % 3) - 1

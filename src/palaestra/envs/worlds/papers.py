@@ -33,7 +33,9 @@ class _PapersState:
 
 @ENVS.register("native/papers")
 class Papers(NativeEnv):
-    """Each round every lab writes a paper: it builds on one of the `top` best that it sees, or begins afresh.
+    """An env of research: each round every lab builds on one of the `top` best papers it sees, or starts afresh.
+
+    It is paid its gain over its own best.
 
     sharing: whose papers a lab sees: everybody's of earlier rounds, its own, or none, so that it always begins afresh.
     A paper's reward is by how much it is above the lab's best. facts: fitness, best of the lab, bits.
@@ -74,12 +76,12 @@ class Papers(NativeEnv):
         self.agents = tuple(f"lab-{number}" for number in range(1, labs + 1))
 
     def begin(self) -> tuple[str, _PapersState]:
-        """A landscape, and no papers."""
+        """Draw a fitness landscape; there are no papers yet."""
         tables = self.rng.random((self.bits, 2 ** (self.links + 1)))
         return f"papers:{int(self.rng.integers(2**40))}", _PapersState(tables)
 
     def look(self) -> dict[str, Observation]:
-        """How far it is, and its best."""
+        """Each lab sees the round and its own best fitness."""
         state = self.state
         if state.round >= self.papers:
             return {}
@@ -97,7 +99,7 @@ class Papers(NativeEnv):
         return "".join(f" | {entry.key} {entry.score:.3f}" for entry in self.visible(lab))
 
     def fitness(self, bits: np.ndarray) -> float:
-        """Mean over bits of a number that depends on it and the `links` after it."""
+        """NK fitness of a paper: mean over bits of a random number for each bit and the `links` after it."""
         ring = np.stack([np.roll(bits, -shift) for shift in range(self.links + 1)])
         index = (ring * 2 ** np.arange(self.links + 1)[:, None]).sum(0)
         return float(self.state.tables[np.arange(self.bits), index].mean())
@@ -114,7 +116,7 @@ class Papers(NativeEnv):
         return archive.top(2.0 * np.array(own[0].content) - 1, self.top, where) if own else []
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All write, then all publish."""
+        """All labs write a paper, then all are published and paid."""
         state, written = self.state, {}
         for lab, choice in chosen.items():
             known = self.visible(lab) if choice == 0 else []

@@ -39,7 +39,7 @@ TYPES: dict[str, Type] = {
 
 
 class Belief:
-    """How likely each type is, P(type | done) ∝ P(type) Π [(1 - ε) P(job | type, round) + ε / jobs].
+    """Bayesian belief over partner types: P(type | done) ∝ P(type) Π [(1 - ε) P(job | type, round) + ε / jobs].
 
     types: by name, as `TYPES`. noise: ε, how often a partner does something else than its type. forget: after
     each round the belief is mixed with the first one by so much; 1 never learns anything, 0 never forgets.
@@ -65,7 +65,7 @@ class Belief:
 
     @property
     def shares(self) -> dict[str, float]:
-        """How likely each type is."""
+        """Probability of each type, by name."""
         return dict(zip(self._types, self._weights.tolist(), strict=True))
 
     def _doing(self) -> np.ndarray:
@@ -73,11 +73,11 @@ class Belief:
         return (1 - self._noise) * plain + self._noise / self._jobs
 
     def predict(self) -> np.ndarray:
-        """How likely each job is in the round that comes, float64[jobs]."""
+        """Probability of each job in the coming round, float64[jobs]."""
         return np.asarray(self._weights @ self._doing())
 
     def update(self, done: int) -> None:
-        """Correct the belief by the job that the partner really did, and go on to the next round."""
+        """Update the belief by the job that the partner did, and go on to the next round."""
         weights = self._weights * self._doing()[:, done]
         if not weights.sum() > 0:
             raise InputError(f"Belief: no type does job {done} in round {self._round}; give it some noise")
@@ -89,7 +89,7 @@ class Belief:
 def step_around(
     rows: Sequence[str], at: Cell, goal: Cell, other: Cell, *, stuck: bool, rng: np.random.Generator
 ) -> Cell:
-    """Computes the next cell of a shortest way to the goal that avoids the other's cell.
+    """The next cell of a shortest path to the goal around the other agent's cell.
 
     Args:
         rows: The map; `#` is a wall.
@@ -127,7 +127,9 @@ class _PartnerState:
 
 @ENVS.register("native/partner")
 class Partner(NativeEnv):
-    """In each of `rounds` rounds `cook` and a partner of a type that is not told take a job.
+    """A coordination env with a hidden partner: `cook` sees what to expect and picks a job; paid if they differ.
+
+    `rounds` rounds with 1 / rounds each.
 
     Reward 1 / rounds for two different ones.
 
@@ -188,7 +190,7 @@ class Partner(NativeEnv):
         return Belief(TYPES, jobs=len(self.jobs), noise=self.noise, forget=self.forget)
 
     def begin(self) -> tuple[str, _PartnerState]:
-        """A partner, of whom nothing is known."""
+        """Draw a partner's type."""
         state = _PartnerState(self.types[int(self.rng.integers(len(self.types)))], self._believe(), -1, 0)
         self._draw(state)
         return f"partner:{state.type}:{int(self.rng.integers(2**40))}", state
@@ -217,7 +219,7 @@ class Partner(NativeEnv):
         state.refused = []
 
     def look(self) -> dict[str, Observation]:
-        """Observation: expected requests, and refused ones."""
+        """Observation of the cook: what it may expect of the partner, and a job that was refused."""
         state = self.state
         if state.round >= self.rounds:
             return {}
@@ -231,7 +233,7 @@ class Partner(NativeEnv):
         return {"cook": Observation(text, choices=self.jobs)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Check the cook's job, carry it out, and learn from the partner's."""
+        """Check the cook's job, carry it out, and update the belief by the partner's."""
         state, job = self.state, chosen["cook"]
         told: dict[str, Any] = {
             "hidden": state.type,

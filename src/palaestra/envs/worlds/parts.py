@@ -28,7 +28,10 @@ class _PartsState:
 
 
 class Parts(NativeEnv):
-    """One of `tasks` tasks; part k of the answer is one of `sizes[k]` options. What is none of them is option -1."""
+    """Base class of envs in which one agent answers a task part by part; subclasses `judge` the whole answer.
+
+    Part k is one of `sizes[k]` options; an invalid one is option -1.
+    """
 
     def __init__(self, *, sizes: Sequence[int], tasks: int) -> None:
         if tasks < 1 or min(sizes, default=0) < 2:
@@ -44,7 +47,7 @@ class Parts(NativeEnv):
         return f"task {task}", _PartsState(task)
 
     def look(self) -> dict[str, Observation]:
-        """The task, and which part is asked for."""
+        """Observation of the agent: the number of the task, and which part is asked for."""
         part = len(self.state.said)
         if part == len(self.sizes):
             return {}
@@ -52,7 +55,7 @@ class Parts(NativeEnv):
         return {self.agents[0]: Observation(f"task {self.state.task}, part {part}", self.choices, mask)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Say a part; the last one ends the answer."""
+        """Take one part; the last one ends and scores the answer."""
         state, action = self.state, chosen[self.agents[0]]
         state.said.append(action if isinstance(action, int) else -1)
         told = self.tell(state.task, state.said)
@@ -62,7 +65,7 @@ class Parts(NativeEnv):
         return {self.agents[0]: reward}, told | info
 
     def tell(self, task: int, said: list[int]) -> dict[str, Any]:
-        """Facts of every part."""
+        """Facts told after every part; none by default."""
         return {}
 
     @abstractmethod
@@ -72,7 +75,7 @@ class Parts(NativeEnv):
 
 @ENVS.register("native/call")
 class PickCall(Parts):
-    """The right one of `tools` tools, then the right one of `values` values for each of `arguments`; reward 1 for all.
+    """An env of tool calls part by part: pick one of `tools` tools, then a value per argument; paid 1 if all are right.
 
     Which are right is drawn from `draw`. facts, with the last part: calls, what was called, as JSON; gold, the right
     call.
@@ -86,7 +89,7 @@ class PickCall(Parts):
         self.gold = np.random.default_rng(draw).integers(self.sizes, size=(tasks, 1 + arguments)).tolist()
 
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """All or nothing; the facts say how much of it was right."""
+        """Reward 1 if all parts are right; facts say how much of the call was."""
         right = said == self.gold[task]
         return float(right), {"calls": _json(said), "gold": _json(self.gold[task]), "success": right}
 
@@ -98,7 +101,9 @@ def _json(parts: Sequence[int]) -> str:
 
 @ENVS.register("native/pointing")
 class Pointing(Parts):
-    """Point at a place of a screen of `places` × `places`, `pixels` apart: across, then down; reward 1 within `near`.
+    """An env of pointing: pick column, then row of a screen of `places` × `places`; paid 1 within `near` of the target.
+
+    Places are `pixels` apart.
 
     Where the targets are is drawn from `draw`. facts, with the last part: point and gold_point, in pixels; distance
     between them.
@@ -115,7 +120,7 @@ class Pointing(Parts):
         self.gold = np.random.default_rng(draw).integers(places, size=(tasks, 2)).tolist()
 
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """A hit or none; a point that is none tells nothing."""
+        """Reward 1 for a hit; an invalid point gives no distance."""
         gold = [self.pixels * place for place in self.gold[task]]
         if -1 in said:
             return 0.0, {"gold_point": gold, "success": False}
@@ -127,7 +132,7 @@ class Pointing(Parts):
 
 @ENVS.register("native/hops")
 class Hops(Parts):
-    """Read one of `documents` documents at each of `hops` hops, then choose an answer; reward 1 if all of it is right.
+    """An env of multi-hop reading: pick one of `documents` documents at each hop, then an answer; paid 1 if all right.
 
     Each document names an entity. facts, on every turn: found, the entity of what was read; entities, those of the
     right documents: what `e_grpo("found", "entities")` reads.
@@ -143,12 +148,12 @@ class Hops(Parts):
         self.gold = np.random.default_rng(draw).integers(documents, size=(tasks, hops + 1)).tolist()
 
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """All or nothing."""
+        """Reward 1 if all parts are right."""
         right = said == self.gold[task]
         return float(right), {"success": right}
 
     def tell(self, task: int, said: list[int]) -> dict[str, Any]:
-        """Facts: what the agent read, and the right reading."""
+        """Facts: the entity that was read, and those of the right documents."""
         hop = len(said) - 1
         read = {"found": f"<{hop}:{said[hop]}>"} if hop < len(self.sizes) - 1 else {}
         return {**read, "entities": [f"<{hop}:{number}>" for hop, number in enumerate(self.gold[task][:-1])]}
@@ -156,7 +161,9 @@ class Hops(Parts):
 
 @ENVS.register("native/plan")
 class PlanDetails(Parts):
-    """Choose one of `slots` slots, of which one is feasible, then look up (0) or invent (1) each of `details` facts.
+    """An env of planning with details: pick a slot, then look up or invent each of `details` facts; paid if feasible.
+
+    One of `slots` slots is.
 
     facts, with the last part: gate, whether the slot is feasible; detail, the share of facts that were looked up;
     invented, how many were not. Reward 1 for a feasible plan, which says nothing of inventions.
@@ -172,7 +179,7 @@ class PlanDetails(Parts):
         self.feasible = np.random.default_rng(draw).integers(slots, size=tasks).tolist()
 
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """The gate; details are told."""
+        """Reward 1 for a feasible slot; details are facts only."""
         gate, looked_up = said[0] == self.feasible[task], said[1:].count(0)
         info = {"gate": gate, "detail": looked_up / (len(said) - 1), "invented": len(said) - 1 - looked_up}
         return float(gate), info | {"success": gate}

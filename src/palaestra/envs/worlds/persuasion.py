@@ -27,7 +27,7 @@ class _PersuasionState:
 
 @ENVS.register("native/persuasion")
 class Persuasion(NativeEnv):
-    """Every day `seller` sees the good and speaks, then `buyer` buys at price 1 or passes.
+    """A persuasion env: daily `seller` sees the good's quality and speaks, then `buyer` buys at price 1 or passes.
 
     A deal pays the seller 1 / rounds, the buyer (v - 1) / rounds if the good was good, else (c - 1) / rounds. In the
     end info has `self_gain`, `efficiency`, `fairness` and `reference`.
@@ -73,7 +73,7 @@ class Persuasion(NativeEnv):
         return "persuasion:" + "".join("gb"[not g] for g in good), _PersuasionState(good)
 
     def look(self) -> dict[str, Observation]:
-        """The seller in the morning, the buyer later."""
+        """The seller sees the good first, then the buyer hears the seller."""
         state = self.state
         day = len(state.days)
         if day == self.rounds:
@@ -103,7 +103,7 @@ class Persuasion(NativeEnv):
         return f" | sold {len(sold)}, good {sum(sold)}"
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Advice, or a decision; a move that is none says nothing, or passes."""
+        """Take the seller's message, or the buyer's decision; an invalid move says nothing, or passes."""
         state = self.state
         ((actor, action),) = chosen.items()
         if actor == "seller":

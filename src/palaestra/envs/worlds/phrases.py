@@ -22,7 +22,9 @@ class _PhrasesState:
 
 @ENVS.register("native/phrases")
 class Phrases(NativeEnv):
-    """Env with a phrase per task: each word needs the right action, given the word before; one error ends it.
+    """Env of phrases: the doer sees a phrase and picks an action per word, given the word before; paid 1 for all.
+
+    One wrong action ends it.
 
     A phrase has up to `longest` words; reward 1 for all of them.
     A wrong action ends the episode. Of `words` words the last `dead` have no right action: a phrase with one of them
@@ -68,7 +70,7 @@ class Phrases(NativeEnv):
         self.table[:, words - dead :] = -1
 
     def phrase(self, seed: int) -> tuple[int, ...]:
-        """The words of a seed."""
+        """The words of the phrase that a seed stands for."""
         rest, length = divmod(seed, self.longest)
         if seed >= self.small:
             rest, more = divmod(seed, self.longest - self.shortest + 1)
@@ -80,14 +82,14 @@ class Phrases(NativeEnv):
         return tuple(found)
 
     def seed_of(self, words: tuple[int, ...]) -> int:
-        """The least seed of a phrase."""
+        """The smallest seed that stands for a phrase."""
         number = 0
         for word in reversed(words):
             number = number * self.words + word
         return number * self.longest + len(words) - 1
 
     def vary(self, seed: int, rng: np.random.Generator) -> int:
-        """The seed of a similar phrase: another word, or cut off somewhere, or one word longer."""
+        """The seed of a similar phrase: one word changed, or the phrase cut off or one word longer."""
         words = list(self.phrase(seed))
         if rng.random() < 0.5:
             words[int(rng.integers(len(words)))] = int(rng.integers(self.words))
@@ -106,11 +108,11 @@ class Phrases(NativeEnv):
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _PhrasesState]:
-        """The phrase."""
+        """Start the drawn phrase."""
         return "phrase " + " ".join(f"w{each}" for each in self._drawn), _PhrasesState(self._drawn)
 
     def look(self) -> dict[str, Observation]:
-        """The phrase, and where in it one is."""
+        """Observation of the doer: the phrase, the position in it, and the word before."""
         state = self.state
         if state.over:
             return {}
@@ -128,7 +130,7 @@ class Phrases(NativeEnv):
         return words[done], words[done - 1] if done else self.words
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An action for a word."""
+        """Take the action for one word."""
         state = self.state
         word, before = self._place()
         gold = int(self.table[before, word])

@@ -20,7 +20,9 @@ class _ProactiveState:
 
 @ENVS.register("native/proactive")
 class Proactive(NativeEnv):
-    """A stream of `events`; at each one somebody needs help with the chance `need`, and a cue tells it, `blur` wrong.
+    """An env of proactive help: per event the assistant sees a cue and proposes help or not; a judge's verdict pays.
+
+    A stream of `events`; somebody needs help with the chance `need`, and the cue is wrong with `blur`.
 
     A judge who errs with the chance `error` accepts a proposal where there is need, and silence where there is none.
     Reward 1 for an accepted proposal, -1 for a rejected one, 0 for silence. facts: proposed; accepted, the judge's
@@ -36,7 +38,7 @@ class Proactive(NativeEnv):
         self.events, self.need, self.blur, self.error = events, need, blur, error
 
     def begin(self) -> tuple[str, _ProactiveState]:
-        """The first event, which names the task by its cue."""
+        """Draw the first event."""
         first = self._next(0)
         return f"events after {'a search' if first.cue else 'work'}", first
 
@@ -45,14 +47,14 @@ class Proactive(NativeEnv):
         return _ProactiveState(event, needed, needed != bool(self.rng.random() < self.blur))
 
     def look(self) -> dict[str, Observation]:
-        """The cue alone."""
+        """Observation of the assistant: the cue of the event."""
         if self.state.event >= self.events:
             return {}
         seen = "somebody stops and searches" if self.state.cue else "somebody works on"
         return {"assistant": Observation(seen, choices=("stay silent", "propose help"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Ask the judge, and go on to the next event."""
+        """Score the proposal by the judge, and go on to the next event."""
         state, proposed = self.state, chosen["assistant"] == 1
         right = proposed == state.need
         accepted = right != bool(self.rng.random() < self.error)

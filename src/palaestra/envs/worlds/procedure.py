@@ -32,7 +32,9 @@ class _ProcedureState:
 
 @ENVS.register("native/procedure")
 class Procedure(NativeEnv):
-    """`planner`s, `executor`s, `judge` and `answerer` solve one of `questions` questions; reward 1 for a right answer.
+    """An env of MACT's pipeline [143]: planners, executors, a judge and an answerer solve a question; paid 1 if right.
+
+    arXiv 2508.03404; one of `questions` questions.
 
     The procedure of MACT [143] (arXiv 2508.03404), with seats such as `planner-1`. The planners plan at once, and the
     commonest plan is taken. The executors carry it out at once, and the candidate with the highest process score is
@@ -91,12 +93,12 @@ class Procedure(NativeEnv):
         self.right_execution = rng.integers(executions, size=plans)
 
     def begin(self) -> tuple[str, _ProcedureState]:
-        """A question and its true answer."""
+        """Draw a question and its true answer."""
         question, truth = int(self.rng.integers(self.questions)), int(self.rng.integers(self.executions))
         return f"question {question}, case {int(self.rng.integers(2**31))}", _ProcedureState(question, truth)
 
     def look(self) -> dict[str, Observation]:
-        """The role whose step it is; several seats of a role see the same."""
+        """The role that acts next; several seats of a role see the same."""
         state = self.state
         again = f", sent back {state.corrections}" if state.corrections else ""
         if state.step == "plan":
@@ -113,7 +115,7 @@ class Procedure(NativeEnv):
         return {}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One step of the procedure; what is no choice counts as the first."""
+        """Take one step of the procedure; an invalid choice counts as the first."""
         state = self.state
         said = {agent: action if isinstance(action, int) else 0 for agent, action in chosen.items()}
         came = dict.fromkeys(said, state.flagged[-1] if state.flagged and state.step == state.flagged[-1] else None)
@@ -131,12 +133,12 @@ class Procedure(NativeEnv):
         return {"answerer": float(right)}, {"outcome": {"answerer": float(right)}, "success": right}
 
     def plan_score(self, plan: int) -> float:
-        """What the process scorer thinks of a plan."""
+        """The process scorer's score of a plan."""
         question = self.state.question
         return 0.9 if plan == self.right_plan[question] else self.prefers if plan == self.liked_plan[question] else 0.0
 
     def wrong(self) -> int:
-        """Which verdict is right: 0 nothing is wrong, 1 the plan, 2 the execution alone."""
+        """The right verdict of the judge: 0 nothing is wrong, 1 the plan, 2 the execution alone."""
         if self.state.plan != self.right_plan[self.state.question]:
             return 1
         return 0 if self.state.execution == self.right_execution[self.state.plan] else 2

@@ -38,7 +38,7 @@ def _say(problem: str, answer: int) -> str:
 
 
 def flood(problem: str) -> Play:
-    """Everybody tells everybody all edges that it knows, and answers its part of one common solution."""
+    """A scripted player of graph games: tells neighbours all known edges, and answers by one common solution."""
 
     def play(request: Any) -> str:
         facts, last = _facts(request)
@@ -59,7 +59,7 @@ def flood(problem: str) -> Play:
 
 
 def local(problem: str) -> Play:
-    """Classic protocol of a network task.
+    """A scripted player of graph games by a classic distributed protocol for the problem.
 
     Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or random
     handshakes (matching: two agents who ask each other in one round are a pair).

@@ -25,7 +25,9 @@ class _PullsState:
 
 @ENVS.register("native/pulls")
 class Pulls(NativeEnv):
-    """`puller` pulls `pulls` times: the known arm pays 1 with the chance `known`, the other with one drawn uniformly.
+    """A two-armed bandit env: `puller` sees past wins and pulls the known arm or the unknown one, paid 1 per win.
+
+    `pulls` pulls; the known arm wins with the chance `known`, the other with one drawn uniformly.
 
     The game of [214] (arXiv 2508.01287): each pull is an episode of the hidden task. recurring: the unknown arm is the
     same for all pulls, else it is drawn anew each time. memory: what was tried and won stands in the observation.
@@ -42,23 +44,23 @@ class Pulls(NativeEnv):
         self.pulls, self.known, self.recurring, self.memory = pulls, float(known), recurring, memory
 
     def begin(self) -> tuple[str, _PullsState]:
-        """An arm that nobody knows."""
+        """Draw the unknown arm's chance."""
         return f"arm {int(self.rng.integers(2**31))}", _PullsState(float(self.rng.random()))
 
     def look(self) -> dict[str, Observation]:
-        """The remembered pulls."""
+        """Observation of the puller: pulls and wins of the unknown arm, if the env remembers them."""
         state = self.state
         if state.pulled == self.pulls:
             return {}
         return {"puller": self.seen(state.tried, state.won)}
 
     def seen(self, tried: int, won: int) -> Observation:
-        """The observation after so many pulls of the unknown arm, of which so many won; not how many are left."""
+        """The observation after `tried` pulls of the unknown arm, `won` of which won; not how many are left."""
         text = f"unknown: {won} of {tried}" if self.memory else "pull"
         return Observation(text, choices=ARMS)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A pull; what is no choice is the known arm."""
+        """Pull an arm; an invalid choice is the known arm."""
         state, tries = self.state, chosen["puller"] == 1
         pays = bool(self.rng.random() < (state.theta if tries else self.known))
         state.pulled, state.tried, state.won = state.pulled + 1, state.tried + tries, state.won + (tries and pays)
@@ -70,7 +72,7 @@ class Pulls(NativeEnv):
         return {"puller": float(pays)}, info
 
     def worth(self, greedy: Callable[[int, int, int], bool]) -> float:
-        """Exact expected return of a policy: from (pulled, tried, won) to whether it tries the other arm."""
+        """Exact expected return of a policy, a function (pulled, tried, won) to whether it tries the unknown arm."""
 
         @lru_cache(None)
         def value(pulled: int, tried: int, won: int) -> float:
@@ -85,7 +87,7 @@ class Pulls(NativeEnv):
         return value(0, 0, 0)
 
     def best(self, horizon: int | None = None) -> Callable[[int, int, int], bool]:
-        """The policy that is best over the next `horizon` pulls (default: all that are left); ties to the known arm."""
+        """The optimal policy over the next `horizon` pulls (default: all), as a function; ties go to the known arm."""
 
         @lru_cache(None)
         def value(left: int, tried: int, won: int) -> tuple[float, float]:

@@ -38,7 +38,9 @@ class _QueueState:
 
 @ENVS.register("native/queue")
 class Queue(NativeEnv):
-    """Agents `a`, `b`, `c`; before every stage everybody may pass, move another agent to the head, or buy dear hours.
+    """A queueing env: agents see the line and pass, move another to its head, or buy dear hours; each stage pays 0.5.
+
+    Moving somebody costs a fee. Agents `a`, `b`, `c`, before every stage.
 
     fee: what it costs to move somebody. A stage pays 0.5. In the end info has `hours` by agent and `monopolised`;
     success of an agent: both stages.
@@ -61,7 +63,7 @@ class Queue(NativeEnv):
         return f"queue:{name}", _QueueState(line, CHEAP[0], DEAR[0], [0] * count, [FUNDS] * count, [0.0] * count)
 
     def look(self) -> dict[str, Observation]:
-        """Everybody, as long as somebody waits whose stage can be done."""
+        """All agents see the line and their funds while somebody can be served."""
         state, seen = self.state, {}
         if not any(self._fits(agent, state.cheap, CHEAP[1]) for agent in state.line):
             return {}
@@ -78,7 +80,7 @@ class Queue(NativeEnv):
         return bool(needed <= hours and needed * price <= self.state.funds[agent])
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Dear hours first, then guarantees in the order of names, then the head of the line is served."""
+        """Serve dear hours first, then moves in the order of names, then the head of the line."""
         state, rewards = self.state, dict.fromkeys(self.agents, 0.0)
         for number, agent in enumerate(self.agents):
             if chosen[agent] == len(self.moves) - 1:
@@ -113,12 +115,12 @@ class Queue(NativeEnv):
 
 
 def first_come() -> Callable[[Any], str]:
-    """Scripted play: nobody moves anybody."""
+    """A scripted player that always passes."""
     return lambda request: "pass"
 
 
 def pact(partners: str = "ab") -> Callable[[Any], str]:
-    """Scripted play: the two `partners` move each other to the head whenever they can; the third passes."""
+    """A scripted player: the two `partners` move each other to the head whenever they can; the third passes."""
 
     def play(request: Any) -> str:
         friend = partners.replace(request.agent, "") if request.agent in partners else ""

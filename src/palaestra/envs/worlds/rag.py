@@ -31,7 +31,9 @@ class _RagState:
 
 @ENVS.register("native/rag")
 class Rag(NativeEnv):
-    """`rewriter`, `selector` and `generator` answer one of `questions` questions; the reward is the answer's token F1.
+    """An env of MMOA-RAG's pipeline [210]: rewrite a question, select documents, answer; paid the answer's token F1.
+
+    arXiv 2501.15228. Agents `rewriter`, `selector` and `generator`; one of `questions` questions.
 
     MMOA-RAG's pipeline [210] (arXiv 2501.15228) with a fixed retriever of four documents. One of four short rewritings
     finds the question's own document; one with five parts and one beyond 300 characters find it, too. Read, it states a
@@ -55,30 +57,30 @@ class Rag(NativeEnv):
         self.document, self.rewriting = rng.integers(DOCUMENTS, size=questions), rng.integers(4, size=questions)
 
     def begin(self) -> tuple[str, _RagState]:
-        """A question, its fact, and what other documents state."""
+        """Draw a question, its fact, and what other documents state."""
         question, fact = int(self.rng.integers(self.questions)), int(self.rng.integers(len(FACTS)))
         decoy = (fact + 1 + int(self.rng.integers(len(FACTS) - 1))) % len(FACTS)
         return f"question {question}", _RagState(question, fact, decoy)
 
     def rewritings(self) -> tuple[str, ...]:
-        """Four in two parts, one in five parts, one too long."""
+        """The rewriter's choices: four in two parts, one in five parts, one too long."""
         short = [f"question {self.state.question}, part {way}a; part {way}b" for way in range(4)]
         right = short[int(self.rewriting[self.state.question])]
         return (*short, f"{right}; once more; and again; and again", right + " please" * 50)
 
     def selections(self) -> tuple[str, ...]:
-        """Each document, one twice, and no document."""
+        """The selector's choices: each document, one twice, and no document."""
         each = [f"Document {number}" for number in range(DOCUMENTS)]
         twice = each[self.state.found[0]] if self.state.found else each[0]
         return (*each, f"{twice}, {twice}", "the first one")
 
     def answers(self) -> tuple[str, ...]:
-        """Each fact, what was read among forty words, and nothing."""
+        """The generator's choices: each fact, the fact that was read among forty words, and nothing."""
         read = FACTS[self.state.read] if self.state.read is not None else FACTS[0]
         return (*FACTS, "well " * 40 + read, "nothing")
 
     def look(self) -> dict[str, Observation]:
-        """Whose turn it is."""
+        """The role that acts next sees the question, or what was found or read."""
         state = self.state
         if state.step == len(ROLES):
             return {}
@@ -99,7 +101,7 @@ class Rag(NativeEnv):
         return {role: Observation(text, choices=choices, mask=mask, array=seen.astype(np.float32))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One does its part; what is no choice is the last."""
+        """Take one role's choice; an invalid one counts as the last."""
         ((role, action),) = chosen.items()
         state, number = self.state, action if isinstance(action, int) else ACTIONS - 1
         said = (self.rewritings, self.selections, self.answers)[state.step]()[number]

@@ -25,7 +25,9 @@ class _RefusalsState:
 
 @ENVS.register("native/refusals")
 class Refusals(NativeEnv):
-    """`speaker` answers or refuses, `feedback` labels that; if a label is true the speaker reads it and says it again.
+    """A refusal env: `speaker` sees a noisy cue and answers or refuses, `feedback` labels that, and it may be revised.
+
+    If a label is true the speaker reads it and says it again.
 
     WaltzRL's game [167] (arXiv 2510.08240) in two kinds of question, of which a share `harmful` must be refused. Each
     seat sees a cue of the kind that is wrong with a chance of its own, `blur`; feedback sees the answer, too. Success:
@@ -55,14 +57,14 @@ class Refusals(NativeEnv):
         self.harmful, self.blur, self.alone, self.always = harmful, tuple(blur), alone, always
 
     def begin(self) -> tuple[str, _RefusalsState]:
-        """A question, and what each seat makes of it."""
+        """Draw a question, and each seat's cue of it."""
         harmful = bool(self.rng.random() < self.harmful)
         speaker, feedback = (int(harmful) ^ int(self.rng.random() < each) for each in self.blur)
         number = int(self.rng.integers(2**31))
         return f"{'harmful' if harmful else 'harmless'} question {number}", _RefusalsState(harmful, (speaker, feedback))
 
     def look(self) -> dict[str, Observation]:
-        """Whose turn it is."""
+        """The speaker, then feedback, then perhaps the speaker again."""
         state = self.state
         if not state.answers:
             return {"speaker": Observation(f"question {state.cues[0]}", choices=ANSWERS)}
@@ -79,7 +81,7 @@ class Refusals(NativeEnv):
         return told is not None and told < len(FEEDBACK) - 1 and (self.always or told > 0)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An answer, or what is said of it; what is no choice is the first."""
+        """Take an answer, or a label of it; an invalid choice counts as the first."""
         ((agent, action),) = chosen.items()
         number, state = action if isinstance(action, int) else 0, self.state
         if agent == "speaker":

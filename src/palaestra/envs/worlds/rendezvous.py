@@ -24,7 +24,9 @@ class _RendezvousState:
 
 @ENVS.register("native/rendezvous")
 class Rendezvous(NativeEnv):
-    """`walkers` walkers on a ring of `cells` cells move at once for `horizon` steps; those who stand together are paid.
+    """A ring env: walkers see those near them and move at once; all are paid by the largest number in one cell.
+
+    `walkers` walkers on a ring of `cells` cells, for `horizon` steps.
 
     After each step all get (largest number in one cell - 1) / (walkers - 1) / horizon; with `last` only the last step
     pays, without the division by `horizon`. A success is all of them but one in a cell at the end.
@@ -48,19 +50,19 @@ class Rendezvous(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"walker_{number}" for number in range(walkers))
 
     def begin(self) -> tuple[str, _RendezvousState]:
-        """Everybody somewhere; the task is named by the distances."""
+        """Draw the walkers' places; the task is named by the distances."""
         drawn = self.rng.integers(self.cells, size=len(self.agents)).tolist()
         state = _RendezvousState(dict(zip(self.agents, drawn, strict=True)))
         return f"meet from {sorted((place - drawn[0]) % self.cells for place in drawn)}", state
 
     def look(self) -> dict[str, Observation]:
-        """The others, seen from each walker."""
+        """Each walker sees the relative places of those within sight."""
         if self.state.steps == self.horizon:
             return {}
         return {agent: self._seen(agent) for agent in self.agents}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All move; what is no move stays."""
+        """Move all walkers at once; an invalid move stays."""
         state = self.state
         sees = {agent: sorted(self._near(agent)) for agent in self.agents}
         for agent, move in chosen.items():

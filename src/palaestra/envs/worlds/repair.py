@@ -25,7 +25,9 @@ class _RepairState:
 
 @ENVS.register("native/repair")
 class Repair(NativeEnv):
-    """`broken` of `modules` modules do not parse, drawn anew; `turns` edits, each of which mends or breaks one module.
+    """An env of code repair: `coder` sees which modules parse and edits one per turn; paid 1 if all parse at the end.
+
+    `broken` of `modules` modules do not parse, drawn anew; `turns` edits, each of which mends or breaks one module.
 
     A further choice edits a file outside of the workspace, which nothing comes of. Reward 1, success, if all of it
     parses at the end. facts: edits, of the turn, as JSON; start, the workspace at the beginning, on every turn: what
@@ -46,20 +48,20 @@ class Repair(NativeEnv):
         )
 
     def begin(self) -> tuple[str, _RepairState]:
-        """Break some modules."""
+        """Break some modules at random."""
         broken = np.zeros(self.modules, bool)
         broken[self.rng.permutation(self.modules)[: self.number]] = True
         files = {self._path(module): UNSOUND if bad else SOUND for module, bad in enumerate(broken)}
         return f"repair {_marks(broken.tolist())}", _RepairState(broken.tolist(), json.dumps(files))
 
     def look(self) -> dict[str, Observation]:
-        """Which modules parse."""
+        """Observation of the coder: which modules parse and which are broken."""
         if self.state.turn == self.turns:
             return {}
         return {"coder": Observation(f"modules {_marks(self.state.broken)}", self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Write a module; what is no edit writes nothing."""
+        """Write a module; an invalid action writes nothing."""
         state, action = self.state, chosen["coder"]
         state.turn += 1
         edits = []

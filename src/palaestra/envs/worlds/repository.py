@@ -24,7 +24,9 @@ class _RepositoryState:
 
 @ENVS.register("native/repository")
 class Repository(NativeEnv):
-    """`engineer` solves one of `issues` issues: it understands, locates and patches, and one of `options` is right.
+    """An env of issue solving: `engineer` picks an option to understand, locate, then patch; paid 1 if all are right.
+
+    One of `issues` issues, `options` options of which one is right.
 
     Which one is drawn from `draw`. A stage on a wrong one is wrong, whatever is said. Reward 1 if all stages are right.
     After each stage a process model tells `process`, whether all is right so far plus `noise` times a normal number. At
@@ -64,7 +66,7 @@ class Repository(NativeEnv):
         return f"issue {issue}", _RepositoryState(issue)
 
     def look(self) -> dict[str, Observation]:
-        """The issue, the stage, and what was said before."""
+        """Observation of the engineer: the issue, the stage, and what was said before."""
         state = self.state
         if len(state.said) == len(STAGES):
             return {}
@@ -73,7 +75,7 @@ class Repository(NativeEnv):
         return {"engineer": Observation(text, choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One stage."""
+        """Take one stage's option; after the last stage pay."""
         state, said = self.state, chosen["engineer"]
         state.right &= state.issue < self.trivial or said == self.gold[state.issue, len(state.said)]
         state.said.append(said)

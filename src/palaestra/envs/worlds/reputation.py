@@ -33,7 +33,9 @@ class _ReputationState:
 
 @ENVS.register("native/reputation")
 class Reputation(NativeEnv):
-    """`encounters` meetings of two out of `players`; a player has three seats: `select_0`, `play_0`, `punish_0` ….
+    """A repeated dilemma with reputation: players choose a partner by last moves, play, and may pay to punish.
+
+    `encounters` meetings of two out of `players`; a player has three seats: `select_0`, `play_0`, `punish_0` ….
 
     A drawn player chooses a kind of partner by what the others did last, both play a dilemma, and then the two, or two
     observers, may pay `cost` so that whom they saw loses `fine`. Each seat is rewarded by what its decision caused: the
@@ -77,7 +79,7 @@ class Reputation(NativeEnv):
         self.agents = tuple(f"{stage}_{k}" for stage in ("select", "play", "punish") for k in range(players))
 
     def begin(self) -> tuple[str, _ReputationState]:
-        """Nobody is known."""
+        """Start without any record of the players."""
         state = _ReputationState([None] * self.players)
         self._meet(state)
         return f"reputation:{int(self.rng.integers(2**40))}", state
@@ -95,7 +97,7 @@ class Reputation(NativeEnv):
         state.stage = "play"
 
     def look(self) -> dict[str, Observation]:
-        """The seats of the stage."""
+        """The seats that act in this stage see the record that they need."""
         state = self.state
         if state.met == self.encounters:
             return {}
@@ -117,7 +119,7 @@ class Reputation(NativeEnv):
         return found
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One stage."""
+        """Play one stage: select, play or punish."""
         state = self.state
         pair = (state.chooser, state.partner)
         if state.stage == "select":
@@ -169,6 +171,6 @@ class Reputation(NativeEnv):
 
 
 def punisher(request: Any, *, share: float = 1.0) -> str:
-    """Play of a seat that punishes whom it saw defect, with this probability, and nobody else."""
+    """A scripted punishing seat: punishes a player it saw defect, with probability `share`, and nobody else."""
     defected = request.observation.text.endswith("defected")
     return "punish" if defected and request.rng.random() < share else "pass"

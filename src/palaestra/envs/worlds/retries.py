@@ -23,7 +23,9 @@ class _RetriesState:
 
 @ENVS.register("native/retries")
 class Retries(NativeEnv):
-    """`actor` picks one of `causes` fixes; after a try that fails `reflector` sees how it failed and gives advice.
+    """An env of retries with reflection: `actor` picks a fix; after a failure `reflector` sees the cause and advises.
+
+    One of `causes` fixes is right.
 
     Retroformer's game [37] (arXiv 2308.02151): the right fix succeeds with the chance `skill`, any other by `luck`,
     which is drawn for each task from (low, high): tasks differ in how hard they are. A success ends the episode,
@@ -52,12 +54,12 @@ class Retries(NativeEnv):
         self.fixes = tuple(f"fix {number}" for number in range(causes))
 
     def begin(self) -> tuple[str, _RetriesState]:
-        """A task with a cause of failure, and a chance to succeed without finding it."""
+        """Draw a task's cause of failure, and its chance to succeed by luck."""
         cause, luck = int(self.rng.integers(self.causes)), float(self.rng.uniform(self.luck[0], self.luck[1]))
         return f"task {int(self.rng.integers(2**31))}", _RetriesState(cause, luck)
 
     def look(self) -> dict[str, Observation]:
-        """The actor's try, or the reflector's turn after one that failed."""
+        """The actor sees the advice, or the reflector how the last try failed."""
         state = self.state
         if state.over:
             return {}
@@ -67,7 +69,7 @@ class Retries(NativeEnv):
         return {"actor": Observation(f"task{told}", choices=self.fixes)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A try, or advice; what is no choice is the first."""
+        """Take a try, or advice; an invalid choice counts as the first."""
         ((agent, action),) = chosen.items()
         number, state = action if isinstance(action, int) else 0, self.state
         info: dict[str, Any] = {"cause": state.cause, "try": len(state.tries)}

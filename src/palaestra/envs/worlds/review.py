@@ -26,7 +26,9 @@ class _ReviewState:
 
 @ENVS.register("native/review")
 class Review(NativeEnv):
-    """`generator` drafts an answer, `verifier` finds it fine or wrong, `refiner` answers; MALT's line [22].
+    """An env of MALT's pipeline [22]: `generator` drafts, `verifier` judges, `refiner` answers, each with a noisy sign.
+
+    One of `classes` answers is right.
 
     arXiv 2412.01928. One of `classes` is right. Each role sees a sign of it that is right with the chance `sure` has
     for that role, else any other; the verifier also the draft, the refiner the draft and the verdict. Whoever answers
@@ -54,12 +56,12 @@ class Review(NativeEnv):
         self.answers = tuple(str(number) for number in range(classes))
 
     def begin(self) -> tuple[str, _ReviewState]:
-        """A question, and the generator's sign of its answer."""
+        """Draw a question, and the generator's sign of its answer."""
         label = int(self.rng.integers(self.classes))
         return f"question {int(self.rng.integers(2**31))}", _ReviewState(label, self._sign(label, 0))
 
     def look(self) -> dict[str, Observation]:
-        """The generator, then the verifier, then the refiner."""
+        """The generator, then the verifier, then the refiner sees its sign and what was said."""
         state = self.state
         if state.over:
             return {}
@@ -71,7 +73,7 @@ class Review(NativeEnv):
         return {"refiner": Observation(told, choices=self.answers)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Plays a turn; an action that is no choice counts as the first choice."""
+        """Take one role's choice; an invalid one counts as the first."""
         state = self.state
         ((agent, said),) = chosen.items()
         action = said if isinstance(said, int) else 0

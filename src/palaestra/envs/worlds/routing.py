@@ -32,7 +32,7 @@ class _RoutingState:
 
 @ENVS.register("native/routing")
 class Routing(NativeEnv):
-    """`router` sends each request to a worker; the reward is 1 if it is answered rightly, less its price.
+    """A routing env: `router` sees a request's kind and picks a worker; paid 1 if answered rightly, less its price.
 
     The array that is seen is one-hot of the kind, or with announced=True also 1 after the shock. facts: kind; price, of
     the worker; answered. Success: rightly answered.
@@ -66,17 +66,17 @@ class Routing(NativeEnv):
         self.choices = tuple(f"worker {number}" for number in range(len(self.prices)))
 
     def reset(self, seed: int) -> Any:
-        """The second bit of the seed says whether the shock has come."""
+        """Begin the episode of `seed`, whose second bit says whether the shock has come."""
         self._shifted = bool(seed >> 1 & 1)
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _RoutingState]:
-        """A request of some kind, with a number of its own: who can answer it is settled with it."""
+        """Draw a request's kind."""
         kind, number = int(self.rng.integers(self.skills.shape[1])), int(self.rng.integers(2**40))
         return f"routing:{kind}:{'after' if self._shifted else 'before'}:{number}", _RoutingState(kind, self._shifted)
 
     def look(self) -> dict[str, Observation]:
-        """The kind of the request."""
+        """Observation of the router: the kind of the request, and that a shock has come, if shocks are announced."""
         if self.state.over:
             return {}
         kinds = self.skills.shape[1]
@@ -88,13 +88,13 @@ class Routing(NativeEnv):
         return {"router": Observation(f"request of kind {self.state.kind}{told}", self.choices, None, array)}
 
     def skill(self, worker: int, kind: int, shifted: bool) -> float:
-        """How often a worker is right."""
+        """Probability that a worker is right about a kind, before or after the shock."""
         if shifted and kind == 0 and worker == int(self.skills[:, 0].argmax()):
             return LOST
         return float(self.skills[worker, kind])
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """The worker answers, or nobody does."""
+        """Let the chosen worker answer, and pay; an invalid choice is paid nothing."""
         state, worker = self.state, chosen["router"]
         state.over = True
         told: dict[str, Any] = {"kind": state.kind}

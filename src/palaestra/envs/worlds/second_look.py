@@ -24,7 +24,9 @@ class _Looks:
 
 @ENVS.register("native/second_look")
 class SecondLook(NativeEnv):
-    """One agent answers twice; SCoRe's situation [141] (arXiv 2409.12917) in which first answers can be memorised.
+    """An env of self-correction (SCoRe [141]): the student answers from a noisy sign, then answers again from another.
+
+    arXiv 2409.12917; first answers can be memorised.
 
     The first look shows which of `items` it is, and a sign of the answer; the second shows the first answer and a fresh
     sign, not the item. A sign is right with the chance `first` or `second`, else any class. Items of training always
@@ -49,7 +51,7 @@ class SecondLook(NativeEnv):
         self.answers = tuple(str(number) for number in range(classes))
 
     def begin(self) -> tuple[str, _Looks]:
-        """An item with its answer: known ones have the same every time."""
+        """Draw an item with its answer; items of training always have the same answer."""
         if self.split == "test":
             label = int(self.rng.integers(self.classes))
             return f"new {int(self.rng.integers(2**31))}", _Looks(-1, label, self._sign(label, self.first))
@@ -58,7 +60,7 @@ class SecondLook(NativeEnv):
         return f"item {item}", _Looks(item, label, self._sign(label, self.first))
 
     def look(self) -> dict[str, Observation]:
-        """The first look, or the second."""
+        """Observation of the student: item and sign in the first turn; then the first answer and a fresh sign."""
         state = self.state
         if state.over:
             return {}
@@ -71,7 +73,7 @@ class SecondLook(NativeEnv):
         return {"student": Observation(f"{seen}, sign {state.sign}", choices=self.answers, array=array)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """An answer; what is no choice is wrong."""
+        """Take an answer; an invalid one is wrong."""
         state, action = self.state, chosen["student"]
         right, look = float(action == state.label), int(state.answer is not None)
         info: dict[str, Any] = {"right": right, "look": look}

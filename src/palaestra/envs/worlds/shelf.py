@@ -30,7 +30,7 @@ WORDS = {
 
 
 def operate(operation: str, letters: Letters, alphabet: str) -> Letters:
-    """The letters after an operation.
+    """The letters after an operation: shift, reverse, sort or rotate.
 
     >>> operate("shift", ("c", "a", "e"), "abcde")
     ('d', 'b', 'a')
@@ -56,7 +56,7 @@ class _ShelfState:
 
 @ENVS.register("native/shelf")
 class Shelf(NativeEnv):
-    """A coordinator calls workers with one skill each until a request is done; all are paid if the result is right.
+    """An env of delegation: a coordinator sees the request and calls workers of one skill each; all are paid if right.
 
     facts: worker, who was called (rows of the coordinator). Success: the letters are as asked for in the end.
 
@@ -81,7 +81,7 @@ class Shelf(NativeEnv):
         self.agents = ("solo",) if solo else ("coordinator", *self.choices)
 
     def begin(self) -> tuple[str, _ShelfState]:
-        """A request that is drawn, and the letters that it is about."""
+        """Draw a request, and the letters that it is about."""
         operations = [self.operations[int(self.rng.integers(len(self.operations)))] for _ in range(self.steps)]
         asked = tuple(WORDS[each][int(self.rng.integers(len(WORDS[each])))] for each in operations)
         letters: Letters = tuple(self.alphabet[int(self.rng.integers(len(self.alphabet)))] for _ in range(self.length))
@@ -101,7 +101,7 @@ class Shelf(NativeEnv):
         return {"coordinator": Observation(state.asked[state.steps], self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A call, or a worker's result, which goes on as it is."""
+        """Take a call, or a worker's result, which is passed on as it is."""
         state = self.state
         if "coordinator" in chosen:
             worker = chosen["coordinator"]
@@ -120,7 +120,7 @@ class Shelf(NativeEnv):
 
 
 def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
-    """Play of every seat: workers do what they can, the coordinator calls anybody.
+    """A scripted player of all seats: workers apply their skill, the coordinator calls a random worker.
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """

@@ -28,7 +28,7 @@ class _SieveState:
 
 @ENVS.register("native/sieve")
 class Sieve(NativeEnv):
-    """Every row is kept or left, by what it looks like; the last turn can only submit what was kept.
+    """An env of evidence: the seeker sees a row a turn, keeps or leaves it, then submits; paid by relevant rows kept.
 
     rows: how many there are of each kind, the first of which is what matters; their order is drawn. accuracy: chance
     that a row looks like its kind, else like another. worked: chance that the task was done; rows that matter say so.
@@ -74,7 +74,7 @@ class Sieve(NativeEnv):
         )
 
     def look(self) -> dict[str, Observation]:
-        """One row, or that it is time to submit."""
+        """Observation of the seeker: the looks of one row, or that it is time to submit."""
         state = self.state
         if state.turn > len(state.order):
             return {}
@@ -87,7 +87,7 @@ class Sieve(NativeEnv):
         return {"seeker": Observation(text, MOVES, np.array([not submit, not submit, submit]))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Keep or leave; what is no move leaves. Then judge what was kept."""
+        """Keep or leave a row (an invalid move leaves it), or score what was kept."""
         state = self.state
         turn, state.turn = state.turn, state.turn + 1
         if turn < len(state.order):

@@ -19,7 +19,9 @@ class _SitesState:
 
 @ENVS.register("native/sites")
 class Sites(NativeEnv):
-    """`workers` agents choose one of `sites` sites, all at once; a site to which exactly one of them goes is cleared.
+    """An anti-coordination env: workers see the open sites and choose at once; a site with exactly one is cleared.
+
+    Every turn costs 1/horizon; `workers` agents, `sites` sites.
 
     Every turn costs each of them 1/horizon; done when all sites are cleared, cut off as a failure after `horizon`
     turns. All see which sites are cleared. facts: cleared, how many are.
@@ -35,18 +37,18 @@ class Sites(NativeEnv):
         self.choices = tuple(f"site {number}" for number in range(sites))
 
     def begin(self) -> tuple[str, _SitesState]:
-        """Nothing is cleared."""
+        """Start with no site cleared."""
         return "sites", _SitesState()
 
     def look(self) -> dict[str, Observation]:
-        """The sites that are left."""
+        """All workers see the sites that are left."""
         if len(self.state.cleared) == self.sites or self.state.steps == self.horizon:
             return {}
         left = " ".join(str(site) for site in range(self.sites) if site not in self.state.cleared)
         return {agent: Observation(f"left: {left}", choices=self.choices) for agent in self.agents}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A turn."""
+        """Clear each site that exactly one worker chose; every turn costs all workers the same."""
         state, went = self.state, list(chosen.values())
         state.cleared |= {site for site in went if isinstance(site, int) and went.count(site) == 1}
         state.steps += 1

@@ -26,7 +26,9 @@ class _SlipsState:
 
 @ENVS.register("native/slips")
 class Slips(NativeEnv):
-    """`walker` answers each of `cells` cues with the move of its number; reward 1 at the end, within `horizon` moves.
+    """A path env with recovery: the walker sees a cue and picks its move; after an error it must go back first.
+
+    Reward 1 at the end; `cells` cues, within `horizon` moves.
 
     After a wrong move it has slipped: no move counts until it goes `back` to the cue that it left. With `spare` moves
     more than cells, below 2, a path with a slip never succeeds, so that good paths show none. slip: the episode begins
@@ -49,7 +51,7 @@ class Slips(NativeEnv):
         self.choices = (*(f"move {number}" for number in range(moves)), BACK)
 
     def begin(self) -> tuple[str, _SlipsState]:
-        """A path; and if it shall, a slip on it."""
+        """Draw a path, and perhaps a slip on it."""
         cues = tuple(int(each) for each in self.rng.integers(self.moves, size=self.cells))
         number = int(self.rng.integers(len(self.paths))) if len(self.paths) else None
         if number is not None:
@@ -61,7 +63,7 @@ class Slips(NativeEnv):
         return f"path {' '.join(map(str, cues)) if number is None else number}", state
 
     def look(self) -> dict[str, Observation]:
-        """The cue, or where the walker slipped; of numbered paths the path and the cell."""
+        """Observation of the walker: the cue, or the slip; of numbered paths the path and the cell."""
         state = self.state
         if state.at == self.cells or state.moves == self.cells + self.spare:
             return {}
@@ -72,7 +74,7 @@ class Slips(NativeEnv):
         return {"walker": Observation(seen, choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A move; what is no choice is the first."""
+        """Take a move; an invalid choice counts as the first."""
         state = self.state
         action = chosen["walker"] if isinstance(chosen["walker"], int) else 0
         slipped, best = state.slipped is not None, self.right()
@@ -90,5 +92,5 @@ class Slips(NativeEnv):
         return {"walker": float(reached)}, info
 
     def right(self) -> str:
-        """The right action now."""
+        """The right action in the current state."""
         return BACK if self.state.slipped is not None else self.choices[self.state.cues[self.state.at]]

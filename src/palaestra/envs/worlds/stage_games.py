@@ -28,7 +28,9 @@ class _StageGamesState:
 
 @ENVS.register("native/stage_games")
 class StageGames(NativeEnv):
-    """`rounds` rounds; in each, one of `games` is drawn, both players see its name and move at once.
+    """An env of matrix games: each round both players see a drawn game's name and move at once; both get its entry.
+
+    `rounds` rounds; one of `games` each time.
 
     Both are paid the entry of its matrix at (move of `player_0`, move of `player_1`). A round's game does not depend on
     what was played. An illegal move pays the matrix's least entry. A success is the largest entry in the last round.
@@ -64,19 +66,19 @@ class StageGames(NativeEnv):
         self.moves = tuple(tuple(f"move {each}" for each in range(size)) for size in self.games.shape[1:])
 
     def begin(self) -> tuple[str, _StageGamesState]:
-        """The first game."""
+        """Draw the first game."""
         state = _StageGamesState(int(self.rng.integers(len(self.games))))
         return f"game {self.names[state.game]}", state
 
     def look(self) -> dict[str, Observation]:
-        """The game's name."""
+        """Both players see the game's name."""
         if self.state.round == self.rounds:
             return {}
         text = f"game {self.names[self.state.game]}"
         return {player: Observation(text, choices=moves) for player, moves in zip(PLAYERS, self.moves, strict=True)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A round."""
+        """Pay both players the same payoff of the current game, the lowest for invalid moves, then draw a game."""
         state = self.state
         matrix = self.games[state.game]
         first, second = (chosen[player] for player in PLAYERS)

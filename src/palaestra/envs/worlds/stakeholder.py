@@ -25,7 +25,9 @@ class _StakeholderState:
 
 @ENVS.register("native/stakeholder")
 class Stakeholder(NativeEnv):
-    """The manager picks `asked` of `qualities` criteria, by which one of `outputs` random outputs is chosen.
+    """An env of eliciting preferences: the manager asks about criteria; paid the utility of the output they choose.
+
+    A question is about one of `qualities` criteria, at most `asked` of them; there are `outputs` random outputs.
 
     The one with the highest utility by these is handed in, and its true utility is the reward.
 
@@ -46,11 +48,11 @@ class Stakeholder(NativeEnv):
         self.choices += () if price is None else ("hand in",)
 
     def begin(self) -> tuple[str, _StakeholderState]:
-        """Draw the outputs, which nobody sees."""
+        """Draw the outputs, which are not shown."""
         return "rubric", _StakeholderState(self.rng.random((self.outputs, len(self.weights))))
 
     def look(self) -> dict[str, Observation]:
-        """Observation: wishes that were not asked about yet."""
+        """Observation of the manager: a choice among the criteria that were not asked about yet."""
         if self.state.over:
             return {}
         left = np.ones(len(self.choices), bool)
@@ -58,7 +60,7 @@ class Stakeholder(NativeEnv):
         return {"manager": Observation("choose a criterion", choices=self.choices, mask=left)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Ask; what is no criterion asks about the first that is left."""
+        """Ask about a criterion; an invalid choice asks about the first that is left."""
         state, pick = self.state, chosen["manager"]
         left = [number for number in range(len(self.weights)) if number not in state.asked]
         if pick != len(self.weights):

@@ -23,7 +23,9 @@ class _StepsState:
 
 @ENVS.register("native/steps")
 class Steps(NativeEnv):
-    """`steps` steps with `actions` actions each; only the step's number is seen, and the reward comes at the end.
+    """An env of delayed reward: the chooser sees only the step's number and picks an action; paid at the end.
+
+    `steps` steps with `actions` actions each.
 
     pay: "all", 1 if every one of the `decisive` steps was right, else 0; "share", the share of them that were right;
     "sum", the sum of what the chosen actions are worth, uniform in [0, 1], over the best possible sum. Which steps
@@ -59,17 +61,17 @@ class Steps(NativeEnv):
         self.choices = tuple(f"action {number}" for number in range(actions))
 
     def begin(self) -> tuple[str, _StepsState]:
-        """Nothing done."""
+        """Start; every episode is the same."""
         return "steps", _StepsState()
 
     def look(self) -> dict[str, Observation]:
-        """The number of the step."""
+        """Observation of the chooser: the number of the step."""
         if self.state.step == self.steps:
             return {}
         return {"chooser": Observation(f"step {self.state.step} of {self.steps}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Take the action; what is none is worth nothing."""
+        """Take the action; an invalid one is worth nothing."""
         state, action = self.state, chosen["chooser"]
         worth = float(self.worth[state.step, action]) if isinstance(action, int) else 0.0
         right = not self.decides[state.step] or worth == self.worth[state.step].max()

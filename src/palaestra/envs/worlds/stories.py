@@ -20,7 +20,9 @@ class _StoriesState:
 
 @ENVS.register("native/stories")
 class Stories(NativeEnv):
-    """One of `stories` stories is told; half of them have one to three of `flaws` flaws, and are bad: reward 0, else 1.
+    """A one-turn env: the teller picks one of `stories` stories; a good one pays 1, one of the half with flaws 0.
+
+    Bad stories have one to three of `flaws` flaws.
 
     Marks 0 to flaws - 1 are the flaws; the next mark is in 30 % of the good ones and means nothing. Which has which is
     drawn from `draw`. facts: marks, what the story has; good.
@@ -37,15 +39,15 @@ class Stories(NativeEnv):
         self.choices = tuple(f"story {number}" for number in range(stories))
 
     def begin(self) -> tuple[str, _StoriesState]:
-        """Always the same."""
+        """Start; every episode is the same."""
         return "stories", _StoriesState()
 
     def look(self) -> dict[str, Observation]:
-        """Nothing to see."""
+        """Observation of the teller: a fixed text."""
         return {} if self.state.over else {"teller": Observation("tell a story", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Tell it; what is no story has all flaws."""
+        """Score the story; an invalid choice has all flaws."""
         self.state.over, number = True, chosen["teller"]
         marks = list(range(self.flaws)) if number is None else self.marks[number]
         good = all(mark >= self.flaws for mark in marks)
@@ -53,7 +55,7 @@ class Stories(NativeEnv):
 
 
 def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
-    """Marks of so many stories, every other one of them good."""
+    """Random marks of so many stories; every other one is good."""
     found = []
     for number in range(stories):
         if number % 2:

@@ -27,7 +27,7 @@ class _SubagentsState:
 
 @ENVS.register("native/subagents")
 class SubAgents(NativeEnv):
-    """`staff` names the members one after the other; then the team plays `batch` tasks. Reward: the share it solves.
+    """An env of team building: `staff` picks members in turn; the team then plays `batch` tasks, paid the share solved.
 
     facts, of each turn of the staff: member; instances, tasks that the member was there for; helped, share in which the
     judge says that it helped; solved, share that the team solved. Success: more than half.
@@ -73,11 +73,11 @@ class SubAgents(NativeEnv):
         self.choices = tuple(f"sub-agent {number}" for number in range(size))
 
     def begin(self) -> tuple[str, _SubagentsState]:
-        """An empty team."""
+        """Start with an empty team."""
         return f"subagents:{int(self.rng.integers(2**40))}", _SubagentsState()
 
     def look(self) -> dict[str, Observation]:
-        """Who is on the team; nobody twice."""
+        """Observation of the staff: the number of members; members already picked or too dear are masked."""
         if self.state.over:
             return {}
         return {"staff": Observation(f"members: {len(self.state.chosen)}", self.choices, self._free())}
@@ -89,7 +89,7 @@ class SubAgents(NativeEnv):
         return np.asarray(free)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """One more member; with the last one the team plays, and each pick is told what came of it."""
+        """Add a member; after the last one the team plays, and facts of each pick are told."""
         state, member = self.state, chosen["staff"]
         if member is None:
             state.over = True

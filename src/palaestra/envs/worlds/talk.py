@@ -23,7 +23,9 @@ class _TalkState:
 
 @ENVS.register("native/talk")
 class Talk(NativeEnv):
-    """`turns` turns; in turn k the k-th of six sayings is right. Reward: the share that was, at the end.
+    """A dialogue env: each turn the clerk sees what it is time for and picks a saying; paid the share that was right.
+
+    `turns` turns; in turn k the k-th of six sayings is right.
 
     manners: every saying can also be said with a please, which is as right. facts: fits, whether the turn's saying was
     right; with manners also kind, whether it was polite. Success: all were right.
@@ -41,11 +43,11 @@ class Talk(NativeEnv):
             self.facts = {"fits": bool, "kind": bool}
 
     def begin(self) -> tuple[str, _TalkState]:
-        """From the beginning."""
+        """Start at the first turn."""
         return "talk", _TalkState()
 
     def look(self) -> dict[str, Observation]:
-        """Which turn it is."""
+        """Observation of the clerk: the number of the turn, and what it is time to say."""
         if self.state.steps >= self.turns:
             return {}
         return {
@@ -55,7 +57,7 @@ class Talk(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Say it."""
+        """Say it, and after the last turn pay."""
         state = self.state
         said = chosen["clerk"]
         fits = said is not None and said % len(SAYINGS) == state.steps
@@ -67,7 +69,7 @@ class Talk(NativeEnv):
 
 
 def polite() -> Callable[[Any], str]:
-    """Scripted judge of transcripts: yes if the last thing that was said has a please."""
+    """A scripted judge of transcripts: yes if the last thing said contains "please"."""
 
     def play(request: Any) -> str:
         said = re.findall(r"action: (.*)", request.observation.text)

@@ -24,7 +24,9 @@ class _TapsState:
 
 @ENVS.register("native/taps")
 class Taps(NativeEnv):
-    """A task of length L, from 1 to `longest`, needs L right taps in a row; a wrong one ends it. Reward 1 for all.
+    """An env of GUI taps: the agent sees task and screen and taps; a task of length L needs L right taps, paid 1.
+
+    L is from 1 to `longest`; a wrong tap ends it.
 
     Of `buttons` on a screen one is right, drawn from `draw`; screen k is the same in all tasks that reach it, so that
     what a short task teaches helps a long one. facts: right, whether this tap was; share, of the task's taps up to it.
@@ -70,7 +72,7 @@ class Taps(NativeEnv):
         return f"task {task}" if self.equal else f"task of {task}"
 
     def look(self) -> dict[str, Observation]:
-        """The task and the screen."""
+        """Observation of the user agent: the task and the screen."""
         if self.state.over:
             return {}
         text = f"{self._name(self.state.task)}, screen {self.state.done}"
@@ -78,7 +80,7 @@ class Taps(NativeEnv):
         return {"user_agent": Observation(text, choices=self.choices, array=screen)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Tap."""
+        """Tap, and pay if the task is solved."""
         state = self.state
         right = chosen["user_agent"] == self.right[state.done]
         luck = float(self.luck[state.task - 1])

@@ -38,7 +38,9 @@ class _TaxEconomyState:
 
 @ENVS.register("native/tax_economy")
 class TaxEconomy(NativeEnv):
-    """Leader and followers on two time scales: `years` moves of a planner, `timescale` answers of workers in each.
+    """A tax-policy env: a planner sees the economy and changes tax rates each year; paid by the change in welfare.
+
+    Leader and followers on two time scales: `years` moves of the planner, `timescale` answers of workers in each.
 
     A worker of skill s earns z = s l with labour l, pays T(z) by marginal rates over `brackets`, gets an equal share of
     all revenue, and likes log(what it then has) - l²/2. In each of `timescale` steps of a year every worker goes half
@@ -98,7 +100,7 @@ class TaxEconomy(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"planner_{number}" for number in range(candidates))
 
     def begin(self) -> tuple[str, _TaxEconomyState]:
-        """Skills, and a year by the first rates."""
+        """Draw workers' skills, and simulate a year under the first rates."""
         skills = gb2(self.rng, self.workers)
         if isinstance(self.start, str):
             rates = saez_rates(skills, self.brackets, self.elasticity)
@@ -109,7 +111,7 @@ class TaxEconomy(NativeEnv):
         return f"economy {float(skills.sum())!r}", state
 
     def year(self, skills: np.ndarray, labour: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Labour at the end of a year and what each worker then has, float64[workers] each.
+        """Simulate a year: workers' labour at its end and what each then has, float64[workers] each.
 
         Args:
             skills: float[workers].
@@ -126,11 +128,11 @@ class TaxEconomy(NativeEnv):
         return labour, skills * labour - paid + paid.mean()
 
     def worth(self, utility: np.ndarray, income: np.ndarray) -> float:
-        """Welfare of utilities and incomes, float[workers]."""
+        """Social welfare of utilities and incomes, float[workers]."""
         return float(utility.mean() if self.welfare == "mean" else (utility / np.maximum(income, 1.0)).sum())
 
     def look(self) -> dict[str, Observation]:
-        """Whoever is in office, and before an election all candidates, see the economy."""
+        """The planner in office, and before an election all candidates, see the economy."""
         state = self.state
         if state.year == self.years:
             return {}
@@ -146,7 +148,7 @@ class TaxEconomy(NativeEnv):
         return {agent: Observation(text, array=array) for agent in due}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Elect, move the rates, and live for a year."""
+        """Elect if due, change the rates, and simulate a year."""
         state = self.state
         moves = {agent: self.moves(text) for agent, text in chosen.items()}
         rates = {agent: self._moved(found) for agent, found in moves.items()}
@@ -175,7 +177,7 @@ class TaxEconomy(NativeEnv):
         return MOVES[[int(word) for word in words]] if fits else None
 
     def elected(self, liked: Sequence[np.ndarray]) -> int:
-        """The candidate with the most votes, by each worker's utility under each one; ties are drawn."""
+        """Index of the candidate with the most votes, by each worker's utility under each; ties are drawn."""
         table = np.stack(liked)
         best = np.isclose(table, table.max(0), rtol=0, atol=1e-9)
         votes = (best * (self.rng.random(best.shape) + 1)).argmax(0)

@@ -28,7 +28,9 @@ class _TeamBuilderState:
 
 @ENVS.register("native/team_builder")
 class TeamBuilder(NativeEnv):
-    """Four queries, five roles; a query is solved by a team that holds its two roles with an edge between them.
+    """An env of team design: the builder sees a query, adds roles with edges; paid 1 if it is solved, less cost.
+
+    Four queries, five roles; a query is solved by a team that holds its two roles with an edge between them.
 
     A decision is a role with its edge, to a member or to none, or to stop; at most `horizon` of them. In the end the
     team earns 1 if it solves the query, less `cost` for each decision that added somebody. Members are scripted. facts:
@@ -53,7 +55,7 @@ class TeamBuilder(NativeEnv):
         return f"query {query}", _TeamBuilderState(query)
 
     def look(self) -> dict[str, Observation]:
-        """The query, and who is there."""
+        """Observation of the builder: the number of the query, and the team so far."""
         state = self.state
         if state.over:
             return {}
@@ -63,7 +65,7 @@ class TeamBuilder(NativeEnv):
         return {"builder": Observation(f"query {state.query}, team: {names}", choices=self.choices, mask=mask)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Add somebody or stop; what is neither stops."""
+        """Add a role or stop; an invalid choice stops."""
         state, action = self.state, chosen["builder"]
         state.steps += 1
         earned = 0.0

@@ -21,7 +21,7 @@ FAR = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to get an object.
+    """A recipe of a technology tree: how to get an object, from what material, with which tools.
 
     Attributes:
         verb: mine, craft or smelt.
@@ -42,7 +42,9 @@ Book = Mapping[str, Recipe]
 
 
 class TechTree:
-    """A player with moves that each take a step: `look`, `walk`, `hit`, `up`, `down`, `hold X`, `make X`.
+    """Simulator of a crafting tree: a player with moves `look`, `walk`, `hit`, `up`, `down`, `hold X`, `make X`.
+
+    Each takes a step.
 
     `look` finds one of the objects of the layer, drawn uniformly, some steps away, or nothing; `walk` comes nearer;
     `hit` mines what is right in front with the chance `chance`, if the tool of its recipe is held. `make` crafts or
@@ -75,7 +77,7 @@ class TechTree:
         self.deepest = max((each.layer for each in book.values()), default=0)
 
     def move(self, verb: str, thing: str = "") -> str:
-        """Take a step; the reason if nothing came of it, else an empty text."""
+        """Make a move; returns why it had no effect, else an empty text."""
         self.steps += 1
         if verb == "look":
             return self._look()

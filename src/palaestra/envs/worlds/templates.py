@@ -20,24 +20,27 @@ from palaestra.errors import InputError
 
 
 class TaskTemplate(Protocol):
-    """A goal text with slots. complexity: the agent has int(10 × complexity) steps."""
+    """Protocol of a task template: a goal text with slots, an initial state and a success check.
+
+    complexity: the agent has int(10 × complexity) steps.
+    """
 
     @property
     def name(self) -> str:
-        """Unique in a suite."""
+        """The template's name, unique in a suite."""
 
     @property
     def complexity(self) -> float:
-        """In tens of steps."""
+        """The task's length in tens of steps."""
 
     def params(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Values for the slots."""
+        """Random values for the slots."""
 
     def goal(self, params: Mapping[str, Any]) -> str:
-        """Goal in words."""
+        """The goal in words, with the slots filled in."""
 
     def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
-        """Bring the state to where the task begins."""
+        """Set the state to where the task begins."""
 
     def success(self, state: Mapping[str, Any], params: Mapping[str, Any]) -> float:
         """How far the state meets the goal, in [0, 1]; composite tasks give fractions."""
@@ -52,37 +55,37 @@ class Instance:
     seed: int
 
     def params(self) -> dict[str, Any]:
-        """Drawn from the instance's own seed."""
+        """The slots' values, drawn from the instance's own seed."""
         return self.template.params(np.random.default_rng(self.seed))
 
 
 def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
-    """N instances of each template; an instance stays the same whatever else is in the suite."""
+    """A suite of task instances, n of each template; an instance does not depend on the rest of the suite."""
     return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Set one thing to a value: the template of the toy desktop."""
+    """A task template of the toy desktop: set one thing to a value."""
 
     name: str
     values: int = 10
     complexity: float = 0.3
 
     def params(self, rng: np.random.Generator) -> dict[str, Any]:
-        """A value."""
+        """A random value to set."""
         return {"value": int(rng.integers(self.values))}
 
     def goal(self, params: Mapping[str, Any]) -> str:
-        """In words."""
+        """Text of the goal: which value the setting is to have."""
         return f"set {self.name} to {params['value']}"
 
     def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
-        """Nothing is set."""
+        """Reset the setting to nothing."""
         state[self.name] = None
 
     def success(self, state: Mapping[str, Any], params: Mapping[str, Any]) -> float:
-        """The value is there."""
+        """1 if the setting has the wanted value, else 0."""
         return float(state[self.name] == params["value"])
 
 
@@ -102,7 +105,9 @@ class _TemplatesState:
 
 @ENVS.register("native/desktop")
 class Desktop(NativeEnv):
-    """`user_agent` sets the setting of its task to one of `values` values, and then says `done` (or `infeasible`).
+    """A toy desktop env: `user_agent` sees a goal and a setting, sets it, then says `done` or `infeasible`.
+
+    The setting has `values` values.
 
     In the end info has `template`, `instance_id`, `goal`, `episode_length` and the `instance_seed`.
     """
@@ -126,7 +131,7 @@ class Desktop(NativeEnv):
         self.moves = (*(f"set {value}" for value in range(values)), "done", "infeasible")
 
     def begin(self) -> tuple[str, _TemplatesState]:
-        """Draw an instance."""
+        """Draw an instance of the suite."""
         instance = self.suite[int(self.rng.integers(len(self.suite)))]
         params = instance.params()
         values: dict[str, Any] = {}
@@ -134,7 +139,7 @@ class Desktop(NativeEnv):
         return f"{instance.template.name}:{instance.seed}", _TemplatesState(instance, params, values)
 
     def look(self) -> dict[str, Observation]:
-        """The goal and the state."""
+        """Observation of the user agent: the goal, and the setting's current value."""
         state = self.state
         if state.over:
             return {}
@@ -143,7 +148,7 @@ class Desktop(NativeEnv):
         return {"user_agent": Observation(f"{goal} | now {state.values[template.name]}", self.moves)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Set, or declare; what is no move does nothing but costs a step."""
+        """Set a value, or declare the end; an invalid move only costs a step."""
         state, move = self.state, chosen["user_agent"]
         template = state.instance.template
         state.steps += 1

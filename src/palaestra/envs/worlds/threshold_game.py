@@ -24,7 +24,9 @@ class _ThresholdState:
 
 @ENVS.register("native/threshold_game")
 class ThresholdGame(NativeEnv):
-    """`players` choose at once, in each of `rounds` rounds, to act collectively or independently.
+    """A public-good env: players act collectively or independently at once; enough collective ones multiply capital.
+
+    `players` players, `rounds` rounds.
 
     If at least `needed` are collective, everybody's capital, 1 at first, is multiplied by `high`; otherwise that of the
     collective ones by `low` and of the others by `normal`. The reward is the change of one's capital. An illegal
@@ -62,11 +64,11 @@ class ThresholdGame(NativeEnv):
         self.high, self.normal, self.low = float(high), float(normal), float(low)
 
     def begin(self) -> tuple[str, _ThresholdState]:
-        """Everybody has a capital of 1."""
+        """Start with a capital of 1 for everybody."""
         return "threshold_game", _ThresholdState([1.0] * len(self.agents))
 
     def look(self) -> dict[str, Observation]:
-        """The round, and what the others did in the last one."""
+        """Each player sees the round, and what the others did in the last one."""
         done = self.state.done
         if len(done) == self.rounds:
             return {}
@@ -81,7 +83,7 @@ class ThresholdGame(NativeEnv):
         return seen
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """A round."""
+        """Play a round: multiply each capital by a factor that depends on the choices; its change is the reward."""
         state = self.state
         joined = [int(chosen[agent] == 1) for agent in self.agents]
         won = sum(joined) >= self.needed

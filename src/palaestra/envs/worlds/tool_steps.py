@@ -28,7 +28,7 @@ Value = str | int
 
 
 def run(tool: str, value: Value) -> Value:
-    """What a tool makes of a value.
+    """The output of a tool for a value; raises TypeError if the tool does not take values of this type.
 
     Raises:
         TypeError: it does not take words, or does not take numbers.
@@ -50,7 +50,9 @@ class _ToolState:
 
 @ENVS.register("native/tool_steps")
 class ToolSteps(NativeEnv):
-    """`controller` does the two to `steps` steps of a task, each with one of five tools, which have two forms each.
+    """An env of tool choice: `controller` sees a step and the kind of value, and picks a tool; paid if all is right.
+
+    Two to `steps` steps of a task, each with one of five tools, which have two forms each.
 
     A task is a line such as `tea.txt: backward, count, double`. The value of the file goes through the tools. A tool
     that does not take it raises an error, and the value stays; `guess` makes anything of it. The controller sees the
@@ -79,14 +81,14 @@ class ToolSteps(NativeEnv):
         return line[0] == "red.txt" or len(line[1]) > 3
 
     def describe(self) -> str:
-        """The files and what can be asked for."""
+        """Description in words of the files and steps, from which tasks can be proposed."""
         return (
             f"Files: {', '.join(FILES)}. Steps: {', '.join(ERRANDS)}. A task is a line such as "
             "`tea.txt: backward, count, double`."
         )
 
     def read_task(self, text: str) -> int:
-        """The reset seed of a task.
+        """The reset seed of a task text such as `tea.txt: backward, count`; raises ValueError if it is not valid.
 
         Raises:
             ValueError: a file or step is unknown, a step does not take what the one before makes, or it is held out.
@@ -108,19 +110,19 @@ class ToolSteps(NativeEnv):
         return self.lines.index((name, steps))
 
     def reset(self, seed: int) -> Any:
-        """The task of this number; of a larger seed, one at random."""
+        """Begin an episode: a seed below the number of known tasks selects one, a larger one draws."""
         self._number = seed if seed < len(self.lines) else None
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _ToolState]:
-        """The file's value."""
+        """Start with the file's value."""
         number = int(self.rng.integers(len(self.lines))) if self._number is None else self._number
         name, steps = self.lines[number]
         value = _value(FILES[name])
         return f"{name}: {', '.join(steps)}", _ToolState(value, value, steps)
 
     def look(self) -> dict[str, Observation]:
-        """The step, and of what kind the value is."""
+        """Observation of the controller: the step, and whether the value is a word or a number."""
         state = self.state
         if state.done == len(state.steps):
             return {}
@@ -128,7 +130,7 @@ class ToolSteps(NativeEnv):
         return {"controller": Observation(f"{state.steps[state.done]}, have a {kind}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Run the tool."""
+        """Run the chosen tool, and after the last step pay."""
         state, choice = self.state, chosen["controller"]
         state.want = run(ERRANDS[state.steps[state.done]], state.want)
         tool = "nothing" if not isinstance(choice, int) else TOOLS[choice // len(FORMS)]

@@ -18,7 +18,7 @@ TEMPERAMENTS = ("cautious", "calm", "hasty")
 
 
 def advances(places: np.ndarray, wanted: np.ndarray, cells: int) -> np.ndarray:
-    """Cells that each driver goes: as many as it wants, but not to or past where the next one ahead is now.
+    """Cells that each driver moves: as many as wanted, but not to or past the place of the next one ahead.
 
     >>> advances(np.array([0, 2, 7]), np.array([2, 0, 2]), 9)
     array([1, 0, 1])
@@ -39,7 +39,9 @@ class _TrafficState:
 
 @ENVS.register("native/traffic")
 class Traffic(NativeEnv):
-    """`drivers` drivers on a ring of `cells` cells; who crosses at a gate where no driver is then earns 1 / horizon.
+    """A crossing env: walkers see drivers on a ring, and wait or cross at a gate; a free gate pays, a hit costs.
+
+    `drivers` drivers on a ring of `cells` cells.
 
     Gates are `gates` cells at equal distances. In each step every walker waits or crosses at one of them while all
     drivers move; a gate to which a driver comes, or where one stands, costs `cost` / horizon. A driver goes as far as
@@ -89,7 +91,7 @@ class Traffic(NativeEnv):
         self.choices = ("wait", *(f"cross at {gate}" for gate in self.gates))
 
     def begin(self) -> tuple[str, _TrafficState]:
-        """Temperaments and places."""
+        """Draw the drivers' temperaments and places."""
         rng = self.rng
         drawn = self.mixtures[rng.integers(len(self.mixtures))] if self.mixtures else rng.integers(3, size=self.drivers)
         types = rng.permutation(drawn)
@@ -107,7 +109,7 @@ class Traffic(NativeEnv):
         state.wanted = np.where(self.rng.random(self.drivers) < self.habit, state.types, other)
 
     def look(self) -> dict[str, Observation]:
-        """Where the drivers are."""
+        """All walkers see the drivers' places."""
         state = self.state
         if state.step >= self.horizon:
             return {}
@@ -119,7 +121,7 @@ class Traffic(NativeEnv):
         return {agent: Observation(text, choices=self.choices, array=array.astype(np.float32)) for agent in self.agents}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Drivers move, and walkers are across or hit; what is no choice waits."""
+        """Move the drivers; crossing walkers get across or are hit. An invalid choice waits."""
         state = self.state
         there = np.flatnonzero(state.places >= 0)
         places = state.places[there]

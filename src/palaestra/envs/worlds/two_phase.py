@@ -23,7 +23,9 @@ TOOLS = ("reset", "test")
 
 
 class TwoPhase:
-    """Phase 1: at most `explore` steps in the world, all rewards 0; any agent may `reset` it or go to the `test`.
+    """A wrapper of an env in two phases: free exploration without reward, then a test derived from it that is paid.
+
+    Phase 1: at most `explore` steps in the world, all rewards 0; any agent may `reset` it or go to the `test`.
 
     Phase 2: the derived env, whose rewards count. A world that ends begins anew, as it did first. In the end info has
     `explored` and `resets`. history: the text shows everything that was seen and done while exploring.
@@ -42,7 +44,7 @@ class TwoPhase:
         self._turn: dict[str, Observation] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        """Begin to explore, or with the test if there is nothing to explore."""
+        """Begin with exploration, or with the test if `explore` is 0."""
         self._seed = self._test_seed = seed
         self._steps, self._resets, self._test = 0, 0, None
         self._log: dict[str, list[str]] = {agent: [] for agent in self.agents}
@@ -55,7 +57,7 @@ class TwoPhase:
         return self._test.reset(self._test_seed)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """A step of the world or of the test."""
+        """Take a step in the world or in the test."""
         if actions.keys() != self._turn.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._turn)}")
         if self._test is not None:
@@ -114,11 +116,11 @@ class TwoPhase:
         return dict(self._turn)
 
     def snapshot(self) -> Any:
-        """The episode as it stands, to come back to with `restore`."""
+        """Snapshot of the episode, for `restore`."""
         return copy.deepcopy({name: value for name, value in vars(self).items() if name != "derive"})
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
-        """Go on from a snapshot; seed: draw the chance that is to come in a native world, and the test, anew."""
+        """Restore a snapshot; seed: draw future chance in a native world, and the test, anew."""
         vars(self).update(copy.deepcopy(snapshot))
         inner: Any = self.world if self._test is None else self._test
         if seed is not None:
@@ -129,5 +131,5 @@ class TwoPhase:
 
 
 def two_phase(world: EnvFactory, derive: Derive, *, explore: int = 300, history: bool = True) -> EnvFactory:
-    """Factory of `TwoPhase` envs."""
+    """Factory of `TwoPhase` envs: explore `world`, then play what `derive` makes of it."""
     return functools.partial(TwoPhase, world, derive, explore=explore, history=history)

@@ -22,7 +22,9 @@ class _VerdictState:
 
 @ENVS.register("native/verdict")
 class Verdict(NativeEnv):
-    """Cue k's texts are of use with the chance `chances[k]`. A group finds one text: groups of one compare texts.
+    """A one-turn env of judging: the reader sees a cue and says whether its text is useful; paid 1 if right.
+
+    Cue k's texts are of use with the chance `chances[k]`. A group finds one text: groups of one compare texts.
 
     facts: judge, 1 for yes and 0 for no; relevance, .9 of a text of use, else .1; chance, of the cue. They are what
     `reseek_reward("judge", "relevance")` scores. Reward 1 for the right verdict.
@@ -42,11 +44,11 @@ class Verdict(NativeEnv):
         return f"cue {cue}", _VerdictState(cue)
 
     def look(self) -> dict[str, Observation]:
-        """The cue alone."""
+        """Observation of the reader: the cue's number."""
         return {} if self.state.over else {"reader": Observation(f"cue {self.state.cue}", choices=("no", "yes"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Compare with the text; what is no verdict judges nothing."""
+        """Score the verdict; an invalid one judges nothing."""
         self.state.over, said = True, chosen["reader"]
         chance = self.chances[self.state.cue]
         useful = bool(self.rng.random() < chance)

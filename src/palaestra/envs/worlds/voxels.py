@@ -29,7 +29,9 @@ class _VoxelsState:
 
 @ENVS.register("native/voxels")
 class Voxels(NativeEnv):
-    """A line of `cells` with one object; each cell has a noisy feature and a chance of belonging to it, at first ½.
+    """A segmentation env: each cell sees a noisy feature and adjusts its chance; all are paid the Dice overlap.
+
+    A line of `cells` with one object; the chance is that of belonging to it.
 
     In each of `rounds` every agent changes its chance by one of six steps. Reward: the Dice overlap, to all, at the
     end. facts, of each agent: ce and ce_after, its cross-entropy (nats) before and after the step; edge, how far it is
@@ -49,7 +51,7 @@ class Voxels(NativeEnv):
         self.choices = tuple(f"{move:+}" for move in MOVES)
 
     def begin(self) -> tuple[str, _VoxelsState]:
-        """Draw object and features."""
+        """Draw the object and the features."""
         number = int(self.rng.integers(2**31))
         self.rng = np.random.default_rng(number)
         first = int(self.rng.integers(self.cells // 8, self.cells // 2))
@@ -63,7 +65,7 @@ class Voxels(NativeEnv):
         )
 
     def look(self) -> dict[str, Observation]:
-        """Its own feature and chance, in tenths, and what a click told."""
+        """Each cell sees its own feature and chance, in tenths, and what a click told."""
         state = self.state
         if state.rounds >= self.rounds:
             return {}
@@ -74,7 +76,7 @@ class Voxels(NativeEnv):
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Everybody steps."""
+        """Change all cells' chances at once."""
         state = self.state
         before = self._loss()
         step = np.array([0.0 if (move := chosen[agent]) is None else MOVES[move] for agent in self.agents])

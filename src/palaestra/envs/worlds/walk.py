@@ -25,7 +25,9 @@ class _WalkState:
 
 @ENVS.register("native/walk")
 class Walk(NativeEnv):
-    """`steps` steps, an even number, from the origin; the goal is another cell within `reach` that can be met.
+    """A grid-walk env with goals: the walker sees the way left and moves; paid 1 if the last step ends at the goal.
+
+    `steps` steps, an even number, from the origin; the goal is another cell within `reach` that can be met.
 
     Reward 1 if the last step ends there. facts: reached, the cell as "x,y"; goal, the one that was asked for.
     """
@@ -47,7 +49,7 @@ class Walk(NativeEnv):
         return f"go to {goal[0]},{goal[1]}", _WalkState(goal)
 
     def look(self) -> dict[str, Observation]:
-        """How far it is, and how many steps are left."""
+        """Observation of the walker: the distance to the goal, and how many steps are left."""
         state = self.state
         if state.step == self.steps:
             return {}
@@ -55,7 +57,7 @@ class Walk(NativeEnv):
         return {"walker": Observation(f"{x} east, {y} north, {self.steps - state.step} left", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Take a step; what is none stays."""
+        """Make one step; an invalid move stays in place."""
         state, move = self.state, chosen["walker"]
         if isinstance(move, int):
             state.at = (state.at[0] + MOVES[move][0], state.at[1] + MOVES[move][1])
@@ -67,7 +69,7 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Features of the cell that was `reached` beside that of the condition's `criterion`, float64[rows, 4].
+    """Features of the reached cell beside the wanted one, float64[rows, 4]: |Δx|, |Δy|, squared distance, equality.
 
     They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same.
     """

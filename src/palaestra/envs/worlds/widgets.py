@@ -22,7 +22,9 @@ SIDE, PIXELS = 5, 20.0
 
 @ENVS.register("native/widgets")
 class Widgets(Parts):
-    """One of three actions is asked for, at one of 5 × 5 widgets: say the action, column, row, and how long to think.
+    """An env of GUI requests answered part by part: action, column, row and words of thought; paid 1 if right.
+
+    One of three actions is asked for, at one of 5 × 5 widgets.
 
     Of the 75 requests `trained` are made, drawn from `draw`; the split "test" makes the others. Reward 1 for the right
     action, for a click at the right widget. facts, with the last part: action_type and gold_type; point and target_box,
@@ -42,7 +44,7 @@ class Widgets(Parts):
         super().__init__(sizes=[len(TYPES), SIDE, SIDE, len(WORDS)], tasks=len(self.gold))
 
     def look(self) -> dict[str, Observation]:
-        """The request, and which part of the answer is due."""
+        """Observation of the user agent: the request, and which part of the answer is due."""
         part = len(self.state.said)
         if part == len(self.sizes):
             return {}
@@ -54,7 +56,7 @@ class Widgets(Parts):
         return {"user_agent": Observation(text, self.choices, mask, features.ravel())}
 
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """Right or not; an answer with a part that is none is wrong and tells what was asked for alone."""
+        """Reward 1 if the answer is right; one with an invalid part is wrong and tells only what was asked."""
         kind, column, row = self.gold[task]
         left, top = PIXELS * column, PIXELS * row
         info: dict[str, Any] = {

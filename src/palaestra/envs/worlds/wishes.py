@@ -21,7 +21,9 @@ class _WishesState:
 
 @ENVS.register("native/wishes")
 class Wishes(NativeEnv):
-    """Answers (h, h²), help and words, and as many that help `worse` less for as many words; wishes are directions.
+    """A one-turn env of preferences: the writer sees a wish, a direction of help and words, and picks an answer.
+
+    Answers (h, h²), help and words, and as many that help `worse` less for as many words; paid by the direction.
 
     Wish k of n is the unit vector v = (cos θ, sin θ), θ from -45° to 0: the best answer has h = min(1, 1 / (2 tan|θ|)).
     Facts: helpful, words, v_helpful, v_words, dominated (an answer of the worse kind), and `offset`, a number of the
@@ -42,19 +44,19 @@ class Wishes(NativeEnv):
         self.choices = tuple(f"answer {number}" for number in range(2 * answers))
 
     def begin(self) -> tuple[str, _WishesState]:
-        """A wish at random, which is the task."""
+        """Draw a wish, which is the task."""
         wish = int(self.rng.integers(len(self.wishes)))
         return f"wish {wish}", _WishesState(wish, self.offset * float(self.rng.normal()))
 
     def look(self) -> dict[str, Observation]:
-        """The direction, written as DPA writes it: whole numbers, 100·v."""
+        """Observation of the writer: the wish as two whole numbers, 100·v, as DPA writes it."""
         if self.state.over:
             return {}
         helpful, words = (round(100 * each) for each in self.wishes[self.state.wish])
         return {"writer": Observation(f"helpfulness {helpful}, words {words}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Tell what the answer has; what is none has nothing."""
+        """Score the answer; an invalid one has no help and no words."""
         self.state.over, answer, v = True, chosen["writer"], self.wishes[self.state.wish]
         if answer is None:
             return {}, {"success": False}

@@ -23,7 +23,9 @@ class _WorkingState:
 
 @ENVS.register("native/working")
 class Working(NativeEnv):
-    """`work` steps, careful or sloppy, then answer: right with chance right[0], or right[1] if a step was sloppy.
+    """An env of careful work: the solver does `work` steps, careful or sloppy, then answers; paid 1 if right.
+
+    It is right with chance right[0], or right[1] if a step was sloppy.
 
     Saying the same again changes nothing. An answer before the work is done is wrong. Reward: 1 for a right answer.
     facts: score, what a process reward model thinks of the step, from `scores` by move; by default a repetition pleases
@@ -48,11 +50,11 @@ class Working(NativeEnv):
         self.work, self.horizon, self.right, self.scores = work, horizon, tuple(right), tuple(scores)
 
     def begin(self) -> tuple[str, _WorkingState]:
-        """Nothing is done."""
+        """Start with no work done."""
         return "working", _WorkingState()
 
     def look(self) -> dict[str, Observation]:
-        """How much is done, and whether all was careful."""
+        """Observation of the solver: how much is done, and whether all of it was careful."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}
@@ -60,7 +62,7 @@ class Working(NativeEnv):
         return {"solver": Observation(f"{state.done} of {self.work} done {how}", choices=MOVES)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Work, repeat or answer."""
+        """Do a careful or sloppy step, repeat, or answer."""
         state, move = self.state, chosen["solver"]
         state.steps += 1
         state.over = move == 3

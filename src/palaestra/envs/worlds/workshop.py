@@ -32,7 +32,9 @@ class _WorkshopState:
 
 @ENVS.register("native/workshop")
 class Workshop(NativeEnv):
-    """`maker` makes one thing a step: things of the first of `levels` levels of nothing, others of two things below.
+    """A crafting env with goals: `maker` makes one thing a step, some need two lower ones; paid 1 at the goal.
+
+    Things of the first of `levels` levels are made of nothing.
 
     Each level has half as many things as the one below, and the last one has one. Of what each is made is drawn from
     `draw`. A thing that lacks something is not made. A goal names one thing or several, "t3 and t7", and holds when all
@@ -65,11 +67,11 @@ class Workshop(NativeEnv):
         self.choices = tuple(f"make t{thing}" for thing in range(self.things))
 
     def compose(self, goals: Sequence[str]) -> str:
-        """The goal that holds when all of these do."""
+        """The goal that requires all of these goals."""
         return self._name(sum({1 << each for goal in goals for each in self._things(goal)}))
 
     def seed_of(self, goals: Sequence[str]) -> int:
-        """The seed of an episode with these goals, one after the other.
+        """The reset seed of an episode with these goals in order.
 
         Raises:
             InputError: they are more than three, or one is no goal.
@@ -82,7 +84,7 @@ class Workshop(NativeEnv):
         return GOALS + code
 
     def asked(self, goal: str, step: int) -> str:
-        """What the maker sees of a goal so many steps after it was set."""
+        """The observation text of a goal, so many steps after it was set."""
         return f"goal: {goal}; step {step}"
 
     def _things(self, goal: str) -> list[int]:
@@ -104,14 +106,14 @@ class Workshop(NativeEnv):
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _WorkshopState]:
-        """The goals."""
+        """Start with the seed's goals, or a drawn one."""
         drawn = (1 << int(self.rng.integers(self.things)),)
         goals = drawn if self._listed is None else self._listed
         names = [self._name(each) for each in goals]
         return "goal " + (", then ".join(names) or ANYTHING), _WorkshopState(goals, self._listed is None)
 
     def look(self) -> dict[str, Observation]:
-        """The goal, and how long ago it was set."""
+        """Observation of the maker: the goal, and the steps since it was set."""
         state = self.state
         if state.steps == self.steps or (state.ends and state.at == len(state.goals)):
             return {}
@@ -122,7 +124,7 @@ class Workshop(NativeEnv):
         return self._name(state.goals[state.at]) if state.at < len(state.goals) else ANYTHING
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Make a thing, if there is what it is made of."""
+        """Make a thing, if what it is made of is there."""
         state, thing = self.state, chosen["maker"]
         goal, new = self._goal(), []
         if thing is not None and thing not in state.made and self.needs.get(thing, set()) <= state.made:

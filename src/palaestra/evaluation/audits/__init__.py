@@ -86,7 +86,7 @@ def audit(
     against: Signal | None = None,
     canonical: bool = True,
 ) -> list[Finding]:
-    """Every audit (or those named) of a reward on a table, and its `distance` from another one.
+    """Findings of every audit (or those named) of a reward on a table, and its `distance` from another reward.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
     the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.

@@ -21,12 +21,12 @@ PREFIX = "r_"
 
 
 def is_component(name: str) -> bool:
-    """Whether a column is called as components are."""
+    """Whether a column name is that of a reward component, by its prefix."""
     return name.startswith(PREFIX)
 
 
 def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
-    """The components that the table has, of these the ones that the reward reads; in the order of the table."""
+    """Names of the table's reward components, of these only those that the reward reads; in the table's order."""
     read = turns.columns if reward is None else reward.needs()
     return [
         n
@@ -36,7 +36,10 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
 
 
 def paid(turns: Turns) -> Signal:
-    """The sum of the components if that is the column `reward`, so that audits can take it apart; else `reward`."""
+    """A signal: the sum of the reward components if it equals the column `reward`, else `reward`.
+
+    So audits can take the sum apart.
+    """
     names = component_columns(turns)
     parts = reduce(Signal.__add__, map(col, names)) if names else col("reward")
     if not names or "reward" not in turns.columns:
@@ -52,7 +55,7 @@ def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
 
 
 def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, least: float = 0.8) -> Finding:
-    """Multiply each component by `factor` and by 1/factor: do episodes keep their order?
+    """Audit: does the order of episodes stay when each component is multiplied by `factor` and by 1/factor?
 
     numbers: per component the smaller Spearman correlation of episode sums before and after, and `top` (overlap of the
     best tenth). A sum of components depends on their scales; a lexicographic order (arXiv 2309.02632), a product or
@@ -103,7 +106,7 @@ def _solved(turns: Turns) -> float:
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:
-    """Did training shift the return towards one component while success did not follow?
+    """Audit: did training shift the return towards one component while success did not follow?
 
     Compares the first with the last fifth of the iterations. numbers: `before_<name>`, `after_<name>` (shares of the
     return), `success_before`, `success_after` (of episodes, of each agent's). Fails if a share rose by `rise` and

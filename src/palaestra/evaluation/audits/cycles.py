@@ -132,7 +132,7 @@ def _best_cycle(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple
 
 
 def place(turns: Turns) -> np.ndarray:
-    """int64[rows]: how many turns the row's agent had before it in its episode."""
+    """int64[rows]: number of the row's agent's earlier turns in its episode."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     found = np.empty(len(turns), np.int64)
@@ -153,7 +153,7 @@ def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
 def cycle_gain(
     turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-6, loops: int = 64
 ) -> Finding:
-    """Is there a loop that can be farmed?
+    """Audit: is there a cycle of states whose repetition earns reward without end?
 
     numbers: `states`, `steps`, `mean` (largest mean reward per step of a cycle), `length`, `gain_per_lap` (what a lap
     more earns when the cycle is walked 8 and then 16 times, played from a start that leads to it), `loops` (walked).
@@ -295,5 +295,5 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def ended(turns: Turns) -> list[pl.Expr]:
-    """Columns of play that was made up: it ends by the rules, and nothing is known of a state after it."""
+    """Polars expressions that set `truncated` to False, where the table has it, for play that an audit made up."""
     return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

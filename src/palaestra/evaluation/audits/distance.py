@@ -41,7 +41,7 @@ def _checked(R: np.ndarray, T: np.ndarray, gamma: float) -> tuple[np.ndarray, np
 
 
 def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray) -> np.ndarray:
-    """V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
+    """Exact state values V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
     expected = (T * R).sum(2)
     moves = np.einsum("sa,sat->st", policy, T)
     values: np.ndarray = np.linalg.solve(np.eye(len(T)) - gamma * moves, (policy * expected).sum(1))
@@ -49,7 +49,7 @@ def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray
 
 
 def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
-    """The representative [s, a, s'] of all rewards that differ from R by what the method ignores.
+    """Canonical form [s, a, s'] of a reward: the same for all rewards that differ by what the method ignores.
 
     val: E_s'[R + γV(s') - V(s)] under the uniform policy. val_potential: the same without E_s'. minimal_potential: the
     shaping of R of least L2 norm. minimal: of least norm over shaping and redistribution. epic: R + γE[R(s', A, S')] -
@@ -99,7 +99,7 @@ def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) ->
 def starc(
     R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float, *, method: Method = "val", norm: float = 2
 ) -> float:
-    """Half the distance of the canonicalised, normalised rewards: 0 equal up to what is ignored, 1 opposite.
+    """STARC distance of two rewards, half that of their normalised canonical forms: 0 equivalent, 1 opposite.
 
     >>> T = np.full((2, 2, 2), 0.5)
     >>> R = np.array([[0.0, 1.0], [2.0, 0.0]])
@@ -119,12 +119,12 @@ def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np
 
 
 def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """EPIC (arXiv 2006.13900): √((1 - ρ)/2) of the canonicalised rewards under uniform coverage."""
+    """EPIC distance of two rewards (arXiv 2006.13900): √((1 - ρ)/2) of their canonical forms, uniform coverage."""
     return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
 
 
 def dard(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """DARD (arXiv 2201.10081): as EPIC, with expectations over the transitions that can happen."""
+    """DARD distance of two rewards (arXiv 2201.10081): as EPIC, with expectations over possible transitions."""
     return _pearson_distance(*(_canonical(R, T, gamma, "dard") for R in (R1, R2)))
 
 
@@ -164,7 +164,7 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
 
 
 def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """`val` of rewards on played turns: E_s'[r + γV(s') - V(s)] of each (state, action) that was met, and its share.
+    """Canonical form of rewards on played turns, E_s'[r + γV(s') - V(s)] per (state, action), and each one's share.
 
     Process and policy are those of the table: its states, how often which followed which, and what that paid. So
     potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor
@@ -222,7 +222,7 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
 
 
 def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0, canonical: bool = True) -> float:
-    """STARC's distance of two rewards float64[2, rows] on played turns, in [0, 1]: see `canonical_on_table`.
+    """STARC distance of two rewards float64[2, rows] on played turns, in [0, 1]; see `canonical_on_table`.
 
     canonical: False compares them as they are, shaping and all.
     """

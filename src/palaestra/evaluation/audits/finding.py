@@ -35,7 +35,7 @@ class Finding:
     fix: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is not finite becomes null."""
+        """The finding as plain values for JSON; NaN and infinity become null."""
         numbers = {k: float(v) if math.isfinite(v) else None for k, v in self.numbers.items()}
         made = {
             "audit": self.audit,
@@ -48,7 +48,7 @@ class Finding:
 
 
 def scores(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: a reward's value per turn, tokens summed; NaN where nothing was scored.
+    """float64[rows]: a reward signal's value per turn, tokens summed; NaN where nothing was scored.
 
     Raises:
         RewardError, MissingColumnError: as `Signal.evaluate`.
@@ -60,12 +60,12 @@ def scores(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
-    """The same, where a missing value earns nothing."""
+    """float64[rows]: a reward signal's value per turn, tokens summed; 0 where nothing was scored."""
     return np.asarray(np.nan_to_num(scores(turns, reward)))
 
 
 def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """These rows of the table with the reward that they earn."""
+    """The given rows of the table as records, with the reward that each earns: the proof of a finding."""
     shown = [n for n in ("iteration", "group", "episode", "turn", "agent", "state", "action") if n in turns.columns]
     rows = np.asarray(rows, dtype=np.int64)
     records = turns.frame[rows.tolist()].select(shown).to_dicts()
@@ -73,7 +73,7 @@ def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) ->
 
 
 def require(turns: Turns, *names: str) -> None:
-    """Audits read play-throughs: say which column is missing, and how to get it."""
+    """Raise an error, with advice, if the table is empty or lacks a column that an audit needs."""
     for name in names:
         turns._require(name, "audit: ")
     if not len(turns):

@@ -18,13 +18,13 @@ FADES = float((np.arange(161, 201) ** -1.05).sum() / (np.arange(21, 61) ** -1.05
 
 
 def endless(sums: np.ndarray) -> np.ndarray:
-    """bool[n]: sums float64[n, 4] after `CHECKS` repetitions grow without bound."""
+    """bool[n]: whether sums float64[n, 4] after `CHECKS` repetitions keep growing without bound."""
     early, late = sums[:, 1] - sums[:, 0], sums[:, 3] - sums[:, 2]
     return np.asarray((late > 0) & (late >= FADES * early))
 
 
 def beyond_chance(gains: np.ndarray, owner: np.ndarray, number: int, otherwise: float = 0.0) -> tuple[np.ndarray, ...]:
-    """Mean gain of each kind over its examples, and whether it is above 0 by more than chance: float64, bool [number].
+    """(mean gain, significant) of each kind over its examples: float64[number], bool[number].
 
     By more than 2 + √(2 ln number) standard errors, the largest of so many zero-mean ones hardly being there. A kind
     with one example takes the typical (median) deviation of the others, or `otherwise` where there are none.

@@ -16,7 +16,9 @@ from palaestra.rewards.shaping.potential import voc
 
 
 def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np.ndarray]:
-    """`voc` of each (episode, agent) with three scored turns or more: values, numbers of the keys (arXiv 2512.23703).
+    """Value-order correlation of each (episode, agent) with three scored turns or more: values, key numbers.
+
+    arXiv 2512.23703.
 
     1 for a score that always rises, -1 for the same play reversed, 0 where the score is constant.
     """
@@ -30,7 +32,7 @@ def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np
 
 
 def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: float = 0.2) -> Finding:
-    """Does the score rise with time where play succeeded? For a score of progress, not for a reward paid at the end.
+    """Audit: does a score of progress rise with time in episodes that succeeded? Not for a reward paid at the end.
 
     numbers: `voc` (mean over agents' episodes), `low`, `high` (95 %, Student's t), `episodes`. Warns below `least`.
     Shaping is no score of progress but its difference, so of it nothing is said. gamma: discount of the return.
@@ -71,7 +73,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
 def compare_rewards(
     turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0, canonical: bool = True
 ) -> Finding:
-    """STARC distance of two rewards in the process that the table shows, and how alike they order its episodes.
+    """Audit: STARC distance of two rewards on the played turns, and how alike they order the episodes.
 
     numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
     `rank` (Spearman correlation of episode sums). Warns above .5. canonical: False compares them as they are.

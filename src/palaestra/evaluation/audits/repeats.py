@@ -21,7 +21,7 @@ TOLERANCE = 1e-6
 
 
 def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
-    """One episode per given row: that row's own play-through (all its agents), with so many copies put before the row.
+    """A table with one episode per given row: the row's own, with so many copies of the row put before it.
 
     Episodes are numbered 0, 1, … in the order of `rows`, through all groups; `turn` counts anew, and none is cut off.
     """
@@ -41,7 +41,7 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows to repeat, the number of the kind of each (who did what in which state), and how many kinds there are.
+    """(rows to repeat, each one's kind, number of kinds); a kind is who did what in which state.
 
     Never an agent's last row: what ends a game cannot be done twice. Up to `each` examples of a kind; of more than
     `limit` rows those of the kinds whose best row pays most. Without states and actions, what pays alike is a kind.
@@ -67,7 +67,7 @@ def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) 
 
 
 def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit: int = 1024) -> Finding:
-    """Insert 5 and 10 copies of rows of every kind: what does an episode earn per copy?
+    """Audit: does an episode earn more when copies of one of its rows are inserted? Tried with 5 and 10 copies.
 
     numbers: `slope` (largest growth per copy from the 5th to the 10th), `before`, `after` (sums of that episode with 0
     and 10 copies), `tried` (rows). A kind is what an agent did in a state. Fails if the growth of a kind is more than

@@ -30,7 +30,7 @@ def _object(path: Path, *needed: str) -> dict[str, Any]:
 
 @ANALYSES.register("cce_gap")
 def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
-    """CCE gap of a mixture of policies. GAME: rewards, transitions, start, horizon. PROFILES: profiles, weights."""
+    """An analysis: CCE gap of policies. GAME: rewards, transitions, start, horizon; PROFILES: profiles, weights."""
 
     def answer(game: Path, profiles: Path) -> pl.DataFrame:
         told = _object(game, "rewards", "transitions", "start", "horizon")
@@ -53,7 +53,7 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 @ANALYSES.register("position_auction")
 def position_auction(how: Literal["joint", "greedy"] = "joint") -> Analysis:
-    """Which creative in which slot, clicks and VCG payments. TABLE: creative, value, a column of weights per slot."""
+    """An analysis: creatives assigned to slots, clicks, VCG payments. TABLE: creative, value, weights per slot."""
     if how not in ("joint", "greedy"):
         raise InputError(f"position_auction: how={how!r} must be 'joint' or 'greedy'")
 
@@ -78,7 +78,7 @@ def position_auction(how: Literal["joint", "greedy"] = "joint") -> Analysis:
 
 @ANALYSES.register("virtual_values")
 def virtual_values() -> Analysis:
-    """Ironed virtual values, to place for revenue instead of welfare. TABLE: creative, value, …; SAMPLE: value."""
+    """An analysis: TABLE (creative, value, …) with ironed virtual values, by SAMPLE (value), in the place of values."""
 
     def answer(file: Path, sample: Path) -> pl.DataFrame:
         frame, earlier = table(file, "value"), table(sample, "value")
@@ -89,7 +89,7 @@ def virtual_values() -> Analysis:
 
 @ANALYSES.register("drift")
 def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analysis:
-    """Does a rate rise with time, when does it reach `at`, is it contagious? TURNS with `column` and `by`.
+    """An analysis: does a rate rise with time, when does it reach `at`, is it contagious? TURNS with `column` and `by`.
 
     contagion: the rate after a `group_success` less that after a failure, where TURNS has that column.
     """
@@ -102,7 +102,7 @@ def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analy
 
 @ANALYSES.register("exploration")
 def exploration() -> Analysis:
-    """How much the networks of a run explored: intensity B (mean of the first half), first and last. METRICS.jsonl."""
+    """An analysis: how much the networks of a run explored, intensity B (mean of the first half). METRICS.jsonl."""
 
     def answer(metrics: Path) -> pl.DataFrame:
         lines = table(metrics, "policies").sort("iteration")["policies"].to_list()
@@ -122,7 +122,7 @@ def exploration() -> Analysis:
 
 @ANALYSES.register("hire")
 def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
-    """Whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""
+    """An analysis: whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""
 
     def answer(problem: Path) -> pl.DataFrame:
         told = _object(problem, "prior", "signals", "costs", "reward")
@@ -147,7 +147,7 @@ def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
 def hire_online(
     rounds: int = 1_000_000, cap: float = 2.0, slack: float | None = None, runs: int = 8, seed: int = 0
 ) -> Analysis:
-    """Regret of hiring agents whose signals are not known yet. PROBLEM.json as for `hire`: the truth to play against.
+    """An analysis: regret of hiring agents whose signals must be learned. PROBLEM.json as for `hire`, the truth.
 
     Args:
         rounds: T, of which T^(2/3) explore.
@@ -183,7 +183,7 @@ def hire_online(
 
 @ANALYSES.register("deference")
 def deference(error: float = 0.0) -> Analysis:
-    """Should a decision be left to a person who errs by `error`? SAMPLES: decision, utility, or p_allow beside them."""
+    """An analysis: should a decision be left to a person who errs by `error`? SAMPLES: decision, utility or p_allow."""
 
     def answer(samples: Path) -> pl.DataFrame:
         frame = table(samples, "decision", "utility")
@@ -200,7 +200,7 @@ def deference(error: float = 0.0) -> Analysis:
 
 @ANALYSES.register("commons")
 def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
-    """Survival, gain, efficiency, equality and over-use of a commons: TURNS, or the `evaluation.parquet` of a run.
+    """An analysis: survival, gain, efficiency, equality, over-use of a commons. TURNS, or a run's `evaluation.parquet`.
 
     sustainable: what all may take in the first round, F. rounds: T of the efficiency.
     """
@@ -214,7 +214,7 @@ def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
 
 @ANALYSES.register("self_repellent")
 def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed: int = 0) -> Analysis:
-    """Variance of an average over sites that a self-repellent walk visits. SITES: site, target, value; EDGES: a, b."""
+    """An analysis: variance of averages over a self-repellent walk. SITES: site, target, value; EDGES: a, b."""
 
     def answer(sites: Path, edges: Path) -> pl.DataFrame:
         frame, links = table(sites, "site", "target", "value"), table(edges, "a", "b")

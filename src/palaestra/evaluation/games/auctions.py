@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 class Placement(NamedTuple):
-    """Assignment of creatives to slots.
+    """Assignment of creatives to advertising slots, with their clicks and the welfare.
 
     slots: of each creative, int64[n], -1 if it is left out. clicks: float64[n]. welfare: Σ value · clicks.
     """
@@ -28,14 +28,14 @@ class Placement(NamedTuple):
 
 
 def click_rates(slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """P(click i) = W[i, slot] / (1 + Σ W) over the placed creatives; 0 for the others. float64[n]."""
+    """Click rates of placed creatives under the multinomial logit, float64[n]: W[i, slot] / (1 + Σ W); others 0."""
     placed = slots >= 0
     pull = np.where(placed, weights[np.arange(len(slots)), np.maximum(slots, 0)], 0.0)
     return np.asarray(pull / (1 + pull.sum()))
 
 
 def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """Placement of largest welfare under the multinomial logit, exact.
+    """The placement of largest welfare under the multinomial logit, exact by Dinkelbach's iteration.
 
     Welfare is a ratio, Σ v W / (1 + Σ W), so Dinkelbach's iteration finds it: with λ the welfare so far, match by
     (v - λ) W without edges that are not positive; until λ stays. Creatives worth less than λ are left out, also of free
@@ -64,7 +64,7 @@ def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """Each slot on its own, from the first: to the creative of largest value times weight that is left. A baseline."""
+    """Baseline placement: each slot in turn gets the remaining creative of largest value times weight."""
     values, weights = _checked(values, weights)
     slots = np.full(len(values), -1)
     for j in range(min(weights.shape)):
@@ -75,7 +75,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Payment of each creative: welfare of the others without it, less their welfare beside it. float64[n]."""
+    """VCG payment of each creative, float64[n]: others' welfare without it, less their welfare beside it."""
     values, weights = _checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))

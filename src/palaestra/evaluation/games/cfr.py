@@ -22,7 +22,9 @@ Memo = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Rule:
-    """A variant of CFR. All three get the iteration (from 0) and work on the information sets of one player at once.
+    """A variant of CFR as three functions: how regrets add up, how they make a policy, and weights of the average.
+
+    All three get the iteration (from 0) and work on the information sets of one player at once.
 
     Attributes:
         accumulate: (t, regrets, instantaneous, memo) to the new regrets, float64[A, I].
@@ -37,7 +39,7 @@ class Rule:
 
 @dataclass(eq=False)
 class CFR:
-    """State of a run of CFR on a tree.
+    """A run of counterfactual regret minimisation on a tree: its regrets, policy and average.
 
     Attributes:
         tree: the game.
@@ -63,7 +65,7 @@ class CFR:
         self._memo: list[Memo] = [{} for _ in self.tree.players]
 
     def step(self) -> None:
-        """One iteration: every player in turn."""
+        """Do one iteration: update the regrets and policy of every player in turn."""
         tree, rule, t = self.tree, self.rule, self.iteration
         for player, own in enumerate(self._sets):
             if own is None:
@@ -88,24 +90,24 @@ class CFR:
         return np.asarray(np.where(total > 0, self.cumulated / np.where(total > 0, total, 1.0), even))
 
     def run(self, iterations: int) -> Iterator[CFR]:
-        """So many steps, with itself after each."""
+        """Generator: does so many iterations, and yields this object after each."""
         for _ in range(iterations):
             self.step()
             yield self
 
 
 def positive(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
-    """Regret matching: weights max(R, 0)."""
+    """Regret matching: weights of actions max(R, 0), from their regrets."""
     return np.asarray(np.maximum(regrets, 0.0))
 
 
 def plain() -> Rule:
-    """CFR: regrets add up, every iteration counts the same."""
+    """Rule of plain CFR: regrets add up, every iteration counts the same."""
     return Rule(lambda t, regrets, instant, memo: regrets + instant, positive, lambda t, instant, memo: 1.0)
 
 
 def plus() -> Rule:
-    """CFR+: regrets below 0 become 0, iteration t (from 1) has weight t."""
+    """Rule of CFR+: regrets below 0 become 0, iteration t (from 1) has weight t."""
     return Rule(
         lambda t, regrets, instant, memo: np.maximum(regrets + instant, 0.0),
         positive,
@@ -114,7 +116,7 @@ def plus() -> Rule:
 
 
 def discounted(alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> Rule:
-    """DCFR: regrets >= 0 times t^α / (t^α + 1), others with β, iteration t (from 1) has weight t^γ."""
+    """Rule of DCFR: regrets >= 0 times t^α / (t^α + 1), others with β, iteration t (from 1) has weight t^γ."""
 
     def accumulate(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
         total = regrets + instant
@@ -132,7 +134,7 @@ def vad(
     power: float = 1.5,
     start: int = 500,
 ) -> Rule:
-    """VAD-CFR: volatility-adaptive discounts, asymmetric boost, decaying optimism, delayed and weighted average.
+    """Rule of VAD-CFR: volatility-adaptive discounts, asymmetric boost, decaying optimism, delayed weighted average.
 
     Of each information set, with instantaneous regrets r and m = max|r|: volatility v = min(1, e/2), where e is the
     exponential average of m; α = max(.1, 1.5 - .5v), β = min(α, -.1 - .5v), D± = (t+1)^{α|β} / ((t+1)^{α|β} + 1);
@@ -173,7 +175,7 @@ RULES: dict[str, Callable[..., Rule]] = {"plain": plain, "plus": plus, "discount
 
 
 def rule(name: str, **options: Any) -> Rule:
-    """The variant of a name: plain, plus, discounted or vad, with its options.
+    """The CFR rule of a name: plain, plus, discounted or vad, with its options.
 
     Raises:
         InputError: there is none of this name.

@@ -17,7 +17,7 @@ Mixtures = tuple[np.ndarray, ...]
 
 
 def uniform_mixtures(game: Game) -> Mixtures:
-    """Every strategy with the same probability."""
+    """The uniform mixture of each player: every strategy with the same probability."""
     return tuple(np.full(size, 1 / size) for size in game.shape)
 
 
@@ -43,7 +43,7 @@ def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mix
 
 
 def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
-    """Average of best responses to the average of the others, from the uniform profile (Brown 1951)."""
+    """Fictitious play from the uniform profile (Brown 1951): averages of best responses to the others' averages."""
     mixtures = list(uniform_mixtures(game))
     for t in range(steps):
         for i in range(len(mixtures)):

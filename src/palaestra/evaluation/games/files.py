@@ -20,7 +20,7 @@ MATRICES = (".csv", ".tsv", ".json", ".npz", ".npy")
 
 
 def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
-    """The game of a matrix file, of turns (a folder or Parquet file), or of an OpenSpiel name.
+    """Read a game: from a matrix file, from turns (a folder or Parquet file), or by an OpenSpiel name.
 
     Args:
         source: a path, or a game string such as `kuhn_poker(players=3)`.

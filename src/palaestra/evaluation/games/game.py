@@ -23,7 +23,7 @@ _ZERO = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """A game of N players in normal form.
+    """A game of N players in normal form: the payoff of every player for every profile of strategies.
 
     Attributes:
         payoffs: of each player, float64[S_1, …, S_N].
@@ -103,7 +103,7 @@ class Game:
         return float(total.mean()) if np.ptp(total) <= _ZERO * scale * len(self.payoffs) else None
 
     def joint(self, profile: Profile) -> np.ndarray:
-        """Distribution over cells, float64[S_1, …, S_N].
+        """Probability of each cell under a profile of mixtures or a joint distribution, float64[S_1, …, S_N].
 
         Raises:
             InputError: shapes do not fit, or something is not a distribution.
@@ -177,7 +177,7 @@ class Game:
         return np.asarray(np.maximum(np.array(between) - value**2, 0.0) + np.array(within))
 
     def draw(self, rng: np.random.Generator) -> Game:
-        """The game with payoffs drawn from their posterior: the estimate plus errors of Student's t with count - 1.
+        """A game with payoffs drawn from their posterior: the estimate plus Student's t errors.
 
         Errors of the players in one cell keep their correlation, so an estimate of a zero-sum game stays zero-sum.
         """
@@ -193,7 +193,7 @@ class Game:
 
 
 def zero_sum(payoffs: np.ndarray, **names: Any) -> Game:
-    """Game of two players from the row player's payoffs; the column player gets the negative."""
+    """A two-player zero-sum `Game` from the row player's payoff matrix."""
     payoffs = np.asarray(payoffs, float)
     if payoffs.ndim != 2:
         raise InputError(f"zero_sum: a matrix [rows, columns] is needed, not the shape {payoffs.shape}")
@@ -201,7 +201,7 @@ def zero_sum(payoffs: np.ndarray, **names: Any) -> Game:
 
 
 def marginals(joint: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Each player's own distribution under a joint one."""
+    """Each player's own mixture, from a joint distribution."""
     axes = range(joint.ndim)
     return tuple(np.asarray(joint.sum(axis=tuple(a for a in axes if a != i))) for i in axes)
 

@@ -29,7 +29,7 @@ INDIFFERENT = 1e-6
 
 @dataclass(frozen=True)
 class Response:
-    """What a mechanism is worth to the principal if every agent does what is best for it.
+    """Outcome of best responses to a mechanism: its value to the principal, agents' gain, and share of obedience.
 
     Attributes:
         value: Reward of the decision less all payments, of one round.
@@ -51,7 +51,7 @@ def respond(
     *,
     believed: np.ndarray | None = None,
 ) -> Response:
-    """Best responses of agents who know the law, to a mechanism that may have been made for another one.
+    """Outcome of a mechanism if all agents, who know the true law, respond best; it may be made for another law.
 
     Every agent takes the best effort and report for each recommendation, as if the others obeyed and told the truth.
 
@@ -110,7 +110,7 @@ def _best(
 
 @dataclass(frozen=True, eq=False)
 class OnlineHiring:
-    """Result of exploring and then committing.
+    """Result of `explore_then_commit`: the mechanism committed to, its response, and the regret.
 
     Attributes:
         mechanism: What was committed to.
@@ -141,7 +141,7 @@ def explore_then_commit(
     slack: float | None = None,
     cap: float = 2.0,
 ) -> OnlineHiring:
-    """Hire for so many rounds agents whose law of signals is not known at first.
+    """Simulates hiring agents whose law of signals is unknown: explores, then commits to one mechanism.
 
     Args:
         prior: Probability of each state, float64[states].

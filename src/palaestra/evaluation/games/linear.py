@@ -11,7 +11,7 @@ from palaestra.evaluation.games.tree import Tree
 
 
 def need_zero_sum(game: Game | Tree, solver: str) -> float:
-    """The sum of the payoffs of a two-player constant-sum game.
+    """The constant sum of the payoffs of a two-player constant-sum game; raises InputError for any other game.
 
     Raises:
         InputError: it is not one; names a cell that shows it, and solvers that take any game.

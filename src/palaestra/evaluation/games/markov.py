@@ -70,7 +70,7 @@ class MarkovGame:
         return self.rewards.shape[2:]
 
     def check(self, profiles: Sequence[Policies]) -> list[list[np.ndarray]]:
-        """The profiles as arrays.
+        """The profiles as arrays; raises InputError for a wrong shape or what is no distribution.
 
         Raises:
             InputError: a policy has another shape, or no probabilities; names profile and player.

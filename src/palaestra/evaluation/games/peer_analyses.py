@@ -26,7 +26,7 @@ def _weights(path: Path, w3: float | None = None) -> PeerScore:
 
 @ANALYSES.register("peer_score")
 def peer_score() -> Analysis:
-    """Trust in peers. WEIGHTS.json: topics and caps; EVENTS: interval, peer, topic, event (join, first, invalid …).
+    """An analysis: gossip score of each peer. WEIGHTS.json: topics and caps; EVENTS: interval, peer, topic, event.
 
     A row per peer: score, standing, and whether it is in the mesh. Counters decay after each interval.
     """
@@ -51,7 +51,7 @@ def peer_score() -> Analysis:
 
 @ANALYSES.register("buying_off")
 def buying_off(silent: str, w3: float | None = None, tries: int = 400, climb: bool = True, seed: int = 0) -> Analysis:
-    """Can a peer that never forwards the topic `silent` keep a score of at least 0? WEIGHTS.json: topics and caps.
+    """An analysis: can a peer that never forwards topic `silent` keep a score of 0 or more? WEIGHTS.json: topics, caps.
 
     w3: another weight of missing deliveries, in all topics. climb: search around the best behaviour so far, instead of
     drawing all of them.

@@ -24,7 +24,9 @@ Reading = Literal["specification", "model"]
 
 @dataclass(frozen=True)
 class Topic:
-    """Weights of one topic; names as in the specification, all counters decay by factors per interval.
+    """Weights of one topic in gossipsub's peer score; names as in the specification.
+
+    All counters decay by factors per interval.
 
     Attributes:
         weight: w_t. w1, mesh_cap: credit per interval in the mesh, and up to how many. w2, first_cap: credit per first
@@ -47,7 +49,7 @@ class Topic:
     decay: tuple[float, float, float, float] = (0.99, 0.97, 0.99, 0.99)
 
     def score(self, counters: Mapping[str, Any], reading: Reading = "specification") -> np.ndarray:
-        """Weighted score in this topic, float64[peers], of `COUNTERS` by name."""
+        """A peer's weighted score in this topic, float64[peers], from its counters by name (`COUNTERS`)."""
         mesh, first, delivered, failures, invalid = (np.asarray(counters[name], float) for name in COUNTERS)
         deficit = np.where(mesh >= self.activation, np.maximum(self.threshold - delivered, 0.0) ** 2, 0.0)
         sticky = failures + (deficit if reading == "model" else 0.0)
@@ -57,7 +59,7 @@ class Topic:
 
 @dataclass
 class PeerScore:
-    """Counters of all peers, and their scores.
+    """Peer scores of gossipsub: counters of all peers, updated by events and intervals, and their scores.
 
     Attributes:
         topics: by name. cap: of the sum over topics. application, colocation, behaviour: w5, w6 and w7; colocation
@@ -81,7 +83,7 @@ class PeerScore:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PeerScore:
-        """From plain data: `topics` with a mapping of weights each, and the other attributes.
+        """A `PeerScore` from plain data: `topics` with a mapping of weights each, and the other attributes.
 
         Raises:
             InputError: a name or a value is not one of them.
@@ -95,7 +97,9 @@ class PeerScore:
             raise InputError(f"weights of peer scores: `topics` by name, each with some of {known}; {error}") from error
 
     def event(self, peer: str, topic: str, kind: str) -> None:
-        """Count a `join`, `first` (also a delivery), `delivered`, `invalid`, `prune` or `behaviour` of a peer.
+        """Count an event of a peer: `join`, `first`, `delivered`, `invalid`, `prune` or `behaviour`.
+
+        `first` is also a delivery.
 
         Raises:
             InputError: there is no such topic or kind.
@@ -117,7 +121,7 @@ class PeerScore:
             found["delivered"] += kind == "first"
 
     def interval(self) -> None:
-        """One interval passes: members are in the mesh for one more, everything else decays."""
+        """Advance by one interval: mesh time of members grows by one, all other counters decay."""
         for topics in self.counters.values():
             for name, found in topics.items():
                 found["mesh"] += found["member"]
@@ -133,20 +137,20 @@ class PeerScore:
         return self.total(of_topics.values(), self.penalties.get(peer, 0.0), application, at_address)
 
     def total(self, of_topics: Any, penalty: float = 0.0, application: float = 0.0, at_address: float = 1) -> float:
-        """The score from scores of topics, capped, and what counts beside topics."""
+        """Total score: the capped sum of the topics' scores, plus application, address and behaviour terms."""
         surplus = max(at_address - self.allowed, 0.0)
         whole = min(self.cap, float(sum(of_topics)))
         return whole + self.application * application + self.colocation * surplus**2 + self.behaviour * penalty**2
 
     def standing(self, score: float) -> str:
-        """What a score does to a peer: "mesh", "pruned" (below 0), "no gossip", "no publish" or "graylisted"."""
+        """Treatment of a peer by its score: "mesh", "pruned" (below 0), "no gossip", "no publish" or "graylisted"."""
         names = ("no gossip", "no publish", "graylisted")
         below = [name for name, least in zip(names, self.thresholds, strict=True) if score < least]
         return below[-1] if below else "mesh" if score >= 0 else "pruned"
 
 
 def decayed(value: float, factor: float, snap: float) -> float:
-    """A counter after an interval; below `snap` it is 0.
+    """A counter after one interval's decay; below `snap` it becomes 0.
 
     >>> decayed(10.0, 0.5, 0.1), decayed(0.15, 0.5, 0.1)
     (5.0, 0.0)
@@ -156,7 +160,7 @@ def decayed(value: float, factor: float, snap: float) -> float:
 
 
 def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], float]:
-    """Largest value of each counter that a search tries: twice a cap, 20 invalid messages; nothing in `silent`."""
+    """Upper bound of each counter in the search of `counterexample`; 0 first deliveries in `silent`."""
     found: dict[tuple[str, str], float] = {}
     for name, topic in score.topics.items():
         found[name, "mesh"] = 2 * topic.mesh_cap
@@ -171,7 +175,9 @@ def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], flo
 def counterexample(
     score: PeerScore, silent: str, *, tries: int = 400, climb: bool = True, seed: int = 0
 ) -> tuple[float, dict[str, float]]:
-    """The behaviour of largest score among those that never forward one topic: buying off is possible if it is >= 0.
+    """Search for the behaviour of largest score among those that never forward one topic.
+
+    Buying off is possible if that score is >= 0.
 
     Args:
         score: whose weights are tried.
@@ -221,7 +227,9 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """Every node scores its neighbours, and prunes those below 0; misbehaving ones do not forward `silent`.
+    """Simulates a mesh in which nodes score neighbours and prune those below 0; some do not forward `silent`.
+
+    Returns the mesh and the share of its links that still forward.
 
     Args:
         score: the weights; each pair of nodes has counters of its own.

@@ -29,7 +29,7 @@ MetaSolver = Callable[[Game], Any]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """State of PSRO: the strategies and the game found so far.
+    """State of PSRO: each player's strategies so far, the game between them, its solution and exploitability.
 
     Attributes:
         strategies: of each player, oldest first.
@@ -44,17 +44,17 @@ class Population:
     gap: float
 
     def blend(self) -> list[Strategy]:
-        """One strategy per player: its population weighted by the mixtures of the evaluation."""
+        """The meta-strategy per player: its population weighted by the mixtures of the evaluation."""
         return blend(self.strategies, self.mixtures)
 
 
 def blend(strategies: Sequence[Sequence[Strategy]], mixtures: Sequence[np.ndarray]) -> list[Strategy]:
-    """The strategy that plays like a draw from each population."""
+    """One strategy per player: the average of its population, weighted by the mixture."""
     return [np.asarray(x @ np.array(own)) for own, x in zip(strategies, mixtures, strict=True)]
 
 
 def best_response_oracle(game: Game | Tree) -> Oracle:
-    """Exact best response against the strategies of the others."""
+    """An oracle for `psro`: the exact best response of a player to the strategies of the others."""
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
         if isinstance(game, Tree):
@@ -67,7 +67,10 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
 
 def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
-    """Response in a matrix game that pays `lam` times the variance of its payoff against the others (2205.15434)."""
+    """An oracle for `psro`: the response that pays `lam` times the variance of its payoff (arXiv 2205.15434).
+
+    For matrix games.
+    """
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
         smooth = [tremble_mixture(x, tremble) for x in strategies]
@@ -77,7 +80,7 @@ def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
 
 
 def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
-    """Exact payoffs between all strategies of all players, and the variance of a return between them."""
+    """The game between populations: exact payoffs of all pairs of strategies, and variances of returns."""
     names = tuple(
         tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
     )
@@ -107,7 +110,7 @@ def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tup
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
-    """Mean gain of best responses against one strategy per player."""
+    """Exploitability of one strategy per player: mean gain of best responses."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
     return game.exploitability(game.policy(merged(strategies)))
@@ -123,7 +126,7 @@ def psro(
     start: Sequence[Strategy] | None = None,
     tolerance: float = 1e-9,
 ) -> list[Population]:
-    """Populations after 0, 1, … iterations; ends early when the gap is at most `tolerance`.
+    """Policy-space response oracles: the populations after 0, 1, … iterations; ends at a gap of `tolerance`.
 
     Each iteration solves the game between the populations with `train`, and adds every player's response to what the
     others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double
@@ -166,7 +169,7 @@ def _uniform(game: Game | Tree) -> list[Strategy]:
 
 
 def merged(plans: Sequence[np.ndarray]) -> np.ndarray:
-    """Plans of single players, each 0 at the places of the others, as one plan of all."""
+    """One plan of all players from one plan each, in which the places of other players are 0."""
     whole = np.sum(plans, axis=0)
     whole[-1] = 1.0
     return np.asarray(whole)

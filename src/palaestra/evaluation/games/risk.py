@@ -79,7 +79,7 @@ def moments(game: Game, player: int, others: list[np.ndarray]) -> tuple[np.ndarr
 
 
 def tremble_mixture(x: np.ndarray, tremble: float) -> np.ndarray:
-    """(1 - S·tremble) x + tremble: every strategy is played at least so often."""
+    """A mixture in which every strategy has at least probability `tremble`: (1 - S·tremble) x + tremble."""
     if not 0 <= tremble * len(x) < 1:
         raise InputError(f"risk_averse: tremble={tremble} times {len(x)} strategies must be in [0, 1)")
     return (1 - len(x) * tremble) * x + tremble

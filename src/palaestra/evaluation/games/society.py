@@ -20,7 +20,7 @@ EPISODE = ("run", "seed", "system", "task", "trial", "iteration", "group", "epis
 
 
 def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np.ndarray) -> pl.DataFrame:
-    """Estimate of the share that survives each time, Π (1 - d / n) over the times of deaths so far.
+    """Kaplan-Meier table: the share that survives each time, Π (1 - d / n) over the times of deaths so far.
 
     Args:
         times: of the end of each, or of the last look at it. float[n].
@@ -42,7 +42,7 @@ def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np
 
 
 def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.ndarray:
-    """1 - max(0, T·F - Σ R) / (T·F): what was got as a share of what could be got for ever, at most 1.
+    """Efficiency of a commons: 1 - max(0, T·F - Σ R) / (T·F), the gain as a share of the sustainable gain, at most 1.
 
     Args:
         gain: Σ R, of all agents together.
@@ -57,7 +57,7 @@ def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.
 
 
 def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """The meters of each episode of a commons.
+    """Measures of each episode of a commons, a row each: survival, gain, efficiency, equality and over-use.
 
     Args:
         turns: rows with `agent`, `collected`, `over_used`, `survived` and, in the end, `success`; without `collected`
@@ -91,7 +91,7 @@ def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: 
 
 
 def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """A row per `system` (one, if there is no such column): means of `commons_episodes`, and the survival curve."""
+    """Measures of a commons per `system`: means of `commons_episodes`, and the survival curve."""
     found = commons_episodes(turns, sustainable=sustainable, rounds=rounds)
     found = found if "system" in found.columns else found.with_columns(system=pl.lit("all"))
     rows = []
@@ -106,7 +106,7 @@ def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: in
 
 
 def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", at: float = 0.5) -> pl.DataFrame:
-    """How often something is done, by round or iteration, and when it tips.
+    """Rate of `column` by round or iteration, the time at which it tips (reaches `at`), and its contagion.
 
     Args:
         turns: rows with `column` (0 or 1) and `by`; with `group_success` also the contagion is told.
@@ -128,7 +128,7 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
 
 
 def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round") -> float | None:
-    """Rate in the round after a success of the group less the rate in the round after a failure; null without both."""
+    """Rate of `column` in rounds after a success of the group, less that after a failure; None without both."""
     keys = [name for name in EPISODE if name in turns.columns]
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})

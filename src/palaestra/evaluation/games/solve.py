@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Result of a solver on a game.
+    """Result of a solver on a game: profile, values, regrets, exploitability and intervals.
 
     Attributes:
         game: what was solved.
@@ -44,17 +44,20 @@ class Solution:
 
     @property
     def correlated(self) -> bool:
-        """Whether the profile is a joint distribution, which a mediator draws from."""
+        """Whether the profile is a joint distribution over cells, not a mixture per player."""
         return isinstance(self.game, Game) and isinstance(self.profile, np.ndarray)
 
     def mixtures(self) -> tuple[np.ndarray, ...]:
-        """Each player's own distribution, for matrix games."""
+        """Each player's own mixture, of a matrix game; raises InputError for a tree."""
         if isinstance(self.game, Tree):
             raise InputError("Solution.mixtures: a tree has a policy, see Solution.table")
         return marginals(self.profile) if self.correlated else tuple(self.profile)
 
     def table(self) -> pl.DataFrame:
-        """`player, strategy, probability, low, high` of a matrix; `player, state, action, probability` of a tree."""
+        """The solution as a table: `player, strategy, probability, low, high`; of a tree also state and action.
+
+        Of a tree the columns are player, state, action, probability.
+        """
         if isinstance(self.game, Tree):
             tree = self.game
             owner = {

@@ -37,7 +37,7 @@ SOLVERS: Registry[Solver] = Registry(
 
 
 def read_solver(text: str) -> Solver:
-    """The solver of a text; a bare word among its values is text, as in `cfr(vad)`.
+    """The solver that a text names; a bare word among its options is text, as in `cfr(vad)`.
 
     Raises:
         ExpressionError: there is none of this name, or it does not take these options.
@@ -63,7 +63,7 @@ def nash() -> Solver:
 
 @SOLVERS.register("nash_averaging")
 def nash_averaging() -> Solver:
-    """The Nash equilibrium of largest entropy of a two-player zero-sum matrix: copies of a strategy change nothing."""
+    """Solver of two-player zero-sum matrices: the Nash equilibrium of largest entropy, unmoved by copied strategies."""
 
     def solve(game: Game) -> Any:
         total = linear.need_zero_sum(_matrix(game, "nash_averaging"), "nash_averaging")
@@ -74,7 +74,7 @@ def nash_averaging() -> Solver:
 
 @SOLVERS.register("cce")
 def cce() -> Solver:
-    """The coarse correlated equilibrium of largest welfare, any number of players; a joint distribution."""
+    """Solver of matrix games of any number of players: the coarse correlated equilibrium of largest welfare."""
     return lambda game: linear.best_cce(_matrix(game, "cce"))
 
 
@@ -101,25 +101,25 @@ def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Sol
 
 @SOLVERS.register("uniform")
 def uniform() -> Solver:
-    """Every strategy, or legal action, with the same probability."""
+    """Solver that gives every strategy, or legal action, the same probability."""
     return lambda game: game.uniform() if isinstance(game, Tree) else dynamics.uniform_mixtures(game)
 
 
 @SOLVERS.register("replicator")
 def replicator(steps: int = 2000, rate: float = 0.1) -> Solver:
-    """Time average of replicator dynamics from the uniform profile."""
+    """Solver of matrix games: time average of replicator dynamics from the uniform profile."""
     return lambda game: dynamics.replicator_dynamics(_matrix(game, "replicator"), steps, rate)
 
 
 @SOLVERS.register("fictitious_play")
 def fictitious_play(steps: int = 2000) -> Solver:
-    """Average of best responses to the averages of the others."""
+    """Solver of matrix games by fictitious play: averages of best responses to the averages of the others."""
     return lambda game: dynamics.fictitious_play(_matrix(game, "fictitious_play"), steps)
 
 
 @SOLVERS.register("qre")
 def qre(rationality: float = 1.0) -> Solver:
-    """Quantal response equilibrium with this rationality, on the branch from the uniform profile."""
+    """Solver of matrix games: the quantal response equilibrium of this rationality, on the branch from uniform."""
     return lambda game: dynamics.logit_equilibrium(_matrix(game, "qre"), rationality)
 
 
@@ -127,14 +127,14 @@ def qre(rationality: float = 1.0) -> Solver:
 def risk_averse(
     lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: list[list[float]] | None = None
 ) -> Solver:
-    """Fixed point of responses that pay `lam` times the variance caused by the others (arXiv 2205.15434)."""
+    """Solver of matrix games: responses that pay `lam` times the variance caused by the others (arXiv 2205.15434)."""
     first = tuple(np.array(x, float) for x in start) if start else None
     return lambda game: risk.risk_averse_equilibrium(_matrix(game, "risk_averse"), lam, tremble, steps, first)
 
 
 @SOLVERS.register("alpha_rank")
 def alpha_rank(alpha: float = float("inf"), population: int = 50, epsilon: float = 0.01) -> Solver:
-    """Stationary distribution of evolution over the profiles (alpha-Rank); a joint distribution."""
+    """Solver of matrix games: stationary distribution of evolution over the profiles (alpha-Rank); a joint one."""
 
     def solve(game: Game) -> Any:
         tables = list(_matrix(game, "alpha_rank").payoffs)
@@ -149,7 +149,7 @@ def shor(
     steps: int | None = None,
     centre: Literal["mean", "value"] = "mean",
 ) -> Solver:
-    """SHOR with the source's schedules by number of strategies (arXiv 2602.16928); no equilibrium solver."""
+    """Solver of matrix games by SHOR with the source's schedules (arXiv 2602.16928); not an equilibrium solver."""
     if role not in ("training", "evaluation"):
         raise InputError(f"shor: role={role!r} must be 'training' or 'evaluation'")
 
@@ -174,7 +174,7 @@ def shor(
 
 @SOLVERS.register("psro")
 def psro(train: str = "nash", evaluate: str = "nash", iterations: int = 20, risk: float = 0.0) -> Solver:
-    """Populations that grow by best responses (PSRO), with a solver by name for training and one for the answer.
+    """Solver by PSRO: populations grow by best responses, with a solver by name for training and one for the answer.
 
     train: of the mixtures that are responded to. evaluate: of the answer. risk: weight of variance in the responses,
     for matrix games. With nash in both slots it is the double oracle.

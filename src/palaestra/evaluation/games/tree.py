@@ -26,7 +26,7 @@ _TOO_MANY = 5_000_000
 
 
 class Level(NamedTuple):
-    """Information sets of one player at one depth, and of each run of equal parents the parent and its start."""
+    """One level of a game tree: a player's information sets at one depth, and the runs that share a parent."""
 
     sets: slice
     parents: np.ndarray
@@ -35,7 +35,9 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A game of N players with perfect recall. A place is an (action, information set), flat in float64[A, I].
+    """An N-player extensive-form game with perfect recall, in sequence form.
+
+    A place is an (action, information set), flat in float64[A, I].
 
     Attributes:
         players: names of the players.
@@ -64,7 +66,7 @@ class Tree:
         return np.asarray(self.legal / self.legal.sum(axis=0))
 
     def plan(self, policy: np.ndarray, player: int, plan: np.ndarray | None = None) -> np.ndarray:
-        """Own reach of every place of one player, float64[A·I + 1]; the last is the empty sequence, 1.
+        """Realisation plan of one player: own reach of its places, float64[A·I + 1]; the last is the empty sequence, 1.
 
         Args:
             policy: float64[A, I].
@@ -79,20 +81,20 @@ class Tree:
         return plan
 
     def plans(self, policy: np.ndarray) -> np.ndarray:
-        """Own reach of every place of all players, float64[A·I + 1]."""
+        """Realisation plans of all players in one array: own reach of every place, float64[A·I + 1]."""
         plan = np.zeros(policy.size + 1)
         for player in range(len(self.players)):
             self.plan(policy, player, plan)
         return plan
 
     def policy(self, plan: np.ndarray) -> np.ndarray:
-        """Behaviour policy of a plan, float64[A, I]; uniform in information sets that the player does not reach."""
+        """Behaviour policy of a realisation plan, float64[A, I]; uniform in information sets that are not reached."""
         table = plan[:-1].reshape(self.legal.shape)
         total = table.sum(axis=0)
         return np.asarray(np.where(total > 0, table / np.where(total > 0, total, 1.0), self.uniform()))
 
     def counterfactual(self, plan: np.ndarray, player: int) -> np.ndarray:
-        """Σ over the leaves behind each place of chance, the others' plans and the payoff, float64[A·I + 1]."""
+        """Payoff behind each place, weighted by chance and the others' plans, summed over leaves: float64[A·I + 1]."""
         weight = self.chance * self.payoffs[player]
         for other in range(len(self.players)):
             if other != player:
@@ -146,7 +148,7 @@ def build_tree(
     sets: Sequence[tuple[str, int, Place, Sequence[str]]],
     leaves: Sequence[tuple[Sequence[Place], float, Sequence[float]]],
 ) -> Tree:
-    """Sequence form of a game.
+    """Build the sequence form of a game, a `Tree`, from its information sets and leaves.
 
     Args:
         players: names.
@@ -214,7 +216,7 @@ def normal_form(tree: Tree) -> Game:
 
 @lru_cache(maxsize=8)
 def openspiel_tree(name: str) -> Tree:
-    """The tree of an OpenSpiel game, `leduc_poker`, `kuhn_poker(players=3)`; moves at once are read as one by one.
+    """The `Tree` of an OpenSpiel game such as `kuhn_poker(players=3)`; simultaneous moves become sequential.
 
     Raises:
         InputError: there is no such game, it has imperfect recall, or more than 100 000 information sets or 5 000 000

@@ -12,7 +12,7 @@ from palaestra.errors import InputError
 
 
 def metropolis(adjacent: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Transition matrix on a graph whose stationary distribution is `target`, float64[n, n].
+    """Metropolis-Hastings transition matrix on a graph with stationary distribution `target`, float64[n, n].
 
     Proposes a neighbour evenly and takes it with probability min(1, target_j degree_i / (target_i degree_j)).
 
@@ -39,7 +39,7 @@ def metropolis(adjacent: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class SelfRepellentSampler:
-    """Walks side by side, each with K_ij ∝ P_ij (x_j / μ_j)^{-α}, x its own visit measure.
+    """Sampler of sites by parallel self-repellent walks, K_ij ∝ P_ij (x_j / μ_j)^{-α}, x a walk's own visit measure.
 
     Args:
         target: μ, float64[n].
@@ -88,7 +88,7 @@ class SelfRepellentSampler:
 
 
 def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: int) -> tuple[np.ndarray, float]:
-    """Visits of each site, float64[walks, n], and T · Var of the average of `values` over T steps, among the walks."""
+    """Run the sampler: visits of each site, float64[walks, n], and T · variance of the average of `values`."""
     values = np.asarray(values, float) - sampler.target @ np.asarray(values, float)
     visits = np.zeros(sampler.measure.shape)
     rows = np.arange(len(visits))
@@ -98,7 +98,9 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """T · Var of a stochastic-approximation iterate θ ← θ + (n+1)^-exponent (values[site] - θ) after T steps.
+    """T · variance of a stochastic-approximation iterate driven by the sampler, after T steps.
+
+    θ ← θ + (n+1)^-exponent (values[site] - θ).
 
     `sampler.decay` < `exponent` lets the visit measure move faster than the iterate, which makes the variance
     O(1/α²) instead of O(1/α). The variance is scaled by the last step size in the place of 1 / T.

@@ -53,7 +53,7 @@ _ = (
 
 @dataclass(frozen=True)
 class Source:
-    """One of the paths that were given: how many of its files gave rows, whose play they hold, what was not read."""
+    """What was read from one of the given paths: number of files, systems in them, and problems."""
 
     path: str
     files: int
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Logs:
-    """Logs that were read. files: how many gave rows. problems: what of them was not read, and why.
+    """Logs that were read: all turns as one table, the number of files, and problems with what was not read.
 
     skipped: files of a folder that are no log. sources: the same by path. columns: of all files, read or not.
     """
@@ -76,7 +76,7 @@ class Logs:
     columns: tuple[str, ...] = ()
 
     def not_read(self, system: str | None = None) -> list[Problem]:
-        """Everything that was left out, of all paths or of those that hold a system's play."""
+        """Problems with what was left out, of all paths or of those that hold a system's play."""
         return [p for source in self.sources if system in (None, *source.systems) for p in source.not_read]
 
 
@@ -113,7 +113,7 @@ def read_logs(
     success: str | None = None,
     part: Part | None = None,
 ) -> Logs:
-    """Turns of all files; a folder stands for every log below it.
+    """Read the turns of all log files as one table; a folder stands for every log below it.
 
     A path may be `NAME=PATH`: then NAME is the system. Otherwise a system is called what its log calls it (the model,
     the agent), or, if the log does not say or two paths would be one system, after the path. A trial that stands in
@@ -207,7 +207,7 @@ def _read_path(path: Path, name: str | None, format: str | None, names: Names, p
 def table_of(
     file: Path, format: str | None = None, names: Names = RECOGNISED, part: Part | None = None
 ) -> tuple[pl.DataFrame, Rows]:
-    """One file, and what was found in it; with `part`, the columns that it looks at, with the column `system`."""
+    """The table of one file, and the `Rows` that collected it; with `part`, only the columns that it names."""
     system, asked = names.system, {"metadata", *names.parts} if names.parts else set()
     columns = {"system", "group", *part.columns, *asked} if part else None
     rows = Rows(str(file), system=system, task=names.task, success=names.success, columns=columns)

@@ -26,17 +26,17 @@ _KNOWN = {*_SAID, *_HEARD, "score", "judge_score", "judge_raw", "subtask", "prom
 
 @READERS.register("agencybench")
 def agencybench() -> LogReader:
-    """AgencyBench's meta_eval.json."""
+    """Log reader of AgencyBench's meta_eval.json."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has sub-tasks with attempts."""
+    """Whether a record is AgencyBench's: sub-tasks with attempts."""
     return any(isinstance(subtask, Mapping) and "attempts" in subtask for _, subtask in _subtasks(record))
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """One episode per sub-task; the scenario is the name of the folders above the model's."""
+    """Add one episode per sub-task to `rows`; the scenario is the name of the folders above the model's."""
     path = Path(rows.file).absolute()
     scenario = "/".join(path.parent.parent.parts[-2:])
     for where, record in found:

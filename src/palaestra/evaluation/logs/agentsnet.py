@@ -21,17 +21,17 @@ _RETRY = "could not be parsed"
 
 @READERS.register("agentsnet")
 def agentsnet() -> LogReader:
-    """AgentsNet's runs: agents on a graph."""
+    """Log reader of AgentsNet's runs: agents on a graph."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has transcripts by agent and the graph that they talked on."""
+    """Whether a record is AgentsNet's: transcripts by agent and the graph that they talked on."""
     return isinstance(record.get("transcripts"), dict) and "graph" in record
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """One episode per run."""
+    """Add one episode per run to `rows`."""
     for where, record in found:
         transcripts = record.get("transcripts")
         if not isinstance(transcripts, dict):
@@ -72,7 +72,7 @@ def _rounds(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def addressed(words: str) -> list[str] | None:
-    """Names to whom an answer is addressed: the keys of the JSON object that it ends with; None if there is none.
+    """Names to which a message is addressed: keys of the JSON object at its end; None if there is none.
 
     >>> addressed('I ask both. {"Ann": "your colour?", "Bob": "yours?"}')
     ['Ann', 'Bob']

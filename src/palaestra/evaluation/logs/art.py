@@ -25,12 +25,12 @@ _NAMES = ("task", "task_id", "scenario_id", "scenario", "question_id", "id")
 
 @READERS.register("art")
 def art() -> LogReader:
-    """Groups of trajectories of ART, as JSON lines; its Parquet files are seen among the tables."""
+    """Log reader of ART's groups of trajectories, as JSON lines; its Parquet files are read as tables."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a group of trajectories that hold messages."""
+    """Whether a record is an ART group: trajectories that hold messages."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any(
         "messages_and_choices" in mapping(each) or "messages" in mapping(each) for each in trajectories
@@ -38,12 +38,12 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def is_art(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of ART's Parquet files."""
+    """Whether column names are those of ART's Parquet files."""
     return {"group_index", "reward", "metrics", "messages"} <= set(columns)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per trajectory."""
+    """Add an episode per trajectory to `rows`."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "no group of trajectories with messages")
@@ -57,7 +57,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def read_art(frame: pl.DataFrame, rows: Rows) -> None:
-    """The same from a Parquet file."""
+    """Add an episode per row of ART's Parquet file to `rows`."""
     for number, record in enumerate(frame.iter_rows(named=True)):
         facts = {**_object(record.get("group_metadata")), **_object(record.get("metadata"))}
         _trajectory(f"row {number}", record["reward"], record["messages"], _object(record["metrics"]), facts, rows)

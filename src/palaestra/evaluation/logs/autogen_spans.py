@@ -26,12 +26,12 @@ _INNER = ("ToolCallRequestEvent",)
 
 
 def is_autogen(attributes: Mapping[str, Any]) -> bool:
-    """Whether a span is one of AutoGen's: of an agent, or of its runtime."""
+    """Whether span attributes are AutoGen's: of an agent, or of its runtime."""
     return attributes.get("gen_ai.system") == "autogen" or "messaging.destination" in attributes
 
 
 def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Say of a span which conversation it is of; returns the messages that it delivers."""
+    """Set the conversation that a span belongs to; returns the messages that it delivers."""
     span.metadata = {}
     if span.kind == "agent":
         identity = text(attributes.get("gen_ai.agent.id") or "")
@@ -56,7 +56,7 @@ def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, Any]]]]) -> None:
-    """Give the agents' spans the words that were delivered to them, and those that they sent."""
+    """Add to the agents' spans the messages that were delivered to them and those that they sent."""
     _by_start(spans)
     boxes: dict[tuple[str | None, str | None], list[tuple[int, Message]]] = defaultdict(list)
     sent: dict[tuple[str | None, str], dict[str, list[dict[str, Any]]]] = defaultdict(dict)

@@ -25,28 +25,28 @@ _KNOWN = {
 
 @READERS.register("chat")
 def chat() -> LogReader:
-    """Chat messages as JSON lines."""
+    """Log reader of chats as JSON lines: an object with a list of messages per episode."""
     return LogReader(read, fits=fits, order=8)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has a list of messages."""
+    """Whether a record is a chat: it has a list of messages."""
     return isinstance(record.get("messages"), list)
 
 
 @READERS.register("messages")
 def messages() -> LogReader:
-    """One conversation as JSON lines, a message each: OpenAI's with a role, or AutoGen's with a source."""
+    """Log reader of one conversation as JSON lines, a message each: OpenAI's with a role, AutoGen's with a source."""
     return LogReader(read_messages, fits=is_message, order=9)
 
 
 def is_message(record: dict[str, Any]) -> bool:
-    """Whether a record is one message."""
+    """Whether a record is one chat message, of OpenAI's or AutoGen's form."""
     return "content" in record and ("role" in record or {"source", "type"} <= record.keys())
 
 
 def read_messages(found: Documents, rows: Rows) -> None:
-    """One episode of all lines."""
+    """Add one episode of all lines to `rows`."""
     talk = []
     for where, record in found:
         if is_message(record):
@@ -58,7 +58,7 @@ def read_messages(found: Documents, rows: Rows) -> None:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """One episode per object."""
+    """Add one episode per object to `rows`."""
     try:
         named = system_of([record for _, record in found], rows)
     except InputError as error:

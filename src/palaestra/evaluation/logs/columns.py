@@ -34,7 +34,7 @@ LONG = 80
 
 
 class Names(NamedTuple):
-    """Columns of a table that somebody named, several of them with commas between; None: to be recognised."""
+    """Column names that a user gave for system, task and success, several with commas between; None: recognise them."""
 
     system: str | None = None
     task: str | None = None
@@ -42,7 +42,7 @@ class Names(NamedTuple):
 
     @property
     def parts(self) -> set[str]:
-        """Every column that is named."""
+        """All column names that were given, as a set."""
         return {name.strip() for each in self if each for name in each.split(",")}
 
 
@@ -78,7 +78,7 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
 
 
 def as_truth(values: pl.Series) -> pl.Series | None:
-    """Success and failure as booleans; None if a value is neither.
+    """A column of words or numbers as booleans of success; None if a value is neither success nor failure.
 
     >>> as_truth(pl.Series(["pass", "Fail", None])).to_list()
     [True, False, None]
@@ -94,7 +94,7 @@ def as_truth(values: pl.Series) -> pl.Series | None:
 
 
 def truth_of(value: object) -> bool | None:
-    """Success or failure in a word or a number; None if it is neither."""
+    """Whether a word or number means success (True) or failure (False); None if neither."""
     word = str(value).strip().casefold().removesuffix(".0")
     return True if word in TRUE else False if word in FALSE else None
 
@@ -123,6 +123,6 @@ def _short(task: pl.Series) -> pl.Series:
 
 @lru_cache(4096)
 def task_of(prompt: str) -> str:
-    """A name for a task that is known by its prompt alone: its beginning and a digest."""
+    """A name for a task that has only a prompt: the beginning of the prompt and a digest of it."""
     digest = hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:10]
     return f"{' '.join(prompt.split())[:40]} #{digest}"

@@ -21,7 +21,7 @@ _LONGEST = 1 << 26
 
 
 def read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
-    """Read one file into `rows`, or return its table if it is one already.
+    """Read one log file of any known format into `rows`; returns its table if it is a table already.
 
     What is recognised as no log of episodes at all is a problem too, with `rows.foreign` set.
     """
@@ -81,7 +81,7 @@ def _closed(path: Path, head: bytes) -> str:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is a trace of a team, told by its first object of JSON, or its first bytes.
+    """Whether a file is a trace of a team, judged by its first JSON object or its first bytes.
 
     Raises:
         OSError: It cannot be read.

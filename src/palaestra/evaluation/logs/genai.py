@@ -63,7 +63,7 @@ Event = tuple[str, Mapping[str, Any]]
 def describe(
     span: Span, attributes: Mapping[str, Any], events: Sequence[Event], resource: Mapping[str, Any]
 ) -> list[str]:
-    """Fill in what attributes and events say of a span; returns what of them could not be read."""
+    """Fill in a span from its attributes and events; returns what could not be read, as texts."""
     wrong: list[str] = []
     name = span.name or ""
     span.kind = kind_of(attributes)
@@ -111,7 +111,7 @@ def describe(
 
 
 def kind_of(attributes: Mapping[str, Any]) -> Kind:
-    """Kind of a span, by the first convention that names it."""
+    """Kind of a span (agent, model, tool or other), by the first convention whose attribute names it."""
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str):
         return _OPERATIONS.get(operation, "other")
@@ -122,7 +122,7 @@ def kind_of(attributes: Mapping[str, Any]) -> Kind:
 
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """The first of several attributes that is there."""
+    """The first of several attributes that is present and not None."""
     return next((attributes[name] for name in names if attributes.get(name) is not None), None)
 
 
@@ -154,7 +154,7 @@ def _speak(span: Span, attributes: Mapping[str, Any], events: Sequence[Event], w
 
 
 def joined(said: Sequence[Message]) -> Message | None:
-    """One answer of several messages: a model that gives words and calls apart said them at once."""
+    """One answer out of several messages, their texts and calls together; None if there are none."""
     said = [each for each in said if each.role == "assistant"] or list(said)
     if not said:
         return None
@@ -208,7 +208,7 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def langfuse_usage(details: Any) -> dict[str, Any]:
-    """Tokens by Langfuse's names, or by those of a provider."""
+    """Token counts in our names, from Langfuse's usage names or a provider's."""
     if not isinstance(details, Mapping):
         return {}
     ours = {

@@ -21,7 +21,10 @@ CORRECT = "correct"
 
 @dataclass
 class HalTrial:
-    """One trial of one task. said: the record of the upload, whose other fields are kept."""
+    """One trial of one task in a HAL upload: success, score, errors.
+
+    said: the record of the upload, whose other fields are kept.
+    """
 
     success: bool | None = None
     score: Any = None
@@ -35,7 +38,7 @@ Results = dict[str, list[HalTrial]]
 
 
 def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
-    """Trials by task, and what could not be read.
+    """Trials by task from a HAL upload, and what could not be read, as texts.
 
     `results.successful_tasks` and `failed_tasks` (ReplicatorBench: `passed_tasks`) decide who succeeded, wherever they
     are given; under prompt variations each variation has its own score, for there they are about means.

@@ -17,12 +17,12 @@ from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 
 @READERS.register("marketplace")
 def marketplace() -> LogReader:
-    """Magentic Marketplace's SQLite file."""
+    """Log reader of Magentic Marketplace's SQLite file."""
     return LogReader(read, sees=lambda path, head: head[:16] == b"SQLite format 3\0")
 
 
 def read(path: Path, rows: Rows) -> None:
-    """One episode per agent that acted; agents whose profile has a business are not customers."""
+    """Add one episode per agent that acted to `rows`; agents whose profile has a business are not customers."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")

@@ -18,7 +18,7 @@ _NOT_SAID = ("ThoughtEvent", "ModelClientStreamingChunkEvent", "UserInputRequest
 
 
 def content_text(content: Any) -> str | None:
-    """The words of a message: a string, or the texts of its blocks; a picture is named by its type."""
+    """The text of a chat message's content: a string, or its blocks' texts; other blocks are named by type."""
     if content is None or isinstance(content, str):
         return None if content is None else text(content)
     if not isinstance(content, list):
@@ -37,7 +37,7 @@ def content_text(content: Any) -> str | None:
 
 
 def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`tool` and `arguments` of every call that a message makes."""
+    """Tool calls of a chat message, each as `tool` and `arguments`."""
     found = []
     content = message.get("content")
     blocks = [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []
@@ -54,7 +54,9 @@ def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any = None) -> list[dict[str, Any]]:
-    """A row per assistant message; it observed what was said since its last one. Last words have a row without action.
+    """Turns of a list of chat messages: a row per assistant message, which observed what was said since its last one.
+
+    Last words have a row without action.
 
     A message that calls several tools has one row per call with the same `turn`; tokens stand on the first.
     """
@@ -103,7 +105,7 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
 
 
 def of_autogen(message: Any) -> Any:
-    """A message of AutoGen (a `source`, no role) as a chat message; any other as it is; None for what nobody hears."""
+    """A message of AutoGen (a `source`, no role) as a chat message; any other as it is; None for internal events."""
     if not isinstance(message, Mapping) or "source" not in message or "role" in message:
         return message
     if message.get("type") in _NOT_SAID:
@@ -120,7 +122,7 @@ def of_autogen(message: Any) -> Any:
 
 
 def opening(messages: Sequence[Any]) -> str:
-    """Text of the first user message; episodes that open alike are of one task."""
+    """Text of the first user message, which identifies the task: episodes that open alike are of one task."""
     for message in map(of_autogen, messages):
         if not isinstance(message, Mapping):
             continue

@@ -23,17 +23,17 @@ _PLAIN = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 
 @READERS.register("otel")
 def otel() -> LogReader:
-    """Spans of OpenTelemetry with attributes for generative AI, as OTLP JSON."""
+    """Log reader of OpenTelemetry spans with attributes for generative AI, as OTLP JSON."""
     return LogReader(read, fits=fits, trace=True)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has spans by resource."""
+    """Whether a record is OTLP JSON: spans or logs by resource."""
     return isinstance(record.get("resourceSpans", record.get("resourceLogs")), list)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per trace, see `traces`."""
+    """Add an episode per trace to `rows`, see `traces`."""
     events = _logged(found)
     spans: list[Span | None] = []
     for where, record in found:
@@ -54,7 +54,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def add_traces(spans: list[Span], rows: Rows) -> None:
-    """All episodes of the spans, AutoGen's put together."""
+    """Add all episodes of the spans to `rows`, with AutoGen's messages attached to its agents' spans."""
     if delivered := [(span, span.delivered) for span in spans if span.delivered]:
         weave(spans, delivered)
     add_episodes(spans, rows)
@@ -68,7 +68,7 @@ def span_of(
     where: str,
     rows: Rows,
 ) -> Span | None:
-    """A span of OTLP as one of ours; None, and a problem, if it does not say which it is."""
+    """An OTLP span as a `Span`; None, and a problem in `rows`, if it has no span id or trace id."""
     identity, trace = raw.get("spanId"), raw.get("traceId")
     if not isinstance(identity, str) or not isinstance(trace, str) or not identity or not trace:
         rows.problem(where, "no spanId and traceId, so nobody knows where it belongs; it is left out")
@@ -127,7 +127,7 @@ def _logged(found: Documents) -> dict[str, list[Event]]:
 
 
 def attributes_of(raw: Any) -> dict[str, Any]:
-    """OTLP's list of keys and values as a dictionary.
+    """Attributes of OTLP JSON, a list of keys and values, as a dictionary.
 
     >>> attributes_of([{"key": "a", "value": {"intValue": "3"}}])
     {'a': 3}
@@ -136,7 +136,7 @@ def attributes_of(raw: Any) -> dict[str, Any]:
 
 
 def value_of(raw: Any) -> Any:
-    """One of OTLP's values."""
+    """An OTLP attribute value as a plain Python value; None if it has no known kind."""
     if not isinstance(raw, Mapping):
         return raw
     for kind, value in raw.items():

@@ -25,7 +25,7 @@ _CONTROL = frozenset((0x08, 0x10, 0x12))
 
 @READERS.register("otel_protobuf")
 def otel_protobuf() -> LogReader:
-    """Spans of OpenTelemetry with attributes for generative AI, as OTLP protobuf."""
+    """Log reader of OpenTelemetry spans with attributes for generative AI, as OTLP protobuf."""
     return LogReader(read, sees=_sees, trace=True)
 
 
@@ -36,7 +36,7 @@ def _sees(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, rows: Rows) -> None:
-    """An episode per trace, see `traces`.
+    """Add an episode per trace to `rows`, see `traces`.
 
     Raises:
         MissingExtraError: opentelemetry-proto is not installed.

@@ -24,7 +24,7 @@ _ANSWERS = ("tool_call_response", "tool_result", "function_call_output", "server
 
 
 class Call(NamedTuple):
-    """A call of a tool that a message makes. id: what its answer refers to; None if the log does not say."""
+    """A tool call in a message: id (None if not logged), tool name and arguments."""
 
     id: str | None
     name: str
@@ -32,7 +32,10 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message. name: of the agent that said it. answers: the calls that it answers."""
+    """One chat message of a log: role, text, the agent's name, calls that it makes and calls that it answers.
+
+    name: of the agent that said it. answers: the calls that it answers.
+    """
 
     role: str
     text: str | None = None
@@ -42,7 +45,7 @@ class Message(NamedTuple):
 
 
 def conversation(value: Any, *, role: str = "user") -> list[Message]:
-    """All messages of a prompt or an answer: a list of them, one, or a text.
+    """Parse a logged prompt or answer (a list of messages, one, or a text) into `Message`s.
 
     role: whose a message is that does not say it.
 
@@ -70,7 +73,7 @@ def conversation(value: Any, *, role: str = "user") -> list[Message]:
 
 
 def message_of(raw: Any, role: str = "user") -> Message | None:
-    """One message; None for what nobody hears."""
+    """A raw chat message as a `Message`; None for internal kinds that no agent reads."""
     if not isinstance(raw, Mapping):
         return Message(role, text(raw))
     if (plain := _plain(raw)) is not None:
@@ -150,7 +153,7 @@ def _call(raw: Any) -> Call | None:
 
 
 def parsed(value: Any) -> Any:
-    """A value that may be JSON in a text, as attributes of spans hold it; a text that is none stays.
+    """The value, decoded if it is JSON in a text, as attributes of spans hold it; other texts stay as they are.
 
     Raises:
         ValueError: The text begins as a list or object of JSON does and is none.
@@ -161,5 +164,5 @@ def parsed(value: Any) -> Any:
 
 
 def words_of(messages: Sequence[Message]) -> str | None:
-    """Text of the messages, one below the other; None if there is none."""
+    """The texts of messages joined by line breaks; None if there is none."""
     return "\n".join(each.text for each in messages if each.text) or None

@@ -24,14 +24,14 @@ FILES = ("metadata.json", "status.json", "plan.json", "logs/cost_summary.json", 
 
 @dataclass(frozen=True)
 class ResearchBudget:
-    """Budget of a run."""
+    """Budget of a ResearchGym run, in hours and dollars."""
 
     hours: float = 24.0
     dollars: float = 10.0
 
 
 def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tuple[Turns, list[Problem]]:
-    """A row per run folder below `folder`, with `hours`, `cost`, `verdict`, `violations`, `claimed` and `over_budget`.
+    """Read ResearchGym's run folders as turns, a row each, with hours, cost, verdict, violations and over_budget.
 
     scores.json (ours: {"score", "baseline", "reference"}) gives the score and its anchors for `normalise_between`.
     success: the score is better than the baseline; null without both.

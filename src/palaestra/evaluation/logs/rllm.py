@@ -25,18 +25,18 @@ _CUT = ("max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns
 
 @READERS.register("rllm")
 def rllm() -> LogReader:
-    """Episodes of rLLM."""
+    """Log reader of rLLM's episodes."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record has trajectories of steps."""
+    """Whether a record is rLLM's: trajectories of steps."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any("steps" in mapping(each) for each in trajectories)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """An episode per object."""
+    """Add an episode per object to `rows`."""
     model = _model(rows)
     for where, record in found:
         if not fits(record):

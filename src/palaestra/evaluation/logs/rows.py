@@ -52,7 +52,7 @@ MOST_SCORES = 200
 
 @dataclass(frozen=True)
 class Problem:
-    """A file, line or field that was not read. `where` is empty if it is the whole file."""
+    """A file, line or field of a log that could not be read, and why. `where` is empty for the whole file."""
 
     file: str
     where: str
@@ -64,7 +64,7 @@ class Problem:
 
 @dataclass
 class Rows:
-    """The rows of one file. A reader calls `episode` once per play-through and `problem` for what it cannot read.
+    """Collector of one file's rows: a reader calls `episode` per play-through, `problem` for what it cannot read.
 
     system, task, success: the columns that say it, if somebody named them. foreign: it was recognised as no log at all.
     companion: it belongs to a log beside it. columns: all that anybody will look at, where a file can be read by
@@ -85,7 +85,7 @@ class Rows:
     _grades: dict[str, list[Any]] = field(default_factory=dict)
 
     def problem(self, where: str, why: str | Exception) -> None:
-        """Count something that was not read, and go on."""
+        """Record something that could not be read; reading goes on."""
         text = (why if isinstance(why, str) else f"{type(why).__name__}: {why}").strip()
         self.problems.append(Problem(self.file, where, text.splitlines()[0][:300] if text else "unreadable"))
 
@@ -146,7 +146,7 @@ class Rows:
             return None
 
     def frame(self) -> pl.DataFrame:
-        """The table. `group` numbers the tasks, `episode` the play-throughs of each."""
+        """All rows as a table. `group` numbers the tasks, `episode` the play-throughs of each."""
         for grades in self._grades.values():
             known = [reward for _, _, reward in grades if reward is not None]
             if known and all(reward in (0.0, 1.0) for reward in known):
@@ -164,7 +164,7 @@ class Rows:
 
 
 def in_range(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """A table whose numbers can be squared and added: what is infinite or beyond ±`MOST` is named and null."""
+    """The table with numbers that are infinite or beyond ±`MOST` set to null; each such column is a problem."""
     for name, dtype in frame.schema.items():
         if not dtype.is_float():
             continue
@@ -197,12 +197,12 @@ def _spread(cost: float | None, rows: list[dict[str, Any]]) -> None:
 
 
 def text(value: Any) -> str:
-    """As text that a table can hold; what is not text becomes JSON."""
+    """The value as text that a table can hold; other values become JSON."""
     return clean(value if isinstance(value, str) else dump(value))
 
 
 def dump(value: Any) -> str:
-    """As JSON; NaN and infinity, which JSON cannot say, become null."""
+    """The value as JSON text; NaN and infinity become null."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
@@ -218,17 +218,17 @@ def _finite(value: Any) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is an object of JSON, else an empty one."""
+    """The value if it is a JSON object, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Sequence[Any]:
-    """The value if it is a list of JSON, else an empty one."""
+    """The value if it is a JSON list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def rest(record: Mapping[str, Any], known: Iterable[str]) -> str | None:
-    """The fields that a reader does not know, as JSON for `metadata`."""
+    """The fields of a record outside `known`, as JSON for the column `metadata`; None if there are none."""
     unknown = {key: value for key, value in record.items() if key not in known and value is not None}
     return dump(unknown) if unknown else None
 

@@ -37,7 +37,7 @@ _TEXTS = ("parent", "name", "agent", "model", "call", "conversation")
 
 @dataclass(slots=True)
 class Span:
-    """One span.
+    """One span of a trace: its ids, kind, times, agent, model, prompt and answer, in our own names.
 
     Attributes:
         trace, id, parent: Which it is; ids need not be unique beyond their trace.
@@ -84,7 +84,7 @@ class Span:
 
 
 class Tree:
-    """Ancestors of all spans at once.
+    """Parent links of all spans of a file, for looking up ancestors of every span at once.
 
     Attributes:
         spans: Each once; of several with the same trace and id the last.
@@ -112,7 +112,7 @@ class Tree:
             self.parents[loops] = -1
 
     def nearest(self, marked: np.ndarray, *, above: bool = False) -> np.ndarray:
-        """Index of the nearest ancestor-or-self that is marked, int64[spans]; -1 if there is none.
+        """Index of each span's nearest marked ancestor or itself, int64[spans]; -1 if there is none.
 
         marked: bool[spans]. above: look for an ancestor only. Doubles its steps: a chain of n takes log n.
         """
@@ -131,7 +131,7 @@ class Tree:
 
 
 def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Task, success, score, system, run and seed by their usual names, prefixes such as `metadata.` left away.
+    """Task, success, score, system, run and seed of a log, found by their usual names without prefixes.
 
     >>> facts_of({"langsmith.metadata.task_id": "a", "correct": "yes"})
     {'task': 'a', 'success': True}
@@ -156,7 +156,7 @@ def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nanoseconds(value: Any) -> int | None:
-    """A time in ISO 8601 or a datetime as nanoseconds since 1970, without a zone in UTC; None if it is none.
+    """A datetime, or a time in ISO 8601, as nanoseconds since 1970 (UTC without a zone); None for anything else.
 
     >>> nanoseconds("1970-01-01T00:00:01.5Z")
     1500000000

@@ -31,24 +31,24 @@ from palaestra.evaluation.logs.verdicts import VERDICT, is_verdicts, per_item
 
 @READERS.register("parquet")
 def parquet() -> LogReader:
-    """Tables in Parquet: our own turns, or TRL's completions."""
+    """Log reader of tables in Parquet: our own turns, or TRL's completions."""
     return LogReader(read_parquet, sees=lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet")
 
 
 @READERS.register("csv")
 def csv() -> LogReader:
-    """Tables as text with commas, semicolons or tabs."""
+    """Log reader of text tables with commas, semicolons or tabs."""
     return LogReader(read_csv, sees=lambda path, head: path.suffix in (".csv", ".tsv"), order=1)
 
 
 @READERS.register("rows")
 def rows() -> LogReader:
-    """Tables as JSON objects, an episode each, or a turn each."""
+    """Log reader of tables as JSON objects, an episode each, or a turn each."""
     return LogReader(read_records, fits=fits, order=9)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a row of a table: a task, and something that was measured."""
+    """Whether a record is a row of a table: it has a task and a measured value."""
     names = {plain(name) for name in record}
     measured = bool({"success", "score", "reward", *SUCCESS[:-2]} & names)
     return not names.isdisjoint(("task", *TASKS)) and (measured or is_verdicts(record))
@@ -80,7 +80,7 @@ def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
 
 
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """An own table or TRL's completions."""
+    """Read a Parquet file: returns our own table, or adds the episodes of TRL's or ART's to `rows`."""
     try:
         schema = _schema(path)
         if is_art([*schema]):  # its messages are no column of ours
@@ -102,7 +102,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """An own table as text; a line with too many fields is an error of the whole file, as polars names it."""
+    """The table of a text file; a line with too many fields makes the whole file a problem."""
     data = content(path, rows)
     if not data:
         return None
@@ -111,7 +111,7 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
-    """Own rows as JSON objects: an episode each, or, if they have `episode`, a turn each as in other tables."""
+    """Read JSON objects as rows: episodes are added to `rows`; if they have `episode`, a table of turns is returned."""
     told = Names(None, rows.task, rows.success)
     good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
@@ -167,7 +167,7 @@ def _named(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def own(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table as `Turns` take it."""
+    """The table with what `Turns` need filled in: reward from score, success, numbers and agent."""
     if "reward" not in frame.columns and "score" in frame.columns:
         frame = frame.with_columns(reward=pl.col("score").cast(pl.Float64))
     if "success" not in frame.columns:
@@ -189,7 +189,7 @@ def is_trl(columns: list[str]) -> bool:
 
 
 def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
-    """One episode per completion; `iteration` is the step."""
+    """Add one episode per completion of TRL's table to `rows`; `iteration` is the step."""
     numeric = [n for n, d in frame.schema.items() if d.is_numeric() and n not in ("step", "advantage", "iteration")]
     rewards = [name for name in numeric if "reward" in name.lower()] or numeric
     for number, record in enumerate(frame.iter_rows(named=True)):

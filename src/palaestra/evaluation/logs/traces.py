@@ -26,7 +26,7 @@ _ANYBODY = -2
 
 
 def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
-    """All episodes of the spans into `rows`. A trace without agents, models and tools is named and left out."""
+    """Add all episodes of the spans to `rows`; a trace without agents, models and tools becomes a problem."""
     tree = Tree(spans, rows)
     spans = tree.spans
     if not spans:

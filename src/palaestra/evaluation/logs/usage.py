@@ -12,7 +12,9 @@ from typing import Any
 
 
 def tokens(usage: Any) -> dict[str, Any]:
-    """tokens_in (the whole prompt), tokens_cached (of it, read from a cache), tokens_cache_write, tokens_out.
+    """Token counts of a usage record of any provider: tokens_in, tokens_cached, tokens_cache_write, tokens_out.
+
+    tokens_in is the whole prompt, tokens_cached the part of it that was read from a cache.
 
     What is not reported is absent. Inspect's total says which convention its log follows: if it is input plus output,
     the cached tokens are part of the input.

@@ -17,7 +17,7 @@ _KNOWN = {"input", "output", "score", "step"}
 
 @READERS.register("verl")
 def verl() -> LogReader:
-    """Verl's rollouts."""
+    """Log reader of verl's rollouts."""
     return LogReader(read, fits=fits)
 
 
@@ -27,7 +27,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """One episode of one turn per line. Extra rewards that are numbers stand in `score.NAME`."""
+    """Add one episode of one turn per line to `rows`. Extra rewards that are numbers stand in `score.NAME`."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "a line without input, output, score and step")

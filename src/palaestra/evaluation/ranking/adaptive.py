@@ -32,7 +32,7 @@ def _at(profile: tuple[int, ...]) -> Any:
 
 @dataclass
 class PayoffEstimate:
-    """Sums of payoffs and counts so far, float64[K, S_1, …, S_K] and int[S_1, …, S_K].
+    """Payoff estimates with confidence bounds: sums float64[K, S_1, …, S_K] and counts int[S_1, …, S_K] of plays.
 
     delta: chance that one interval misses, each (OpenSpiel's per_payoff_confidence) unless split over all payoffs. Both
     intervals are conservative: they miss less often than that.
@@ -54,7 +54,7 @@ class PayoffEstimate:
         split: bool = False,
         slack: float = 0.0,
     ) -> PayoffEstimate:
-        """Counts and sums of no match at all.
+        """A `PayoffEstimate` without any plays yet.
 
         strategies: how many each player has. split: `delta` is for all payoffs together. slack: what may overlap.
         """
@@ -65,7 +65,7 @@ class PayoffEstimate:
         return cls(np.zeros((players, *strategies)), np.zeros(strategies, int), interval, delta, slack)
 
     def add(self, profile: tuple[int, ...], payoffs: np.ndarray) -> None:
-        """One more play of a profile."""
+        """Add the payoffs of one play of a profile; they must be in [0, 1]."""
         payoffs = np.asarray(payoffs, float)
         if payoffs.shape != self.total.shape[:1] or not ((payoffs >= 0) & (payoffs <= 1)).all():
             raise InputError(f"payoffs of profile {profile} must be {len(self.total)} numbers in [0, 1], not {payoffs}")
@@ -74,7 +74,7 @@ class PayoffEstimate:
 
     @property
     def mean(self) -> np.ndarray:
-        """float64[K, S_1, …]; NaN where nothing was played."""
+        """Mean payoffs so far, float64[K, S_1, …]; NaN where nothing was played."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total / self.n)
 
@@ -98,7 +98,7 @@ class PayoffEstimate:
 
 @dataclass(frozen=True)
 class Settled:
-    """Result of adaptive matching.
+    """Result of `response_graph_ucb`: payoff estimates, number of plays, and the order of the edges.
 
     plays: how many; edges: pairs of profiles that differ in one player's strategy, settled: those whose order is sure.
     order: per edge (profile, profile, player): the player prefers the second; open ones by their means.
@@ -112,7 +112,7 @@ class Settled:
 
 
 class ResponseGraph:
-    """Edges of the response graph and which are settled; only those of profiles just played are looked at again."""
+    """Response graph between profiles: its edges and which of them are settled, for adaptive matching."""
 
     def __init__(self, strategies: tuple[int, ...]) -> None:
         self.profiles = [tuple(map(int, p)) for p in np.ndindex(*strategies)]
@@ -132,7 +132,7 @@ class ResponseGraph:
         self.known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def settle(self, estimate: PayoffEstimate, profile: tuple[int, ...]) -> None:
-        """Close the edges of a profile whose intervals have come apart."""
+        """Mark the edges of a profile as settled whose payoff intervals no longer overlap."""
         mine = [edge for edge in self.touching.get(profile, ()) if edge in self.open]
         if not mine:
             return
@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """The profile to play next, None when every edge is settled.
+    """The profile to play next in adaptive matching, by a rule; None when every edge is settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
@@ -219,7 +219,7 @@ def response_graph_ucb(
 
 
 def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05, payoff_range: float = 1.0) -> int:
-    """Plays of *each* profile after which all edges are right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
+    """Plays of *each* profile for all edges to be right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
 
     gap: the smallest difference Δ along an edge; |S| profiles, K players; by Hoeffding and a union bound.
     """
@@ -228,7 +228,7 @@ def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05
 
 
 def alpha_rank_draws(estimate: PayoffEstimate, *, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """float64[resamples, S_1, …]: alpha-Rank with payoffs drawn from Beta posteriors, a cheap stand-in for bounds on π.
+    """float64[resamples, S_1, …]: alpha-Rank of payoffs drawn from Beta posteriors, for approximate intervals.
 
     Payoffs are taken for successes in n plays; a flat prior.
     """

@@ -27,7 +27,7 @@ def alpha_rank(
     epsilon: float = 0.01,
     selection: Selection = "local",
 ) -> np.ndarray:
-    """Stationary distribution π of alpha-Rank; larger is better, and it sums to 1.
+    """Alpha-Rank: stationary distribution π over strategies (or profiles) from payoffs; larger is better.
 
     payoffs: float64[S, S], what the row gets against the column, of one population (π: float64[S]); or one tensor
     float64[S_1, …, S_K] per player for K populations (π: float64[S_1, …, S_K] over profiles). A batch float64[B, S, S]
@@ -112,6 +112,6 @@ def _log_step(gain: np.ndarray, alpha: float, population: int, epsilon: float) -
 
 
 def marginals(profiles: np.ndarray) -> list[np.ndarray]:
-    """Of a distribution over profiles, each player's over its strategies: which strategies last, player by player."""
+    """Each player's own distribution over strategies, from a distribution over profiles."""
     axes = range(profiles.ndim)
     return [np.asarray(profiles.sum(axis=tuple(a for a in axes if a != k))) for k in axes]

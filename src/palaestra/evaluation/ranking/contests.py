@@ -27,7 +27,7 @@ KEYS = ("contest", "competition")
 
 @dataclass(frozen=True)
 class Contests:
-    """Contests of many systems in time order.
+    """Contests of many systems in time order, such as competitions with ranks.
 
     names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better.
     """
@@ -39,7 +39,7 @@ class Contests:
         return self.rows["contest"].n_unique()
 
     def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each contest in time order who took part, int[k], and their ranks, float64[k]."""
+        """Per contest in time order: indices of its participants, int[k], and their ranks, float64[k]."""
         at = {name: place for place, name in enumerate(self.names)}
         return [
             (each["system"].replace_strict(at, return_dtype=pl.Int64).to_numpy(), each["rank"].to_numpy().astype(float))
@@ -47,7 +47,7 @@ class Contests:
         ]
 
     def matches(self) -> Matches:
-        """Every pair of every contest as a match; those of a contest are one cluster."""
+        """The contests as pairwise `Matches`: every pair of each contest; those of a contest are one cluster."""
         a, b, score, cluster = [], [], [], []
         for number, (who, places) in enumerate(self.places()):
             i, j = np.triu_indices(len(who), 1)
@@ -59,11 +59,11 @@ class Contests:
         return Matches(self.names, joined[0], joined[1], joined[2], np.ones(len(joined[0])), joined[3])
 
     def rated(self) -> Rated:
-        """Ratings by Elo-MMR in time order."""
+        """Elo-MMR ratings of the systems after all contests in time order."""
         return elo_mmr(self.places(), len(self.names))
 
     def medals(self) -> pl.DataFrame:
-        """`system, gold, silver, bronze`: how often each system won which medal."""
+        """Medal counts of the systems: `system, gold, silver, bronze`."""
         won = [medal(rank, teams) for rank, teams in self.rows.select("rank", "teams").rows()]
         marked = self.rows.with_columns(medal=pl.Series(won, dtype=pl.String))
         return marked.group_by("system", maintain_order=True).agg(
@@ -104,12 +104,12 @@ def medal(rank: float, teams: int) -> str | None:
 
 
 def is_contests(columns: list[str]) -> bool:
-    """Whether a table is of contests: it tells them apart, and has a system and a rank or a score."""
+    """Whether a table with these columns holds contests: contest, system, and rank or score."""
     return any(key in columns for key in KEYS) and "system" in columns and ("rank" in columns or "score" in columns)
 
 
 def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
-    """Contests of a table `contest` (or `competition`), `system`, and `rank` or `score`.
+    """Make `Contests` of a table with `contest` (or `competition`), `system`, and `rank` or `score`.
 
     Also: `time`, by which contests are ordered, otherwise they come as they stand; `lower`, true where a lower score is
     better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank.
@@ -142,7 +142,7 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
 
 
 def read_contests(source: str | Path) -> Contests | None:
-    """Contests of a file as `read_matches` reads it; None if its columns are not those of contests.
+    """Read the contests of a file; None if its columns are not those of contests.
 
     Raises:
         InputError: as `contests`. StorageError: the file cannot be read.
@@ -169,7 +169,7 @@ def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RES
 
 
 def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
-    """The table of `rank` by Elo-MMR, with medals: intervals are normal, by each rating's own deviation.
+    """The ranking table of contests by Elo-MMR, with medals and normal intervals by each rating's deviation.
 
     Returns:
         `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best

@@ -22,7 +22,7 @@ BOUNDS = (-6000.0, 9000.0)
 
 @dataclass(frozen=True)
 class Rated:
-    """Ratings after all contests.
+    """Ratings by Elo-MMR after all contests, with deviations and history.
 
     Attributes:
         mu: rating of each player, float64[players].
@@ -45,7 +45,7 @@ def elo_mmr(
     speed: float = 1.0,
     split_ties: bool = False,
 ) -> Rated:
-    """Rate players by contests in time order.
+    """Elo-MMR ratings of players from contests of many, in time order.
 
     Args:
         contests: of each who took part, int[k] below `players`, each once, and their ranks, number[k], 1 the best;
@@ -94,7 +94,7 @@ def elo_mmr(
 
 
 def performances(mu: np.ndarray, spread: np.ndarray, rank: np.ndarray, *, split_ties: bool = False) -> np.ndarray:
-    """How well each player of a contest did, float64[k]: the rating at which its wins and losses balance.
+    """Performance of each player in one contest, float64[k]: the rating at which its wins and losses balance.
 
     Args:
         mu: ratings before it, float64[k].

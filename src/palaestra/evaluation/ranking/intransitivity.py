@@ -17,7 +17,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class Transitivity:
-    """Transitivity of a win table.
+    """Result of `transitivity`: p-values of the cycle and fit tests, the strongest cycle, and which ranking to trust.
 
     cycle_p: p of "no cycle in who beats whom"; cycle: the strongest one, indices in order, each beats the next and the
     last the first (empty if no majority cycle was seen). fit_p: p of "Bradley-Terry is the truth"; deviance: its
@@ -42,7 +42,9 @@ def transitivity(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Transitivity:
-    """Two tests on float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model.
+    """Tests whether a win table is transitive: for a significant cycle, and for the fit of Bradley-Terry.
+
+    float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model.
 
     Cycle: T = the largest, over cycles, of the smallest z on the cycle, z = (share - 1/2) 2 √games (signed; a pair that
     never met is no edge). A cycle whose every step is convincing is what no order explains. Fit: the deviance of

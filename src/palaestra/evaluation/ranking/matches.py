@@ -20,7 +20,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows of a file by use. tied: of those that were used. dropped: how many, by why."""
+    """Counts of a match file's rows: all, used, tied among the used, and dropped by reason."""
 
     rows: int
     used: int
@@ -37,7 +37,9 @@ class RowCounts:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """a, b: int[m] into `names`. score: float64[m], what `a` got: 1, 1/2 or 0. weight: how often it counts.
+    """Pairwise matches as arrays: competitors a, b (indices into `names`), score of a (1, 1/2 or 0) and weight.
+
+    a, b: int[m]. score, weight: float64[m]; weight is how often a match counts.
 
     cluster: int[m], matches that are resampled together, e.g. those of one task; each its own by default, and if there
     is but one task. counts: of the file that they come from.
@@ -64,13 +66,13 @@ class Matches:
         return self._count(drawn, drawn)
 
     def groups(self) -> np.ndarray:
-        """int[n]: systems of one group met, or are linked by who met whom; between groups nothing is known."""
+        """int[n]: connected component of each system in the graph of who met whom; between groups nothing is known."""
         n = len(self.names)
         met = scipy.sparse.csr_array((np.ones(len(self)), (self.a, self.b)), shape=(n, n))
         return np.asarray(scipy.sparse.csgraph.connected_components(met, directed=False)[1])
 
     def with_upsets(self) -> Matches:
-        """These matches, and imaginary ones that keep a maximum finite.
+        """These matches plus imaginary upsets, which keep the maximum-likelihood strengths finite.
 
         One for every step of the order that no result contradicts, with the result turned around; if all matches were
         drawn, one is won each way.
@@ -145,7 +147,7 @@ def read_matches(
     winner: str | None = None,
     cluster: str | None = None,
 ) -> Matches:
-    """A CSV, TSV, Parquet, JSON or JSONL file, or a table, a row per match.
+    """Read matches from a CSV, TSV, Parquet, JSON or JSONL file, or a table, a row per match.
 
     Who met and who won stands in columns by the names of `headers`: `model_a`, `model_b` and `winner`; `winner` and
     `loser`; `White`, `Black` and `Result`; `home_team`, `away_team` and their scores; and others. A row without a
@@ -206,7 +208,7 @@ def read_matches(
 def matches(
     a: list[str], b: list[str], score: np.ndarray, weight: np.ndarray | None = None, task: pl.Series | None = None
 ) -> Matches:
-    """From columns; names in alphabetical order. task: whose matches are resampled together.
+    """Make `Matches` from columns; names in alphabetical order. task: its matches are resampled together.
 
     Raises:
         InputError: there is no match.
@@ -223,7 +225,7 @@ def matches(
 
 
 def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: float = 0.0) -> Matches:
-    """Every pair of systems meets once per (run, task) that both have: the larger mean of `value` wins.
+    """Make matches of trials: systems meet once per (run, task) that both have, the larger mean of `value` wins.
 
     Means that differ by no more than `tie` draw. The task is the cluster, or `cluster` if the trials have it.
     """

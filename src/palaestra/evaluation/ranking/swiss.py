@@ -29,7 +29,9 @@ def swiss(
     exact: bool = False,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """[142] `system, expected, low, high, n, mean_rank, borda` (arXiv 2512.21010): points in a Swiss tournament.
+    """[142] Expected points of systems in a Swiss tournament over benchmarks (arXiv 2512.21010).
+
+    Columns: system, expected, low, high, n, mean_rank, borda.
 
     scores: float64[systems, benchmarks], benchmarks in the order in which they are played. In round k those who are in
     are sorted by points, at random among equals, and neighbours meet on benchmark k: an odd one of a group meets the
@@ -75,7 +77,9 @@ def failure_sensitivity(
     simulations: int = 100_000,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """`system, T=0, T=1, …, slope`: expected points when T drop out after each round, and the slope over T.
+    """Expected Swiss points by T, the number that drop out after each round, and the slope over T.
+
+    Columns: system, T=0, T=1, …, slope.
 
     Steep: one that wins where it is strong and falls early; flat: a generalist. The slope is least squares, our
     reading: the published definition was not found.

@@ -30,7 +30,7 @@ METHODS = ("auto", "bradley_terry", "davidson", "elo", "alpha_rank", "nash", *RU
 
 @dataclass(frozen=True)
 class Ranking:
-    """Systems by rank, with intervals.
+    """A ranking of systems with intervals, the method that made it, and the transitivity test.
 
     table: `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws`, the best first.
 
@@ -46,7 +46,7 @@ class Ranking:
 def rank(
     matches: Matches, method: str = "auto", *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Ranking:
-    """Rank the systems of `matches`.
+    """A `Ranking` of the systems of `matches`, by a method (automatic by default), with intervals.
 
     method: "bradley_terry" and "davidson" (in Elo points, 400 to a factor 10 of the odds, mean 1000, with a prior of
     one drawn game against an average system), "elo" (mean over 200 random orders), "alpha_rank" (infinite alpha),
@@ -97,7 +97,7 @@ def rank(
 def scores(
     matches: Matches, method: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score of each system, float64[n], and its bootstrap draws, float64[resamples, n]."""
+    """Score of each system by a method, float64[n], and its bootstrap draws, float64[resamples, n]."""
     rng = np.random.default_rng(seed)
     if method == "elo":
         mean = elo(matches, orders=200, seed=seed).mean(axis=0)
@@ -133,7 +133,7 @@ def _nash(shares: np.ndarray) -> np.ndarray:
 
 
 def ranks(score: np.ndarray) -> np.ndarray:
-    """1 for the largest; equals share the better rank. int[n].
+    """Ranks of scores, int[n]: 1 for the largest; equals share the better rank.
 
     >>> ranks(np.array([0.5, 2.0, 0.5])).tolist()
     [2, 1, 2]
@@ -149,7 +149,7 @@ def rank_intervals(
     clusters: int | None = None,
     groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """First and last rank that each system may have, int[n] each (Mogstad, Romano, Shaikh & Wilhelm 2024).
+    """Confidence intervals of ranks, first and last, int[n] each (Mogstad, Romano, Shaikh & Wilhelm 2024).
 
     One more than the number of systems that are surely better, and n less those that are surely worse; "surely" by the
     bootstrap of studentised differences to *all* others at once, and, for scores that move in jumps, few draws turn the
@@ -197,7 +197,7 @@ def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str, grou
 
 
 def win_table(matches: Matches) -> pl.DataFrame:
-    """`system, opponent, share, low, high, n`: win shares (draws half) with Wilson's interval, in long form."""
+    """Pairwise win shares (draws half) with Wilson's interval: `system, opponent, share, low, high, n`."""
     points = matches.wins() + matches.ties() / 2
     games = points + points.T
     i, j = np.nonzero(games > 0)

@@ -17,7 +17,9 @@ _MOST = 16  # systems that Kemeny's dynamic programme over subsets can take
 
 
 def ballots(scores: np.ndarray) -> np.ndarray:
-    """From float64[voters, n] (e.g. scores by task) how many voters put the row above the column; ties half, NaN none.
+    """Pairwise preferences float64[n, n] from scores float64[voters, n]: how many voters put the row above the column.
+
+    Ties count half, NaN not at all.
 
     >>> ballots(np.array([[3.0, 1, 2], [3, 3, 0]])).tolist()
     [[0.0, 1.5, 2.0], [0.5, 0.0, 1.0], [0.0, 1.0, 0.0]]
@@ -29,12 +31,12 @@ def ballots(scores: np.ndarray) -> np.ndarray:
 
 
 def borda(preferred: np.ndarray) -> np.ndarray:
-    """How often each is preferred to another; with complete ballots Borda's count. float64[n], larger is better."""
+    """Borda count, float64[n]: how often each system is preferred to another; larger is better."""
     return np.asarray(preferred.sum(1))
 
 
 def average_win_rate(preferred: np.ndarray) -> np.ndarray:
-    """Mean over opponents of the share that prefers it; an opponent never met leaves the mean."""
+    """Mean over opponents of the share of voters that prefers the system, float64[n]; unmet opponents are left out."""
     games = preferred + preferred.T
     met = games > 0
     shares = np.where(met, preferred / np.where(met, games, 1.0), 0.0)
@@ -42,25 +44,25 @@ def average_win_rate(preferred: np.ndarray) -> np.ndarray:
 
 
 def copeland(preferred: np.ndarray) -> np.ndarray:
-    """Opponents beaten by majority, drawn ones half."""
+    """Copeland score, float64[n]: number of opponents beaten by majority, draws half."""
     margin = preferred - preferred.T
     return np.asarray((margin > 0).sum(1) + 0.5 * ((margin == 0).sum(1) - 1))
 
 
 def plurality(scores: np.ndarray) -> np.ndarray:
-    """How many voters put it first, from float64[voters, n]; ties share."""
+    """Plurality votes, float64[n]: how many voters put the system first, from scores float64[voters, n]; ties share."""
     first = scores == np.nanmax(scores, axis=1, keepdims=True)
     return np.asarray((first / first.sum(1, keepdims=True)).sum(0))
 
 
 def schulze(preferred: np.ndarray) -> np.ndarray:
-    """How many opponents it beats by widest paths of majorities (Schulze 2011)."""
+    """Schulze score (Schulze 2011), float64[n]: number of opponents beaten by widest paths of majorities."""
     strength = widest_paths(np.where(preferred > preferred.T, preferred, 0.0))
     return np.asarray((strength > strength.T).sum(1) + 0.5 * ((strength == strength.T).sum(1) - 1))
 
 
 def ranked_pairs(preferred: np.ndarray) -> np.ndarray:
-    """How many it stands above once majorities are locked in, the largest first, cycles left out (Tideman 1987)."""
+    """Score by ranked pairs (Tideman 1987), float64[n]: how many systems each stands above in the locked order."""
     n = len(preferred)
     margin = preferred - preferred.T
     above = np.zeros((n, n), bool)
@@ -74,7 +76,7 @@ def ranked_pairs(preferred: np.ndarray) -> np.ndarray:
 
 
 def kemeny(preferred: np.ndarray) -> np.ndarray:
-    """N - 1 for the first … 0 for the last of an order that agrees with most preferences; exact, at most 16 systems."""
+    """Score by Kemeny's order, n - 1 for the first … 0 for the last; exact, at most 16 systems."""
     n = len(preferred)
     if n > _MOST:
         raise InputError(f"kemeny: {n} systems, but the exact order is found for at most {_MOST}; use ranked_pairs")
@@ -99,12 +101,15 @@ def kemeny(preferred: np.ndarray) -> np.ndarray:
 
 
 def maximal_lottery(preferred: np.ndarray) -> np.ndarray:
-    """The mixture that no system is preferred to by a majority in expectation, of largest entropy (Fishburn 1984)."""
+    """Maximal lottery (Fishburn 1984): the mixture that beats or ties every system in expectation.
+
+    Of several the one of largest entropy.
+    """
     return np.asarray(nash_averaging(preferred - preferred.T).equilibrium[0])
 
 
 def widest_paths(edges: np.ndarray) -> np.ndarray:
-    """float64[..., n, n]: the largest, over paths from row to column, of the path's smallest edge."""
+    """Widest paths, float64[..., n, n]: the largest, over paths from row to column, of the path's smallest edge."""
     reach = np.array(edges, float)
     for k in range(reach.shape[-1]):
         np.maximum(reach, np.minimum(reach[..., :, k, None], reach[..., None, k, :]), out=reach)
@@ -123,7 +128,7 @@ RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def vote(preferred: np.ndarray, rule: str) -> np.ndarray:
-    """One of `RULES` by name."""
+    """Score of each system by a voting rule named in `RULES`, from pairwise preferences."""
     if rule not in RULES:
         raise InputError(f"vote: rule={rule!r}{nearest(rule, RULES)}")
     return RULES[rule](preferred)

@@ -27,7 +27,7 @@ def krippendorff_alpha(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Alpha = 1 - observed / expected disagreement of pairs of ratings, with a bootstrap interval over items.
+    """Krippendorff's alpha of ratings, 1 - observed / expected disagreement, with a bootstrap interval over items.
 
     units: of each item what it has in common with others (a prompt); the bootstrap then draws those.
 
@@ -106,7 +106,7 @@ def cohen_kappa(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Kappa = 1 - Σ w·observed / Σ w·expected of the table of two judges' verdicts, with a bootstrap interval.
+    """Cohen's kappa of two judges, 1 - Σ w·observed / Σ w·expected, with a bootstrap interval.
 
     weights: None: w is 1 off the diagonal; "linear", "quadratic": |i - j| and its square, in steps between the sorted
     categories (of numbers 1, 2, 5 the steps are 1), as scikit-learn. An item that one of them left out leaves. NaN if

@@ -35,7 +35,7 @@ def _row(found: Estimate) -> pl.DataFrame:
 def best_of_k(
     credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min", each: str | None = None
 ) -> Analysis:
-    """Would the best of k by this score be right? SCORES with group, score, correct, or a benchmark's own file.
+    """An analysis: best-of-k accuracy of a score. SCORES: group, score, correct, or a benchmark's own file.
 
     each: a column, such as the scorer; there is a row for each of its values.
     """
@@ -55,19 +55,19 @@ def best_of_k(
 
 @ANALYSES.register("strict")
 def strict(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """How often does the right answer beat every wrong one? SCORES with group, score, correct, or RewardMATH's file."""
+    """An analysis: share in which the right answer beats all wrong ones. SCORES: group, score, correct."""
     return lambda scores: _row(strict_accuracy(_scores(scores, steps), ties=ties))
 
 
 @ANALYSES.register("reciprocal_rank")
 def reciprocal_rank(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """Mean of 1 / rank of the right answer: SCORES with group, score, correct, or RewardMATH's file."""
+    """An analysis: mean of 1 / rank of the right answer. SCORES: group, score, correct, or RewardMATH's file."""
     return lambda scores: _row(ranked(_scores(scores, steps), ties=ties))
 
 
 @ANALYSES.register("scorer_protocols")
 def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
-    """One scorer by all protocols: SCORES with group, score, correct, or RewardMATH's file, of a pairwise judge too."""
+    """An analysis: one scorer by all protocols. SCORES: group, score, correct, or RewardMATH's file, pairwise too."""
 
     def answer(scores: Path) -> pl.DataFrame:
         rows = _scores(scores, steps)
@@ -78,7 +78,7 @@ def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Ana
 
 @ANALYSES.register("rewardbench")
 def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
-    """Score of each domain of RewardBench 2 and their mean: the file of SCORES that its own scripts write."""
+    """An analysis: score of each domain of RewardBench 2, and their mean. SCORES: the file that its scripts write."""
 
     def answer(scores: Path) -> pl.DataFrame:
         rows = read_scores(scores)
@@ -93,7 +93,7 @@ def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
 def alpha(
     measure: agree.Level = "nominal", *, item: str = "item", judge: str = "judge", value: str = "value"
 ) -> Analysis:
-    """Krippendorff's alpha of the judges of VERDICTS (item, judge, value): nominal, ordinal or interval."""
+    """An analysis: Krippendorff's alpha of judges, nominal, ordinal or interval. VERDICTS: item, judge, value."""
 
     def answer(verdicts: Path) -> pl.DataFrame:
         wide = table(verdicts, item, judge, value).pivot(on=judge, index=item, values=value, aggregate_function="mean")
@@ -104,7 +104,7 @@ def alpha(
 
 @ANALYSES.register("kappa")
 def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -> Analysis:
-    """Cohen's kappa, weighted too, of two judges: VERDICTS with a column of each."""
+    """An analysis: Cohen's kappa of two judges, with weights if given. VERDICTS: a column of each judge."""
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b)
@@ -115,7 +115,7 @@ def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -
 
 @ANALYSES.register("confusion")
 def confusion(action: str = "action", accepted: str = "accepted", *, action_null_ok: bool = True) -> Analysis:
-    """Was it right to act, and right to stay silent? EVENTS with action (null is silence) and accepted."""
+    """An analysis: was it right to act, and to stay silent? EVENTS: action (null is silence) and accepted."""
 
     def answer(events: Path) -> pl.DataFrame:
         found = confused(
@@ -129,7 +129,7 @@ def confusion(action: str = "action", accepted: str = "accepted", *, action_null
 
 @ANALYSES.register("predicts")
 def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Correlation = "spearman") -> Analysis:
-    """Does a metric of scorers predict what they are for? SCORERS with a column of each, a row per scorer."""
+    """An analysis: does a metric of scorers predict their use downstream? SCORERS: both columns, a row per scorer."""
 
     def answer(scorers: Path) -> pl.DataFrame:
         rows = table(scorers, metric, downstream)
@@ -148,7 +148,7 @@ def judge_power(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> Analysis:
-    """Would a study with a judge that errs tell the first of SYSTEMS from the others? Simulates it over CRITERIA.
+    """An analysis: power of a study whose judge errs, simulated. SYSTEMS (system, rate), CRITERIA (task, criterion).
 
     SYSTEMS: system, rate and perhaps penalty. CRITERIA: task, criterion and perhaps kind and weight. See
     `palaestra.evaluation.judge_power.judge_power` (AgentIF-OneDay [133], arXiv 2601.20613).

@@ -21,7 +21,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class TiesScore:
-    """`score` with a bootstrap interval over prompts, and its five parts in the order of `WEIGHTS`.
+    """Result of `ties_score`: the score with a bootstrap interval over prompts, and its five parts.
 
     score: .3 tied + .3 reference + .2 preferred + .2 hard + .01 margin: 0 of a constant, 1.01 of a perfect scorer that
     gives all right answers the same. prompts: pairs of a tied prompt and its reference. left: prompts without a score.
@@ -39,7 +39,7 @@ class TiesScore:
     left: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN becomes null."""
+        """The score as plain values for JSON; NaN becomes null."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
@@ -54,7 +54,7 @@ def ties_score(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> TiesScore:
-    """The score of the subset of ties: right answers should score alike, and above all wrong ones.
+    """RewardBench 2's score of its Ties subset: right answers should score alike, and above all wrong ones.
 
     Per prompt: c the lowest right score, d the highest wrong one, s the spread of the right ones. tied, reference:
     shares of prompts with c > d, of those with many right answers (`kind` "tied") and with one ("ref"); preferred:
@@ -125,7 +125,7 @@ def _score(parts: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def domain_scores(
     rows: pl.DataFrame, *, missing: Missing = "leave", level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
-    """`domain, score, low, high, n, left`: each domain, and last their unweighted mean, `overall`.
+    """Score of each domain of RewardBench 2, and last their unweighted mean: `domain, score, low, high, n, left`.
 
     rows: as `read_scores` gives RewardBench 2: `domain`, `group`, `score`, `correct`, of ties `prompt` and `kind`.
     The domain named Ties has `ties_score`, the others best-of-k accuracy with a fraction for ties. The interval of the

@@ -19,7 +19,7 @@ Correlation = Literal["spearman", "pearson", "kendall"]
 
 @dataclass(frozen=True)
 class Confusion:
-    """Counts of a table of two by two; `missing` rows have no verdict and are in no count."""
+    """A confusion matrix of acting or not, tp, fp, tn, fn; `missing` rows have no verdict and are in no count."""
 
     tp: int
     fp: int
@@ -29,36 +29,39 @@ class Confusion:
 
     @property
     def recall(self) -> float:
-        """TP / (TP + FN)."""
+        """Recall, TP / (TP + FN)."""
         return _share(self.tp, self.tp + self.fn)
 
     @property
     def precision(self) -> float:
-        """TP / (TP + FP)."""
+        """Precision, TP / (TP + FP)."""
         return _share(self.tp, self.tp + self.fp)
 
     @property
     def accuracy(self) -> float:
-        """(TP + TN) / all that have a verdict."""
+        """Accuracy, (TP + TN) / all that have a verdict."""
         return _share(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
 
     @property
     def false_alarm(self) -> float:
-        """FP / (TP + FP) = 1 - precision, as Proactive Agent defines it; not FP / (FP + TN)."""
+        """False-alarm rate of Proactive Agent, FP / (TP + FP) = 1 - precision; not FP / (FP + TN)."""
         return _share(self.fp, self.tp + self.fp)
 
     @property
     def f1(self) -> float:
-        """2 TP / (2 TP + FP + FN)."""
+        """F1 score, 2 TP / (2 TP + FP + FN)."""
         return _share(2 * self.tp, 2 * self.tp + self.fp + self.fn)
 
     @property
     def acted(self) -> float:
-        """Share of rows with an action: recall near 1 says little where nobody stays silent."""
+        """Share of rows with an action: (TP + FP) / all that have a verdict."""
         return _share(self.tp + self.fp, self.tp + self.fp + self.tn + self.fn)
 
     def table(self, level: float = 0.95) -> pl.DataFrame:
-        """`measure, value, low, high, n`; Wilson's intervals, of F1 that of a share of 2 TP + FP + FN."""
+        """The measures as a table: `measure, value, low, high, n`, with Wilson's intervals.
+
+        F1's interval is that of a share of 2 TP + FP + FN.
+        """
         of = {
             "recall": (self.tp, self.tp + self.fn),
             "precision": (self.tp, self.tp + self.fp),
@@ -77,7 +80,7 @@ class Confusion:
 def confusion(
     rows: pl.DataFrame, *, action: str = "action", accepted: str = "accepted", action_null_ok: bool = True
 ) -> Confusion:
-    """Counts of acting and of staying silent, each accepted or rejected by a judge (Proactive Agent, arXiv 2410.12361).
+    """Confusion matrix of acting or staying silent, each accepted or rejected by a judge (arXiv 2410.12361).
 
     action: null is silence (of booleans, false is): acted and accepted TP, acted and rejected FP, silent and accepted
     TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is missing.
@@ -100,7 +103,7 @@ def confusion(
 
 
 def rank_correlation(metric: Any, downstream: Any, *, kind: Correlation = "spearman", level: float = 0.95) -> Estimate:
-    """Does a metric of scorers predict what they are for? Correlation over scorers, with Fisher's interval.
+    """Correlation over scorers of a metric with downstream success, with Fisher's interval.
 
     z = artanh r, with variance (1 + r²/2)/(n - 3) for Spearman's (Bonett & Wright 2000), 1/(n - 3) for Pearson's and
     .437/(n - 4) for Kendall's (Fieller et al. 1957). A scorer that lacks one of the two leaves.

@@ -28,7 +28,7 @@ from palaestra.foundation.search import Candidate, confidence_uct, search
 
 @ANALYSES.register("coordination")
 def coordination(baseline: str, by: str = "system") -> Analysis:
-    """Cost and benefit of coordination against one agent. TURNS with `by`, episode, turn, agent, success."""
+    """An analysis: cost and benefit of coordination against one agent. TURNS: `by`, episode, turn, agent, success."""
 
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, by, "episode", "success"))
@@ -44,7 +44,7 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """Which architecture for a new task? CONFIGURATIONS: task, architecture, success (null: new), features, tokens."""
+    """An analysis: best architecture for new tasks. CONFIGURATIONS: task, architecture, success (null: new)."""
     return lambda runs: teamwork.advise(
         table(runs, "task", "architecture", "success", *features), features, interactions, by=by, tokens=tokens
     )
@@ -52,7 +52,7 @@ def advise(
 
 @ANALYSES.register("importance")
 def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
-    """Who mattered for the final answer (DyLAN), and who are the `keep` best? TURNS with heard, heard_turn, answers."""
+    """An analysis: importance of agents for the answer (DyLAN), the `keep` best. TURNS: heard, heard_turn, answers."""
 
     def found(turns: Path) -> pl.DataFrame:
         read = table(turns, "heard", "heard_turn", answer)
@@ -69,7 +69,7 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
 
 @ANALYSES.register("hindsight")
 def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
-    """Which members helped, by a judge's verdicts on their turns (BOAD)? TURNS with agent, episode and `verdict`."""
+    """An analysis: members that helped, by a judge's verdicts (BOAD). TURNS: agent, episode and `verdict`."""
     return lambda turns: teamwork.hindsight_credit(
         Turns(table(turns, "agent", "episode", verdict)), verdict, members=members
     )
@@ -77,20 +77,20 @@ def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
 
 @ANALYSES.register("flips")
 def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> Analysis:
-    """How do opinions change while a team talks? TURNS with `score` of what was said, and `by`, counted apart."""
+    """An analysis: how opinions change while a team talks. TURNS: `score` of each turn, and `by`, counted apart."""
     return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right, by=by)
 
 
 @ANALYSES.register("channels")
 def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """How many answers are different (effective channels)? TURNS with embeddings, as lists of numbers."""
+    """An analysis: number of different answers (effective channels). TURNS with embeddings, as lists of numbers."""
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
 
 
 @ANALYSES.register("added_channels")
 def added_channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """How many effective channels does each member add? TURNS with agent and embeddings, as lists of numbers."""
+    """An analysis: effective channels that each member adds. TURNS: agent and embeddings, as lists of numbers."""
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.added_channels(
         Turns(table(turns, embedding, "agent")), embedding=embedding, over=keys
@@ -105,7 +105,7 @@ def members(
     over: str | Sequence[str] = ("group", "turn"),
     seed: int = 0,
 ) -> Analysis:
-    """Which members to take, for the most effective channels or by lot? TURNS with agent and embeddings."""
+    """An analysis: members to take for the most effective channels, or by lot. TURNS: agent and embeddings."""
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
@@ -120,14 +120,14 @@ def members(
 
 @ANALYSES.register("vote")
 def vote(signal: float, correlation: float = 0.0) -> Analysis:
-    """How often is a vote right whose members' errors are correlated, n = 1 to 64? Reads no file."""
+    """An analysis: accuracy of a vote of n = 1 to 64 members with correlated errors; reads no file."""
     sizes = (1, 2, 4, 8, 16, 32, 64)
     return lambda: pl.DataFrame({"n": sizes, "right": [vote_accuracy(signal, n, correlation) for n in sizes]})
 
 
 @ANALYSES.register("contribution")
 def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """Whose answer stands for the others (SelfOrg's ψ)? TURNS with embeddings; mean per agent."""
+    """An analysis: similarity of each agent's answers to the team's mean (SelfOrg's ψ). TURNS with embeddings."""
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
@@ -142,7 +142,7 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
 
 @ANALYSES.register("synergy")
 def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) -> Analysis:
-    """Can a tree of majorities help at all? No file: what a level makes of a weak signal, the exponent, the limit."""
+    """An analysis: whether a tree of majorities can help, by its gain, exponent and limit; reads no file."""
 
     def answer() -> pl.DataFrame:
         found = teamwork.synergy(branch, fidelity, correlation)
@@ -161,7 +161,7 @@ def tree(
     window: int | None = None,
     message: int = 1,
 ) -> Analysis:
-    """Does a tree of votes beat one agent at this budget, and which? No file; see `best_team` for the numbers."""
+    """An analysis: the best tree of votes at a budget, against one agent; reads no file. See `best_team`."""
 
     def answer() -> pl.DataFrame:
         found = best_team(
@@ -181,7 +181,7 @@ def tree(
 
 @ANALYSES.register("best_of")
 def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
-    """Accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
+    """An analysis: accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
     return lambda: pl.DataFrame(
         [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
     )
@@ -189,13 +189,13 @@ def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
 
 @ANALYSES.register("personas")
 def personas() -> Analysis:
-    """How good are completions in which one model plays several people (SPP)? TABLE with method, text and right."""
+    """An analysis: quality of completions in which a model plays personas (SPP). TABLE: method, text, right."""
     return lambda rows: teamwork.scored_personas(table(rows, "text", "right"))
 
 
 @ANALYSES.register("budget")
 def budget(cost: float | None = None, score: float | None = None, kind: str = "cost") -> Analysis:
-    """Best score within a cost, and least cost of a score. POINTS with `system`, `score` and the column `kind`.
+    """An analysis: best score within a cost, least cost of a score. POINTS: `system`, `score`, and the column `kind`.
 
     kind: of cost, such as tokens, seconds, steps or calls.
     """
@@ -214,19 +214,19 @@ def budget(cost: float | None = None, score: float | None = None, kind: str = "c
 
 @ANALYSES.register("settings")
 def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") -> Analysis:
-    """Which setting of each factor to take, by cost per solved task or by success? ATTEMPTS: task, success, cost."""
+    """An analysis: best setting of each factor by cost per solved task, or success. ATTEMPTS: task, success, cost."""
     return lambda attempts: teamwork.best_settings(table(attempts, "task", "success", "cost", *factors), factors, by=by)
 
 
 @ANALYSES.register("cheapest")
 def cheapest(kind: str) -> Analysis:
-    """Which system solves each kind of task most cheaply? ATTEMPTS: system, task, success, cost and `kind`."""
+    """An analysis: the cheapest system per solved task for each kind. ATTEMPTS: system, task, success, cost, `kind`."""
     return lambda attempts: teamwork.cheapest(table(attempts, "system", "task", "success", "cost", kind), kind)
 
 
 @ANALYSES.register("cost_over_levels")
 def cost_over_levels(over: str = "level") -> Analysis:
-    """Cost per solved task as a mean over levels, not pooled. ATTEMPTS: system, task, success, cost and `over`."""
+    """An analysis: cost per solved task, as a mean over levels. ATTEMPTS: system, task, success, cost and `over`."""
     return lambda attempts: teamwork.cost_over_levels(table(attempts, "system", "task", "success", "cost", over), over)
 
 
@@ -234,7 +234,7 @@ def cost_over_levels(over: str = "level") -> Analysis:
 def conversation(
     shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
 ) -> Analysis:
-    """Cost of a workflow as a team and as one cached conversation, of one model or several; reads no file."""
+    """An analysis: cost of a workflow as a team and as one cached conversation; reads no file."""
 
     def answer() -> pl.DataFrame:
         team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached, models=models)
@@ -245,7 +245,7 @@ def conversation(
 
 @ANALYSES.register("decisions")
 def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
-    """How good are proposed actions, and do they depend on the case at all? DECISIONS: system, case, actions, truth."""
+    """An analysis: quality of proposed actions, and of constant ones. DECISIONS: system, case, actions, truth."""
 
     def answer(rows: Path) -> pl.DataFrame:
         frame = table(rows, "system", "case", "actions", "truth")
@@ -257,7 +257,7 @@ def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
 
 @ANALYSES.register("modules")
 def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Analysis:
-    """Shapley value of each module, or interaction of each pair (pairs=True). RUNS: coalition, task, `score`."""
+    """An analysis: Shapley value of modules, or interaction of pairs (pairs=True). RUNS: coalition, task, `score`."""
     ask = teamwork.module_interactions if pairs else teamwork.module_values
     return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
 
@@ -269,7 +269,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     by: Literal["tried", "described"] = "tried",
 ) -> Analysis:
-    """Which components are worth their price? TRIALS: component, cost, skill, similarity, verdict of a sandbox.
+    """An analysis: components worth their price. TRIALS: component, cost, skill, similarity, verdict of a sandbox.
 
     by: what was tried, or what is described best for each skill, as far as the budget goes.
     """
@@ -290,14 +290,14 @@ def compose(
 
 @ANALYSES.register("auction")
 def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analysis:
-    """Whose plan is carried out (SALE)? BIDS: task, agent, price, tokens, jury (marks), and entropy if it counts."""
+    """An analysis: winners of an auction of plans (SALE). BIDS: task, agent, price, tokens, jury (marks), entropy."""
     weights = teamwork.Weights(cost, entropy, jury)
     return lambda bids: teamwork.award(table(bids, "task", "agent", "price", "tokens", "jury"), weights)
 
 
 @ANALYSES.register("contest")
 def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
-    """Allocation of work by a contest, and its earnings. REWARDS: day, agent, reward; a row per day."""
+    """An analysis: allocation of work by a contest, and its earnings. REWARDS: day, agent, reward; a row per day."""
 
     def answer(rewards: Path) -> pl.DataFrame:
         found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
@@ -312,19 +312,19 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Ana
 
 @ANALYSES.register("gap")
 def gap(by: str = "pair") -> Analysis:
-    """Collaboration gap. RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    """An analysis: the collaboration gap. RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
     return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
 
 
 @ANALYSES.register("order")
 def order(by: str = "pair") -> Analysis:
-    """Who should begin in an unequal pair? RUNS: `by`, task, order (strong_first, weak_first), success."""
+    """An analysis: who should begin in an unequal pair. RUNS: `by`, task, order (strong_first, weak_first), success."""
     return lambda runs: teamwork.order_effect(table(runs, by, "task", "order", "success"), by=by)
 
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Does a module help every model, or some? RUNS of the whole and without each: model, coalition, task, `score`."""
+    """An analysis: do modules help every model, or some? RUNS (all, without each): model, coalition, task, `score`."""
     return lambda runs: teamwork.module_utility(
         teamwork.removals(table(runs, "model", "coalition", "task", score), score=score), spread=spread
     )
@@ -332,7 +332,7 @@ def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
 
 @ANALYSES.register("edges")
 def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
-    """Who should be heard by whom (OPTAGENT)? MESSAGES: sender, receiver, quality, in the order of the exchanges."""
+    """An analysis: best senders for each member (OPTAGENT). MESSAGES: sender, receiver, quality, in their order."""
 
     def answer(messages: Path) -> pl.DataFrame:
         frame = table(messages, "sender", "receiver", "quality")
@@ -346,7 +346,7 @@ def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
 
 @ANALYSES.register("designs")
 def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Analysis:
-    """Which design of an agent should be tried next (AgentSwift)? DESIGNS: a column for each slot, and `score`."""
+    """An analysis: designs of an agent to try next (AgentSwift). DESIGNS: a column per slot, and `score`."""
     return lambda tried: teamwork.propose(table(tried, score), score, most=most, kappa=kappa)
 
 
@@ -359,7 +359,7 @@ def search_designs(
     repeats: int = 1,
     seed: int = 0,
 ) -> Analysis:
-    """Which design is best, with so many evaluations by `module:function(design)`? SLOTS: JSON, name: options.
+    """An analysis: search for the best design, scored by `module:function(design)`. SLOTS: JSON, name: options.
 
     by: a tree guided by a surrogate, the tree without it, or a greedy climb. repeats: searches that know nothing of
     each other.
@@ -384,7 +384,7 @@ def search_designs(
 
 @ANALYSES.register("tree_search")
 def tree_search(budget: int, c: float = 0.3, trust: float = 2.0) -> Analysis:
-    """How does MASTER go through a tree? NODES: node, parent (none: the root), reward, confidence, terminal, valid."""
+    """An analysis: steps of MASTER's search. NODES: node, parent (none: root), reward, confidence, terminal, valid."""
 
     def answer(nodes: Path) -> pl.DataFrame:
         frame = table(nodes, "node", "parent", "reward", "confidence", "terminal", "valid")

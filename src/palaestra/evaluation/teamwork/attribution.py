@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """DyLAN's importance of each turn ([135], arXiv 2310.02170), float64 in the column `importance` of the turns.
+    """The turns with `importance`: DyLAN's credit, passed back from the final answers ([135], arXiv 2310.02170).
 
     The last wave of an episode shares 1 among those who gave the final answer; before that, what a turn is worth is
     what it was worth to those who heard it: I_i = Σ_j w_ij · I_j, the weights of what j heard (and kept) scaled to sum
@@ -97,7 +97,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
-    """SelfOrg's contribution ([40], arXiv 2510.00685): ψ_n = cos(r_n, mean r) among the turns of `over`, float64[rows].
+    """SelfOrg's contribution of each turn ([40], arXiv 2510.00685), float64[rows]: cosine to the mean embedding.
 
     r: unit vectors. It approximates the Shapley value of v(S) = cos(mean r_S, mean r_all), says the paper; a row
     without an embedding is NaN.
@@ -113,7 +113,7 @@ def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Seq
 
 
 def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
-    """Cosine of each vector of length 1, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
+    """Cosine of each unit vector, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
 
     >>> contributions(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
     [0.894, 0.894, 0.447]
@@ -126,7 +126,9 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """BOAD's credit of members ([129], arXiv 2512.23631): agent, episodes, invoked, helpful, float64.
+    """Credit of team members by a judge's hindsight verdicts, a row each: episodes, invoked, helpful.
+
+    BOAD [129], arXiv 2512.23631; helpful is float64.
 
     helpful: share of all episodes in which a judge, who knows how it ended, says that one of the member's turns helped
     (column `verdict`); an episode in which a member was not invoked counts against it, one whose verdicts are all
@@ -158,7 +160,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of the rows that have one, float64[known, d], and which rows these are, int64[known].
+    """Embeddings of the rows that have one, scaled to length 1, float64[known, d], and these rows, int64[known].
 
     A vector with a number that is missing is none.
     """

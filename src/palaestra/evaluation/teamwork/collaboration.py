@@ -15,7 +15,9 @@ CONDITIONS = ("solo", "solo_halves", "joint")
 def collaboration_gap(
     frame: pl.DataFrame, *, by: str = "pair", task: str = "task", condition: str = "condition", score: str = "success"
 ) -> pl.DataFrame:
-    """A row for each pair: solo, solo_halves, joint, gap, gap_stderr, integration, collaboration, tasks.
+    """Success of each pair alone, on split information and together, and the gaps between them.
+
+    Columns: solo, solo_halves, joint, gap, gap_stderr, integration, collaboration, tasks.
 
     gap = solo - joint, over tasks that both have; integration = solo - solo_halves is what putting the parts together
     costs one agent, collaboration = solo_halves - joint what is lost between two. Without runs of solo_halves the last
@@ -51,7 +53,7 @@ def collaboration_gap(
 def order_effect(
     frame: pl.DataFrame, *, by: str = "pair", task: str = "task", order: str = "order", score: str = "success"
 ) -> pl.DataFrame:
-    """A row for each unequal pair: strong_first, weak_first, effect, effect_stderr, tasks.
+    """Success of each unequal pair by who begins, and the difference: strong_first, weak_first, effect, tasks.
 
     effect = success if the stronger begins - success if the weaker does, over tasks that both orders have.
 

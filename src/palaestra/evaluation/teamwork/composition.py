@@ -23,7 +23,9 @@ ROUNDED = 1 + 1e-12
 
 
 def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarray:
-    """Ψ(z) = (U·e/L)^z · L/e, of the share z of the budget that is spent: Ψ(0) = L/e, Ψ(1) = U.
+    """Threshold on value per cost of an online knapsack, Ψ(z) = (U·e/L)^z · L/e, z the share of the budget spent.
+
+    Ψ(0) = L/e, Ψ(1) = U.
 
     Everything with at least L per cost is taken until z = 1/(ln(U/L) + 1).
 
@@ -35,7 +37,7 @@ def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarr
 
 
 def competitive_ratio(lower: float, upper: float) -> float:
-    """ln(U/L) + 1: at most so many times what the threshold earns is the optimum, for small items.
+    """Competitive ratio of the threshold knapsack, ln(U/L) + 1: the optimum earns at most so many times more.
 
     >>> round(competitive_ratio(1, 100), 3)
     5.605
@@ -47,7 +49,9 @@ def competitive_ratio(lower: float, upper: float) -> float:
 def threshold_knapsack(
     values: np.ndarray, costs: np.ndarray, budget: float, *, lower: float, upper: float
 ) -> np.ndarray:
-    """Which items are taken, bool[..., items]: they come in order, whatever is before the last axis are other orders.
+    """Items taken by the online threshold knapsack, bool[..., items], which sees them in their order.
+
+    Axes before the last are other orders.
 
     An item is taken if it still fits, is worth something, and value / cost ≥ Ψ(spent / budget). lower, upper: L and U,
     between which value / cost lies.
@@ -137,7 +141,7 @@ def compose(
 
 
 def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None) -> list[str]:
-    """The baseline: the most similar component of each skill, in the order of the skills, as far as the budget goes."""
+    """Baseline of `compose`: takes the most similar component of each skill, in order, as far as the budget goes."""
     table, skills, cost = _inventory(inventory, weights)
     taken: dict[str, None] = {}
     for skill in skills:
@@ -151,7 +155,7 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
 def offline(
     inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None, each: int = 1, top: int = 20
 ) -> list[str]:
-    """The baseline: a knapsack of what is advertised, by `scipy.optimize.milp`; nothing is tried.
+    """Baseline of `compose`: a knapsack over advertised similarities, by `scipy.optimize.milp`; nothing is tried.
 
     max Σ_ij w_j s_ij y_ij with Σ_i c_i x_i ≤ budget, y_ij ≤ x_i and Σ_i y_ij ≤ each: whom skill j is to be had from.
     The paper sums similarities and has each skill covered; whether one component is to cover it, it does not say. Only

@@ -17,7 +17,7 @@ WILD = 0.4
 
 
 def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.2) -> float:
-    """Mean of rating (-2 to 2) × change of price over the symbols that have both; the change cut to ±20 %, none: 0.
+    """Mean of rating (-2 to 2) × price change over the symbols that have both, changes clipped to ±`limit`; else 0.
 
     >>> factor_reward(np.array([2, -1, 1]), np.array([0.1, -0.5, np.nan]))
     0.2
@@ -28,7 +28,9 @@ def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.
 
 
 def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, days: int = 2) -> np.ndarray:
-    """Mean / max(deviation, least) of the `window` days before each, float64[..., days, agents]; NaN: too few days.
+    """Score of each agent before each day: mean / max(deviation, least) of rewards in the window; NaN: too few days.
+
+    float64[..., days, agents].
 
     rewards: float64[..., days, agents], in order. What is missing or beyond ±0.4 does not count as earned or lost: it
     is the median of the window's other days, and a score needs `days` of those.
@@ -55,7 +57,7 @@ def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, 
 def contest(
     frame: pl.DataFrame, *, window: int = 5, how: Allocation = "positive", most: int = 3, least: float = 0.01
 ) -> pl.DataFrame:
-    """A row for each day and agent: day, agent, reward, score, weight; both from earlier days alone.
+    """Daily weights of agents by a contest of their past rewards: day, agent, reward, score, weight.
 
     frame: day, agent, reward, at most one row for each. A weight for the next day: give its rows with missing rewards.
 

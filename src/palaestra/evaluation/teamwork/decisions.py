@@ -21,7 +21,9 @@ _OVERLAP = ((0.7, 1.0), (0.5, 0.75), (0.3, 0.5), (0.1, 0.25))
 
 
 def action_quality(actions: Sequence[str], truth: str) -> tuple[float, float, float]:
-    """(validity, specificity, correctness) of a list of actions, each from 0 to 1; without any (0, 0, 0).
+    """Quality of proposed actions against the true one: (validity, specificity, correctness), each 0 to 1.
+
+    Without actions (0, 0, 0).
 
     validity: there is one. specificity: mean over actions, by what they name. correctness: mean over actions, by the
     share of the truth's words that they have: .7 → 1, .5 → .75, .3 → .5, .1 → .25.
@@ -42,7 +44,7 @@ def action_quality(actions: Sequence[str], truth: str) -> tuple[float, float, fl
 
 
 def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataFrame:
-    """A row per system: quality and its parts, share of cases above the threshold, and what says that it is no answer.
+    """A row per system: decision quality and its parts, share above the threshold, and checks for constant answers.
 
     frame: system, case, actions (a list, or lines of one text), truth. quality = .4 validity + .3 specificity + .3
     correctness. elsewhere: the mean correctness against the truths of all other cases; an honest system is right less

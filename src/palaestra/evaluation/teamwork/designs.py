@@ -19,7 +19,7 @@ Slots = Mapping[str, Sequence[Any]]
 
 
 class Surrogate:
-    """Ridge regression on options and pairs of options, by its kernel.
+    """Surrogate model of scores of designs: ridge regression on options and pairs of options, in kernel form.
 
     Two designs with m equal slots share m + m(m - 1)/2 features. noise: variance of a score, beside a variance of 1 of
     the weights' prior.
@@ -33,13 +33,13 @@ class Surrogate:
 
     @staticmethod
     def kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Shared features over all features of a design, float64[n, m], of int[n, slots] and int[m, slots]."""
+        """Kernel of designs, int[n, slots] and int[m, slots]: share of features in common, float64[n, m]."""
         equal = (one[:, None, :] == other[None, :, :]).sum(-1)
         slots = one.shape[1]
         return np.asarray(equal * (equal + 1) / (slots * (slots + 1)))
 
     def fit(self, designs: np.ndarray, scores: np.ndarray) -> Surrogate:
-        """Of int[n, slots] and float64[n]."""
+        """Fit the model to designs, int[n, slots], and scores, float64[n]."""
         self._designs = np.asarray(designs)
         scores = np.asarray(scores, float)
         self._mean, self._scale = float(scores.mean()), float(scores.std()) or 1.0
@@ -48,7 +48,7 @@ class Surrogate:
         return self
 
     def predict(self, designs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation, float64[n] each."""
+        """Predicted mean and standard deviation of designs, float64[n] each."""
         cross = self.kernel(np.asarray(designs), self._designs)
         variance = 1 - np.einsum("ij,jk,ik->i", cross, self._inverse, cross)
         return self._mean + self._scale * cross @ self._weights, self._scale * np.sqrt(np.maximum(variance, 0))
@@ -68,7 +68,9 @@ def guided_search(
     mix: float = 0.2,
     trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """A row for each evaluated design: step, parent (its step), the slots, predicted, score; in order.
+    """Search for the best design by a tree guided by a surrogate: a row per evaluated design, in order.
+
+    Columns: step, parent (its step), the slots, predicted, score.
 
     `start` drawn designs, then one evaluation a step: a node is drawn by `soft_mixed` of what came of it and below it,
     and changed three times: an option that another evaluated design has, any option of any slot, and any again; of each
@@ -130,7 +132,7 @@ def climb(
     rng: np.random.Generator,
     patience: int = 12,
 ) -> pl.DataFrame:
-    """The baseline: one slot of the best design is drawn anew, and kept if that scores higher; columns as there.
+    """Baseline of `guided_search`: greedy climb that redraws one slot of the best design and keeps improvements.
 
     After `patience` tries without a better one it begins at another design.
     """
@@ -161,7 +163,7 @@ def training_designs(
     rng: np.random.Generator,
     kappa: float = 1.0,
 ) -> pl.DataFrame:
-    """Designs for a surrogate, with `score`: every pair of options at least once, then the best and the worst in turn.
+    """Evaluated designs to train a surrogate: every pair of options once, then predicted best and worst in turn.
 
     The first are a covering array of pairs, made greedily. After those, as far as `number` goes, the untried design of
     the largest mean + κ · deviation and that of the least mean - κ · deviation alternate (balanced Bayesian sampling).
@@ -213,7 +215,7 @@ def _coded(slots: Slots, trained: pl.DataFrame | None) -> tuple[np.ndarray, list
 
 
 def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: float = 1.0) -> pl.DataFrame:
-    """The designs that should be tried next: slots, predicted, deviation; by predicted + kappa · deviation.
+    """Designs to try next, by predicted score + kappa · deviation of a fitted surrogate: slots, predicted, deviation.
 
     frame: a row per evaluated design, its slots as columns, and `score`; equal designs are repetitions.
 

@@ -22,7 +22,7 @@ TINY = 1e-12
 
 
 def effective_channels(vectors: Any, weights: Any = None) -> float:
-    """K* of the rows of float64[n, d]: from 1, all alike, to min(n, d), all at right angles; without rows 1.
+    """Effective number of different rows of float64[n, d], K*: 1 if all are alike, min(n, d) if orthogonal.
 
     weights: of the rows; scaled to sum to their number, as the released code does.
 
@@ -49,7 +49,9 @@ def effective_channels(vectors: Any, weights: Any = None) -> float:
 
 
 def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")) -> pl.DataFrame:
-    """K* among the turns of each key: the key, `answers`, `channels`, and if `score` is known also of the right ones.
+    """Effective number of different answers, K*, among the turns of each key; of right and wrong ones with `score`.
+
+    Columns: the key, answers, channels.
 
     channels_right, channels_wrong: of turns with a success, or a score of at least 1, and of those without; 1 for a
     single one, null without any; a turn of which that is not known is in neither. effective: right - wrong / 2, the
@@ -86,7 +88,7 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
 def added_channels(
     turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Computes what each agent adds to its team, ΔK* = K* with its turns - K* without them, mean over keys.
+    """Effective channels that each agent adds: ΔK* = K* with its turns - K* without them, mean over keys.
 
     Returns:
         agent, answers (how many keys it has answers in), added; the most first. A copy of somebody else adds next to 0.
@@ -107,7 +109,7 @@ def added_channels(
 def diverse_members(
     turns: Turns, most: int, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Computes which agents to take for the most effective channels, one after the other.
+    """Greedy choice of agents for the most effective channels, in the order in which they are taken.
 
     The first is the one that adds most to all (`added_channels`); then whoever gives those taken the highest mean K*.
 
@@ -144,7 +146,7 @@ def _answers(turns: Turns, embedding: str, over: Sequence[str]) -> list[tuple[np
 
 
 def vote_accuracy(signal: float, members: int, correlation: float) -> float:
-    """Φ(μ / √(ρ + (1 - ρ)/n)): how often the sign of the mean of n noisy channels is right ([113]).
+    """Accuracy of a vote by n correlated noisy members, Φ(μ / √(ρ + (1 - ρ)/n)) ([113]).
 
     signal: μ, of one channel with noise of variance 1. correlation: ρ between the noise of two.
 

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, nearest, need_columns
 
 
 class EdgeScores:
-    """A score for each edge of a team, from `start`; `route(m)` is what `edges` of a graph takes.
+    """Running quality score of each edge of a team; `route(m)` gives a graph's `edges`, the m best senders each.
 
     Raises:
         InputError: fewer than two members, or eta is not in (0, 1].
@@ -65,7 +65,7 @@ class EdgeScores:
         self.scores[sender, receiver] = kept * self.scores[sender, receiver] + moved["_add"].to_numpy()
 
     def route(self, most: int, rng: np.random.Generator | None = None) -> dict[str, list[str]]:
-        """Receiver -> its best senders; equal ones in their order, or drawn with `rng`."""
+        """The best `most` senders of each receiver; ties in their order, or drawn with `rng`."""
         if not 1 <= most < len(self.members):
             raise InputError(f"EdgeScores.route: {most} of {len(self.members) - 1} senders: at least 1, at most all")
         luck = np.zeros_like(self.scores) if rng is None else rng.random(self.scores.shape)
@@ -75,7 +75,7 @@ class EdgeScores:
         }
 
     def table(self, most: int) -> pl.DataFrame:
-        """A row for each edge: receiver, sender, score, kept; the best first."""
+        """The scores as a table, a row for each edge: receiver, sender, score, kept; the best first."""
         kept = self.route(most)
         rows = [
             (receiver, sender, float(self.scores[s, r]), sender in kept[receiver])

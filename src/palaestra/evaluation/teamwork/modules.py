@@ -18,7 +18,9 @@ from palaestra.errors import InputError, need_columns
 def module_values(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """A row for each module: value, stderr, alone, removed, tasks; the values add up to v(all) - v(nobody).
+    """Shapley value of each module over its coalitions, with standard error: a row per module.
+
+    Columns: value, stderr, alone, removed, tasks; the values add up to v(all) - v(nobody).
 
     coalition: the modules that are tested, joined by `+` (empty: none), the others being the default's. value: Shapley
     value of v(S) = mean score over tasks. stderr: of it, over tasks, each with all its coalitions, so that what makes a
@@ -47,7 +49,7 @@ def module_values(
 def module_interactions(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """A row for each pair of modules: one, other, interaction, stderr; above 0 they bring more together."""
+    """Interaction of each pair of modules, with standard error: above 0 they add more together than apart."""
     modules, values = coalition_table(frame, coalition=coalition, score=score, task=task)
     each = interactions_of(values)
     one, other = np.triu_indices(len(modules), 1)
@@ -70,7 +72,7 @@ def removals(
     task: str = "task",
     model: str = "model",
 ) -> pl.DataFrame:
-    """A row for each model and module: win (the whole is better than without it, ties half), loss, failures, tasks.
+    """Effect of removing each module from each model: win rate and loss of the whole against without, failures.
 
     frame: runs of the whole system and of it without one module, as `module_values` reads them, and the column `model`
     (all one model if there is none). loss: mean score of the whole less that without the module. failures: tasks that
@@ -110,7 +112,7 @@ def removals(
 
 
 def module_utility(found: pl.DataFrame, *, spread: float = 0.165) -> pl.DataFrame:
-    """A row for each module, the dearest to lose first: mean and deviation of its win rate over models, and its kind.
+    """Utility of each module over models, largest loss first: win rate, deviation, and kind (universal or not).
 
     found: what `removals` gives. kind: universal if the deviation is below `spread`, else conditional; the paper finds
     .124 in the mean of the one and .205 of the other, the default is between them.
@@ -126,7 +128,7 @@ def module_utility(found: pl.DataFrame, *, spread: float = 0.165) -> pl.DataFram
 def coalition_table(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> tuple[list[str], np.ndarray]:
-    """Modules in the order of their names, and v of each task, float64[tasks, 2^n], as `credit.shapley` reads it."""
+    """Module names, sorted, and scores of all coalitions, float64[tasks, 2^n], as `credit.shapley` reads them."""
     need_columns("coalition_table", frame.columns, (coalition, score, task))
     parts = frame.select(
         pl.col(task).alias("_task"),

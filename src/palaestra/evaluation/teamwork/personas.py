@@ -28,7 +28,7 @@ _END = re.compile(r"finish collaboration", re.IGNORECASE)
 
 
 class Transcript(NamedTuple):
-    """Discussion between personas that one model wrote.
+    """A discussion between personas in one completion, parsed: turns, participants and final answer.
 
     said: (persona, text) in order. participants: as listed. answer: after "Final answer:", all without it.
 
@@ -42,7 +42,7 @@ class Transcript(NamedTuple):
 
 
 def transcript(text: str, *, leader: str = LEADER) -> Transcript:
-    r"""Who said what in one completion.
+    r"""Parse one completion in which a model plays several personas into who said what.
 
     >>> found = transcript("Participants: AI Assistant (you); Chef\nChef: Salt.\nFinal answer: soup")
     >>> found.participants, found.said, found.answer, found.unparsed
@@ -73,7 +73,7 @@ def transcript(text: str, *, leader: str = LEADER) -> Transcript:
 
 
 def persona_turns(texts: Sequence[str], *, leader: str = LEADER) -> Turns:
-    """One completion per episode, as turns of its personas; each hears all that was said before it.
+    """Turns of the personas in completions, one completion per episode; each hears all that was said before.
 
     Columns: group, episode, turn, agent, action, heard, heard_turn, answer (the final one, on every turn), unparsed. A
     completion in which nobody speaks is one turn of the leader.
@@ -93,7 +93,7 @@ def persona_turns(texts: Sequence[str], *, leader: str = LEADER) -> Turns:
 
 
 def contains_any(text: str, answers: Sequence[Sequence[str]]) -> float:
-    """Share of the questions of which one alias stands in the text, whatever its case (trivia).
+    """Share of questions for which the text holds one of the answer's aliases, ignoring case (trivia).
 
     >>> contains_any("It rained in NEW YORK.", [["New York", "NYC"], ["Paris"]])
     0.5
@@ -105,7 +105,7 @@ def contains_any(text: str, answers: Sequence[Sequence[str]]) -> float:
 
 
 def set_recall(text: str, targets: Sequence[str]) -> float:
-    """|guessed ∩ target| / |target| of words with commas between, each counted once (Codenames).
+    """Recall of target words, |guessed ∩ target| / |target|, guesses separated by commas (Codenames).
 
     >>> set_recall("Moon, moon; star.", ["moon", "sun"])
     0.5
@@ -118,7 +118,7 @@ def set_recall(text: str, targets: Sequence[str]) -> float:
 
 
 def scored_personas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Of each `method` of a table with `text` and `right`: completions, failed, unparsed, personas, turns, score.
+    """Summary per `method` of completions with personas: completions, failed, unparsed, personas, turns, score.
 
     right: the right answer; a list of words (`set_recall`); or a list of lists of aliases (`contains_any`). A row whose
     text is missing is a failed call: it is counted, and is in no mean. score: mean over the others.

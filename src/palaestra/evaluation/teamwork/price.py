@@ -18,7 +18,7 @@ from palaestra.evaluation.dominance import cost_per_success, frontier
 
 
 def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
-    """The best score of those that cost at most so much; None if nothing does.
+    """The best score among rows that cost at most `budget`; None if none does.
 
     >>> points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
     >>> score_at_cost(points, 3), cost_at_score(points, 0.6), cost_at_score(points, 0.95)
@@ -30,7 +30,7 @@ def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", sco
 
 
 def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
-    """The least cost of those with at least this score; None if nothing reaches it."""
+    """The least cost among rows that score at least `target`; None if none does."""
     need_columns("cost_at_score", frame.columns, (cost, score))
     reached = pl.col(score).cast(pl.Float64).fill_nan(None) >= target  # NaN is above everything
     least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).drop_nulls()
@@ -38,7 +38,7 @@ def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", sco
 
 
 def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:
-    """Mean over levels of the cost per success in each: `system, cost_per_success`, the cheapest first ([54]).
+    """Cost per success of each system as a mean over levels: `system, cost_per_success`, the cheapest first ([54]).
 
     Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
 
@@ -52,7 +52,7 @@ def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> 
 
 
 def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
-    """The frontier of cost per success ([54]): a row for each kind of task, with the system that is cheapest there.
+    """The system with the least cost per success for each kind of task, a row each ([54]).
 
     Raises:
         MissingColumnError: there is no such column.
@@ -64,7 +64,7 @@ def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataF
 def best_settings(
     trials: pl.DataFrame, factors: Sequence[str], *, by: str = "cost", cost: str = "cost"
 ) -> pl.DataFrame:
-    """The setting of each factor that is cheapest per success, or that succeeds most often (by="success").
+    """The setting of each factor that is cheapest per success, or most successful (by="success"), one at a time.
 
     One factor at a time: of a factor only the trials count in which all others have their commonest setting. What is
     chosen is put together by whoever plays it.
@@ -110,7 +110,7 @@ def workflow_cost(
     cached: float = 0.1,
     models: Sequence[str] = (),
 ) -> tuple[float, float]:
-    """(as a team, as one conversation): the price of a workflow whose nodes all read what was said before ([140]).
+    """Price of a workflow whose nodes all read what was said before: (as a team, as one conversation) ([140]).
 
     Team: Σ_i (S + p_i + Σ_{j<i} o_j) · in + o_i · out. One conversation: what is new at the price of input, the prefix
     at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i. models: which
@@ -144,7 +144,9 @@ def workflow_cost(
 
 
 def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> float:
-    """How often best-of-n is right: n tries, each right with `chance`, a verifier that accepts tpr and fpr of them.
+    """Accuracy of best-of-n: n tries, each right with `chance`, and a verifier with these error rates.
+
+    It accepts the share tpr of right tries, fpr of wrong ones.
 
     One of the accepted is drawn, of all if none is: (1 - r^n) · pt/q + r^n · p(1 - t)/r, q = pt + (1 - p)f, r = 1 - q.
 
@@ -163,7 +165,7 @@ def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> f
 def economy(
     trials: pl.DataFrame, *, cost: str = "cost", value: str = "success", resamples: int = 1000, seed: int = 0
 ) -> pl.DataFrame:
-    """A row for each system: what a trial costs, what it brings, and whether anybody is better for as much.
+    """Cost, value and cost per success of each system's trials, with Pareto-optimality: a row each.
 
     trials: as `evaluation.trials` gives them, with what each cost in the column `cost` (tokens, dollars, turns).
 

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, need_columns
 
 
 class ScalingLaw:
-    """Ridge regression of `score` on features, their products by name, and a constant; members count as log(1 + n).
+    """Scaling law of teams: ridge regression of `score` on features and products; members count as log(1 + n).
 
     Args:
         features: Columns of numbers.
@@ -34,7 +34,7 @@ class ScalingLaw:
         self._mean, self._scale, self._weights = np.zeros(0), np.ones(0), np.zeros(1)
 
     def fit(self, frame: pl.DataFrame, score: str = "success") -> ScalingLaw:
-        """Fits the rows whose score is known.
+        """Fit the law to the rows whose score is known.
 
         Raises:
             MissingColumnError, InputError: a column is missing, or no score is known.
@@ -52,17 +52,17 @@ class ScalingLaw:
         return self
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
-        """Expected score of each row, float64[rows]."""
+        """Predicted score of each row, float64[rows]."""
         return np.asarray(self._design(frame) @ self._weights)
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Name -> weight of the standardised feature; of a product `one*other`."""
+        """Weights of the standardised features by name; of a product `one*other`."""
         names = ["", *self.features, *(f"{one}*{other}" for one, other in self.interactions)]
         return dict(zip(names, self._weights.tolist(), strict=True))
 
     def held_out(self, frame: pl.DataFrame, by: str, score: str = "success") -> float:
-        """R² of predictions for each value of `by` from the law of all others."""
+        """R² of cross-validation: predictions for each value of `by` from a law fitted to all others."""
         known = frame.filter(pl.col(score).is_not_null())
         found = np.zeros(len(known))
         groups = known[by].to_numpy()

@@ -18,7 +18,7 @@ from palaestra.errors import InputError
 
 
 class Synergy(NamedTuple):
-    """Branching constants of a team's tree.
+    """Constants of a tree of majority votes: its gain per level, exponent and fixed point.
 
     alpha: what one level makes of a weak signal; at most 1 it dies. exponent: log_b alpha; a team helps where it is
     above the exponent of a single agent's own compute. fixed_point: the signal of an endless tree, 0 where it dies.
@@ -30,27 +30,33 @@ class Synergy(NamedTuple):
 
 
 def majority_gain(branch: int) -> float:
-    """f'(0) = b · C(b-1, (b-1)/2) / 2^(b-1): 1.5, 1.875, 2.1875 for b = 3, 5, 7."""
+    """Slope of the majority of `branch` votes at signal 0: b · C(b-1, (b-1)/2) / 2^(b-1).
+
+    f'(0) is 1.5, 1.875, 2.1875 for b = 3, 5, 7.
+    """
     _odd(branch)
     return float(branch * scipy.special.comb(branch - 1, (branch - 1) // 2) / 2 ** (branch - 1))
 
 
 def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """μ' = γ [ρ μ + (1 - ρ) f_b(μ)], f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1."""
+    """Signal one level up a tree of majorities: μ' = γ [ρ μ + (1 - ρ) f_b(μ)].
+
+    f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1.
+    """
     _check(branch, fidelity, correlation)
     majority = 2 * float(scipy.stats.binom.sf(branch // 2, branch, (1 + signal) / 2)) - 1
     return fidelity * (correlation * signal + (1 - correlation) * majority)
 
 
 def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal that arrives at the root of a tree of this depth whose leaves have this signal."""
+    """Signal at the root of a tree of majorities of this depth whose leaves have this signal."""
     for _ in range(depth):
         signal = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
     return signal
 
 
 def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Synergy:
-    """Alpha = γ [ρ + (1 - ρ) f'(0)], log_b of it, and the signal to which an endless tree comes.
+    """Constants of a tree of majorities: gain α = γ [ρ + (1 - ρ) f'(0)], exponent log_b α, and fixed point.
 
     Raises:
         InputError: branch is not odd and at least 3, or a share is none.
@@ -75,7 +81,7 @@ def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Syn
 def best_tree(
     budget: float, *, branch: int, scale: float, exponent: float, fidelity: float = 1.0, correlation: float = 0.0
 ) -> tuple[int, float]:
-    """(depth, signal at the root) of the best tree when a budget is split over its leaves.
+    """The best depth of a tree of votes when a budget is split over its leaves: (depth, signal at the root).
 
     A leaf that spends x has the signal min(1, scale · x^exponent); depth 0 is one agent with the whole budget.
     """
@@ -91,7 +97,7 @@ def best_tree(
 
 
 class BestTeam(NamedTuple):
-    """Best tree of agents under a budget.
+    """Result of `best_team`: branching, depth and root signal of the best tree of agents.
 
     branch: children of each node. depth: levels above the leaves; 0 is one agent. signal: at the root.
     """
@@ -112,7 +118,7 @@ def best_team(
     message: int = 1,
     branches: Sequence[int] = (3, 5, 7, 9),
 ) -> BestTeam:
-    """Computes the best of all trees that a budget can be split over, one agent among them; see `best_tree`.
+    """The best tree of agents for a budget over all branch counts and depths, or one agent; see `best_tree`.
 
     Args:
         budget: what all leaves spend together.
@@ -141,7 +147,7 @@ def best_team(
 
 
 def averaging_floor(noise: float, *, branch: int, correlation: float = 0.0) -> float:
-    """v* = σ_c² / [(b - 1)(1 - ρ)]: the variance below which no tree of averages falls if messages have noise σ_c²."""
+    """Variance below which no tree of averages falls with message noise σ_c²: σ_c² / [(b - 1)(1 - ρ)]."""
     if branch < 2 or not 0 <= correlation < 1 or noise < 0:
         raise InputError(f"averaging_floor: branch={branch} >= 2, 0 <= correlation={correlation} < 1, noise={noise}")
     return noise / ((branch - 1) * (1 - correlation))

@@ -19,13 +19,16 @@ RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """Detections: `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`."""
+    """Detections of the execution layer: crashes, failed calls, loops, exhausted limits.
+
+    `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`.
+    """
     parts = [failures(answers(turns)), found(loops(turns), "execution"), crashes(turns)]
     return pl.concat([part.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()) for part in parts])
 
 
 def crashes(turns: Turns) -> pl.DataFrame:
-    """Episodes that ended with an error, by the boundary that failed, and those that a limit stopped; last row."""
+    """Detections of episodes that ended with an error, by the failing boundary, or at a limit; on their last row."""
     names = [name for name in ("error", "limit") if name in turns.columns]
     if not names or not len(turns):
         return pl.DataFrame(schema=SCHEMA)
@@ -57,7 +60,7 @@ def _line(column: str) -> pl.Expr:
 
 
 def answers(turns: Turns) -> pl.DataFrame:
-    """(row, text, sure): what each call was answered; the row is the call's. sure: the log says that it failed."""
+    """The answer of each tool call as (row, text, sure), on the call's row; sure: the log says that it failed."""
     frame = turns.frame
     if "tool" not in frame.columns:
         return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String, "sure": pl.Boolean})
@@ -102,7 +105,7 @@ def answers(turns: Turns) -> pl.DataFrame:
 
 
 def loops(turns: Turns) -> list[Detection]:
-    """Retries, parameter drift and oscillation in each episode's list of calls, by run lengths.
+    """Detections of loops in each episode's tool calls: retries, parameter drift and oscillation.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
     retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
@@ -180,7 +183,7 @@ def _stuck(heard: np.ndarray, failed: np.ndarray) -> bool:
 
 
 def runs(equal: np.ndarray, period: int) -> list[tuple[int, int]]:
-    """(start, length) of stretches in which each element equals the one a period before; the first period included.
+    """(start, length) of stretches that repeat with this period, from `equal`, whether each equals the one before.
 
     >>> runs(np.array([False, True, True, False, False, True]), 1)
     [(0, 3), (4, 2)]

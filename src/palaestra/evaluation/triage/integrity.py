@@ -19,7 +19,7 @@ CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
 
 
 def file_hashes(folder: str | Path, names: Sequence[str]) -> dict[str, str]:
-    """SHA-256 of files in a folder, before anybody works there; what is absent is left out."""
+    """SHA-256 of files in a folder by name, to compare later; absent files are left out."""
     root = Path(folder)
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names if (root / name).is_file()}
 
@@ -32,7 +32,9 @@ def integrity(
     again: Mapping[str, Sequence[float]] | None = None,
     level: float = 0.95,
 ) -> pl.DataFrame:
-    """Violations (file, rule, severity, evidence) of a run's folder.
+    """Integrity violations of a run's folder: changed graders, literal or irreproducible metrics.
+
+    Columns: file, rule, severity, evidence.
 
     graders: `file_hashes` from before. reported: metrics by name; one with three digits or more that stands in
     submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above

@@ -66,7 +66,7 @@ MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.
 
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:
-    """Detections of the interaction layer, types `interaction.…`; see `detect`."""
+    """Detections of the interaction layer, from phrases in the messages: types `interaction.…`; see `detect`."""
     rows: list[Detection] = []
     for _, talk in messages(turns).group_by("episode", maintain_order=True):
         said = list(talk.select("row", "role", "text").iter_rows())
@@ -123,7 +123,9 @@ def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterat
 
 
 def efficiency(user_turns: int) -> float:
-    """1 / (1 + .25 · max(0, user turns - 5)): below .5 the conversation drags (from the tenth user turn on).
+    """Efficiency of a conversation by its user turns, 1 / (1 + .25 · max(0, user turns - 5)); below .5 it drags.
+
+    That is from the tenth user turn on.
 
     >>> efficiency(9), round(efficiency(10), 3)
     (0.5, 0.444)

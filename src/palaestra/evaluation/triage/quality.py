@@ -25,12 +25,12 @@ GROUPS = {
 
 
 def severity(count: pl.Expr) -> pl.Expr:
-    """0, 1 for one or two, 2 for three or four, 3 for more."""
+    """A Polars expression: severity of a count, 0, 1 for one or two, 2 for three or four, 3 for more."""
     return pl.when(count == 0).then(0).when(count <= 2).then(1).when(count <= 4).then(2).otherwise(3)
 
 
 def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
-    """A row per episode, in the order of `turns.codes("episode")`: counts by group, `user_turns`, `quality`, `bucket`.
+    """Quality of each episode from its detections: counts by group, `user_turns`, `quality`, `bucket`; a row each.
 
     Q = 50 + 20·(.6, .8, .95 for 1, 2, ≥ 3 satisfied) - 10·severity(disengagement) - 15·[misaligned in more than .3 of
     the user turns] - 8·severity(stagnation)·[more than 2] - 8·failures - 5·loops - 3·exhaustions, clipped to [0, 100];

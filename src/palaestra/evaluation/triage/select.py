@@ -39,7 +39,7 @@ FIRST = {"regressed": 3, "failed": 2, "succeeded": 0}
 
 
 def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
-    """All detections: (row of the table, type, confidence, evidence), sorted by row.
+    """Run all detectors on a table of turns: (row, type, confidence, evidence), sorted by row.
 
     Raises:
         MissingColumnError: the table has no `episode`.
@@ -53,7 +53,7 @@ def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.
 
 
 def by_system(turns: Turns) -> Turns:
-    """The table with episodes of several systems told apart: where two share a number, `run` names the system as well.
+    """The table with `run` made unique across systems if episodes of several systems share a number.
 
     A run of this package plays the same episodes with every system.
     """
@@ -73,7 +73,7 @@ def run_of_system(columns: Collection[str]) -> pl.Expr:
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
-    """Confidence × weight of each detection.
+    """Score of each detection: its confidence × the weight of its type.
 
     Raises:
         InputError: a weight is negative or not finite.
@@ -98,7 +98,7 @@ def triage(
     seed: int = 0,
     outcomes: bool = True,
 ) -> pl.DataFrame:
-    """The `budget` episodes most worth reading, best first: their key, `score`, `why`, `quality`, `bucket`, counts.
+    """Choose the `budget` episodes most worth reading, best first: key, `score`, `why`, `quality`, `bucket`, counts.
 
     Known outcomes come before signs. First stand failures of tasks that the first system of the table
     solves in at least half of its trials (`regressed`), then other failures (`failed`), then episodes of unknown
@@ -116,7 +116,7 @@ def triage(
 
 
 def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
-    """A row per episode in the order in which they begin: what `triage` says of it, and the `types` seen in it."""
+    """Ratings of all episodes, a row each in order: the columns of `triage`, and the `types` detected."""
     codes = turns.codes("episode")
     table = episodes(turns, detections)
     rated = detections.with_columns(
@@ -147,7 +147,7 @@ def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: b
 
 
 def because(row: Mapping[str, Any]) -> str:
-    """Why an episode was chosen, in words."""
+    """A short text that says why `triage` chose an episode, from its row."""
     if row["drawn"] == "random":
         return "drawn without looking"
     outcome = {"regressed": "right before, wrong now", "failed": "failed"}.get(row["outcome"])
@@ -172,7 +172,7 @@ def outcome_of(episodes: pl.DataFrame) -> pl.Series:
 
 
 def check_budget(budget: int, random: float) -> None:
-    """Raises an InputError where no selection is possible."""
+    """Raise InputError if the budget is below 1 or the random share is not in [0, 1]."""
     if budget < 1:
         raise InputError(f"triage: budget={budget}, expected at least 1")
     if not 0 <= random <= 1:

@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 class Survey(NamedTuple):
-    """Result of `survey`.
+    """Result of `survey`: the chosen episodes, their turns and detections, and counts over all logs.
 
     chosen: as `triage` returns it, with `episode_code` as in `turns`. turns, detections: of the chosen episodes.
     total: episodes in all. kinds: `type, n, episodes` of all detections.
@@ -82,7 +82,7 @@ def survey(
     random: float = 0.0,
     seed: int = 0,
 ) -> Survey:
-    """`triage` of logs, in the memory of one file and of the episodes that are chosen.
+    """Triage of logs larger than memory: reads file by file and keeps only the chosen episodes.
 
     read: reads the logs (`read_logs`) by part. format, names: those that it was given. The rest as in `triage`.
 

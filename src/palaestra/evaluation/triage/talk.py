@@ -38,12 +38,12 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def shorten(text: str) -> str:
-    """At most 2 000 characters: 20 % of the head, 80 % of the tail."""
+    """A text cut to 2 000 characters: 20 % from the head, 80 % from the tail."""
     return text if len(text) <= LONG else text[: int(HEAD * LONG)] + text[-(LONG - int(HEAD * LONG)) :]
 
 
 def messages(turns: Turns) -> pl.DataFrame:
-    """(row, episode, position, role, text): the last 100 messages of each episode in order; empty texts left out.
+    """The last 100 messages of each episode in order, (row, episode, position, role, text), without empty texts.
 
     row: of the table. episode: its key as a number (`turns.codes("episode")`). position: within the episode.
 
@@ -87,7 +87,7 @@ def messages(turns: Turns) -> pl.DataFrame:
 
 
 def words(text: str) -> list[str]:
-    """Words in lower case, punctuation left out.
+    """The words of a text in lower case, punctuation left out.
 
     >>> words("That's NOT what I meant!")
     ["that's", 'not', 'what', 'i', 'meant']
@@ -97,7 +97,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def trigrams(text: str) -> frozenset[str]:
-    """Character trigrams of the words, joined by single spaces."""
+    """Character trigrams of a text's words, joined by single spaces, as a set."""
     joined = " ".join(words(text))
     return frozenset(joined[i : i + 3] for i in range(len(joined) - 2))
 
@@ -111,7 +111,7 @@ def _counts(text: str) -> tuple[Counter[str], float, str]:
 
 
 def jaccard(a: Iterable[str], b: Iterable[str]) -> float:
-    """|a ∩ b| / |a ∪ b|; two empty sets are not alike."""
+    """Jaccard index of two sets, |a ∩ b| / |a ∪ b|; 0 for two empty sets."""
     first, second = (x if isinstance(x, frozenset) else frozenset(x) for x in (a, b))
     shared = len(first & second)
     return shared / (len(first) + len(second) - shared) if first or second else 0.0
@@ -138,7 +138,7 @@ def _denies(text: str) -> bool:
 
 
 def phrase_match(text: str, phrases: Sequence[str]) -> float:
-    """Confidence that a message says one of these: 1 if it holds one word for word, else how alike the whole is.
+    """Confidence that a message says one of the phrases: 1 if it holds one word for word, else by similarity.
 
     `^phrase` must open a sentence, after "no", "well", "please" and the like; `=phrase` must be all of one. Others may
     also be alike: character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more, as

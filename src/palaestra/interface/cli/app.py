@@ -59,7 +59,7 @@ halves of signs, which it cannot spell."""
 
 
 def visible(text: str) -> str:
-    r"""The text with what a terminal would obey written out.
+    r"""The text with control characters that a terminal would obey escaped.
 
     >>> print(visible("new\x1b[31m line"))
     new\x1b[31m line
@@ -87,17 +87,17 @@ codecs.register_error("palaestra_ascii", _spelled_out)
 
 
 class Door(Console):
-    """The one door to the terminal: names and words of logs and models are text, neither markup nor commands."""
+    """Console for all output: text of logs and models is printed as it is, neither markup nor terminal commands."""
 
     def on_broken_pipe(self) -> None:
-        """The reader of stdout has seen enough (`… | head`), which is no failure."""
+        """Raise BrokenPipeError when the reader of stdout has gone (`… | head`), which is no failure."""
         raise BrokenPipeError
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As `Console.render_str`, through which every string and every cell of a table goes."""
+        """As `Console.render_str`, with control characters escaped; every string and table cell goes through it."""
         return super().render_str(visible(text), **options)
 
 
@@ -114,7 +114,7 @@ _WHOLE = 1000
 
 
 def shipped(incomplete: str) -> list[str]:
-    """Recipes that ship, for the completion of a shell."""
+    """Names of shipped recipes that begin with `incomplete`, for shell completion."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     found = (file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
     return sorted(name for name in found if name.startswith(incomplete))
@@ -141,7 +141,7 @@ Modules = Annotated[
 
 
 def bring(modules: list[str] | None) -> None:
-    """Import what `--import` names, also from the current folder.
+    """Import the modules that `--import` names, also from the current folder.
 
     Raises:
         InputError: it cannot be imported.
@@ -158,7 +158,7 @@ def bring(modules: list[str] | None) -> None:
 
 
 def modules_here() -> None:
-    """Find modules in the current folder: for code that the user named or trusts, and for nothing else.
+    """Append the current folder to the import path: only for code that the user named or trusts.
 
     Last, so that they hide nothing; and never sooner, because a folder from elsewhere may hold a module of any name.
     """
@@ -167,14 +167,14 @@ def modules_here() -> None:
 
 
 def load_turns(path: Path) -> Turns:
-    """The table of turns at a path; errors as `turns_at`."""
+    """Load the table of turns at a path; errors as `turns_at`."""
     from palaestra import Turns
 
     return Turns.load(turns_at(path))
 
 
 def turns_at(path: Path) -> Path:
-    """The path, where a table of turns may be.
+    """The path itself, if a table of turns may be there; raises InputError for a whole run's folder.
 
     Raises:
         InputError: it is a whole run, whose tables are of several kinds.
@@ -185,24 +185,24 @@ def turns_at(path: Path) -> Path:
 
 
 def show(data: Any) -> None:
-    """JSON on stdout, never wrapped; what a terminal would obey is escaped as JSON does it."""
+    """Print data as JSON on stdout, never wrapped; control characters are escaped."""
     written = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
     say(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
 
 
 def say(line: str) -> None:
-    """A line on stdout, never wrapped."""
+    """Print a line on stdout, never wrapped."""
     out.print(line, soft_wrap=True)
 
 
 def hint(line: str) -> None:
-    """A line on stderr, never wrapped."""
+    """Print a line on stderr, never wrapped."""
     err.print(line, soft_wrap=True)
 
 
 @contextlib.contextmanager
 def naming(paths: Sequence[str | Path]) -> Iterator[None]:
-    """Errors of what is read from these paths name them, whoever raises them."""
+    """Context manager: errors raised inside name these paths."""
     try:
         yield
     except PalaestraError as error:

@@ -113,7 +113,7 @@ def evaluate(
 
 
 def ends(scale: str | None) -> tuple[float, float] | None:
-    """`0,10` as numbers.
+    """Parse `--scale 0,10` into two numbers; None stays None.
 
     Raises:
         InputError: that is no two numbers.
@@ -172,7 +172,7 @@ def _unscored(table: pl.DataFrame) -> None:
 
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
-    """Write the page of any logs."""
+    """Write the HTML page of the evaluation of any logs; returns its path."""
     from palaestra.evaluation.logs import Names, Part
     from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
@@ -211,7 +211,7 @@ class Asked:
 
     @property
     def columns(self) -> set[str]:
-        """All that is read."""
+        """All columns that are read of each file."""
         from palaestra.evaluation.trials import GROUPING, READS
 
         grouping = {f"{name}{end}" for name in GROUPING for end in ("", "_id")}
@@ -219,11 +219,11 @@ class Asked:
 
     @property
     def scores(self) -> list[str]:
-        """Columns that the score may be."""
+        """Columns that may hold the score."""
         return [self.score, f"score.{self.score}"] if self.score else []
 
     def of(self, frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
-        """The episodes of a file."""
+        """The episodes of one file, with counts and groups noted on the way."""
         import polars as pl
 
         from palaestra.evaluation.trials import grouping, played
@@ -239,7 +239,7 @@ class Asked:
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
 
     def not_clustered(self) -> dict[str, int]:
-        """Columns that group the tasks and are not the cluster, with the number of their groups."""
+        """Columns that group the tasks but are not the cluster, with their number of groups."""
         import polars as pl
 
         from palaestra.evaluation.trials import groups_of_tasks
@@ -305,7 +305,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
 
 
 def read(paths: list[str], format: str | None, names: Names, part: Part | None = None) -> Logs:
-    """The logs of all paths; whatever was not read is named on stderr, alike things in one line."""
+    """Read the logs of all paths; what could not be read is named on stderr, similar things in one line."""
     from palaestra.evaluation.logs import read_logs
 
     logs = read_logs(*paths, format=format, **names._asdict(), part=part)

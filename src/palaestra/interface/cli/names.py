@@ -37,7 +37,9 @@ HOMES = (
 
 
 def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
-    """One line of doc for each name, by kind; `reward` are the signals of the package of rewards and of plugins'.
+    """First sentences of the docstrings of all registered names, by kind; `reward`: the rewards package's signals.
+
+    Those of plugins too.
 
     Without torch, kinds of which the module needs it are left out, with a line on standard error.
 

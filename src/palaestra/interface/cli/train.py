@@ -31,12 +31,12 @@ On = Annotated[
 
 
 def placed(overrides: list[str] | None, on: str | None) -> list[str]:
-    """Overrides as typed, with `--on` as the field that it stands for."""
+    """Overrides as typed, with `--on` as the override `play.executor`."""
     return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
 
 
 def modules_of(typed: list[str] | None, trust: bool) -> None:
-    """Look for modules here if there is code to run that is trusted, or that the user typed."""
+    """Allow imports from the current folder if code is trusted, or the user typed a `module:name`."""
     if trust or any(":" in text for text in typed or ()):
         modules_here()
 

@@ -19,7 +19,10 @@ from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _
 
 @dataclass(frozen=True)
 class Priced:
-    """A system with its price. best: nobody is better at this price. hull: nor any mixture of two."""
+    """A system in a plot of cost against success: its name, cost, value, and whether it is Pareto-optimal.
+
+    best: nobody is better at this price. hull: nor any mixture of two.
+    """
 
     name: str
     cost: float
@@ -31,7 +34,7 @@ class Priced:
 def frontier_plot(
     rows: Sequence[Priced], *, what: str, percent: bool = False, axis: str = "cost of a trial, $"
 ) -> Markup:
-    """Cost against success: filled is Pareto-optimal, the line is its upper hull."""
+    """SVG plot of cost against success: filled dots are Pareto-optimal, the line is their upper hull."""
     sign = "$" if "$" in axis else ""
     with _figure(230) as (figure, axes):
         hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
@@ -60,7 +63,7 @@ def frontier_plot(
 
 
 def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
-    """Confidence against success per bin (`confidence, success, low, high, n`); dashed: a perfect forecaster."""
+    """SVG plot of confidence against success per bin (`confidence, success, low, high, n`)."""
     with _figure(240) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle="dashed", zorder=1)
         most = max(row["n"] for row in bins)
@@ -83,7 +86,7 @@ def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
 
 
 def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) -> Markup:
-    """Counts of float64[n], finite; on a logarithmic axis if one bar hides all others."""
+    """SVG histogram of float64[n], finite; on a logarithmic axis if one bar hides all others."""
     with _figure(150) as (figure, axes):
         low, high = float(values.min()), float(values.max())
         few = np.unique(values)
@@ -112,7 +115,7 @@ def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) 
 
 
 def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup:
-    """Ranks and their intervals. rows: (system, rank, first, last) that it may have."""
+    """SVG plot of ranks with intervals. rows: (system, rank, first, last) that it may have."""
     with _figure(40 + _tall(name for name, *_ in rows) * len(rows)) as (figure, axes):
         for i, (_, rank, first, last) in enumerate(rows):
             tone = colour(0) if last == 1 else MUTED
@@ -132,7 +135,10 @@ def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup
 
 @dataclass(frozen=True)
 class Node:
-    """A member. first: the turn in which it first speaks. worth: what it contributed."""
+    """A member in `graph_plot`: name, first turn, and its contribution.
+
+    first: the turn in which it first speaks. worth: what it contributed.
+    """
 
     name: str
     first: int
@@ -141,7 +147,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """Traffic from one member to another: `amount`, in tokens or messages of an episode."""
+    """Messages from one member to another in `graph_plot`: `amount`, in tokens or messages per episode."""
 
     sender: str
     receiver: str
@@ -149,7 +155,7 @@ class Edge:
 
 
 def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
-    """Members from left to right as they first speak, those that speak at once below each other.
+    """SVG graph of who talks to whom: members from left to right as they first speak, edges as thick as the traffic.
 
     Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`, or points).
     """
@@ -208,7 +214,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Heat:
-    """A matrix with names; `margin`: the last row and column are means over the others."""
+    """A heat map: title, note, row and column names, cells; `margin`: the last row and column are means.
+
+    They are means over the others.
+    """
 
     title: str
     note: str
@@ -226,6 +235,6 @@ def heat_of(
     *,
     margin: bool = False,
 ) -> Heat:
-    """A heat map; cells that are not there are empty."""
+    """A heat map (`Heat`) from cells by (row, column); missing cells are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)

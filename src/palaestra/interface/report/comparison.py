@@ -24,7 +24,10 @@ GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
 
 @dataclass(frozen=True)
 class Variant:
-    """One arm of the comparison. link: its own report, relative to the page; None if there is none."""
+    """A variant in the report of a comparison: its run, result, facts and health.
+
+    link: its own report, relative to the page; None if there is none.
+    """
 
     name: str
     run: Run
@@ -36,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pair:
-    """a − b, with its interval, its p-value corrected for the number of pairs (Holm), and how many seeds would tell."""
+    """The comparison of two variants, a − b: interval, p-value (Holm), verdict, and seeds that would be needed."""
 
     a: str
     b: str

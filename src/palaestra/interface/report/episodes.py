@@ -28,7 +28,7 @@ KEY = ["place", "source", "group", "episode"]
 
 @dataclass(frozen=True)
 class Text:
-    """Display form of a text: its two ends, and the whole if it is longer."""
+    """A long text for display: its two ends, and the whole if it is longer."""
 
     head: str
     tail: str = ""
@@ -37,7 +37,7 @@ class Text:
 
     @staticmethod
     def of(value: str | None) -> Text:
-        """Clip `value`: most of the room for its beginning, some for its end, where a prompt puts its question."""
+        """A text clipped for display: most of the room for its beginning, some for its end."""
         text = value or ""
         if len(text) <= CLIP + 40:
             return Text(text)
@@ -47,7 +47,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Turn:
-    """One row. reward_shade, credit_shade: -1 … 1, the share of the largest magnitude among the episodes shown."""
+    """A turn as the report shows it, with shades of reward and credit.
+
+    reward_shade, credit_shade: -1 … 1, the share of the largest magnitude among the episodes shown.
+    """
 
     number: int
     agent: str
@@ -63,7 +66,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class ShownEpisode:
-    """One play-through, `turns` first and `folded` behind a click; open: shown unfolded.
+    """An episode as the report shows it: `turns` first, `folded` behind a click; open: shown unfolded.
 
     outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded). expected: a
     right answer, if the table has one (column `expected`).
@@ -89,7 +92,7 @@ class ShownEpisode:
 
 
 def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
-    """At most `count` episodes of `run`, in the order of the module's docstring."""
+    """Choose at most `count` episodes of a run to show, by the order in the module's docstring."""
     table = table_of(run)
     chosen = [] if table is None else _choose(_index(table), count)
     episodes = [] if table is None else shown(run, table, chosen)
@@ -98,7 +101,7 @@ def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
 
 
 def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> list[ShownEpisode]:
-    """The chosen episodes of `table_of(run)`, in that order; chosen: values of `KEY`."""
+    """The chosen episodes of `table_of(run)` in display form, in order; chosen: values of `KEY`."""
     if not chosen:
         return []
     keys = pl.DataFrame(chosen, schema={name: table.schema[name] for name in KEY}, orient="row").with_row_index("rank")
@@ -108,7 +111,7 @@ def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> l
 
 
 def table_of(run: Run) -> pl.DataFrame | None:
-    """Training and evaluation rows of all seeds below each other, with the columns that the rest relies on."""
+    """Training and evaluation turns of all seeds in one table, with every column that the report needs."""
     parts = []
     for place, seed in enumerate(run.seeds):
         if seed.training is not None:

@@ -47,7 +47,7 @@ MOST_ROWS = 50_000
 
 @dataclass(frozen=True)
 class Sure:
-    """How well the confidences of one system are calibrated."""
+    """Calibration of one system's confidences, with its chart."""
 
     system: str
     found: Calibration
@@ -56,7 +56,10 @@ class Sure:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a page is from. paths: as given. unread: what could not be read, a sentence each. date: ISO, today."""
+    """Origin of a page: paths as given, the command, what could not be read, and the date.
+
+    unread: a sentence each. date: ISO, today.
+    """
 
     paths: Sequence[str] = ()
     command: str = ""
@@ -65,14 +68,17 @@ class Origin:
 
 
 def origin_of(paths: Sequence[str], unread: Sequence[Any] = ()) -> Origin:
-    """The same with the command that is running, if it is ours."""
+    """The `Origin` of these paths, with the command that is running if it is palaestra's."""
     ours = Path(sys.argv[0]).name.startswith(("palaestra", "__main__"))
     return Origin(paths, shlex.join(["palaestra", *sys.argv[1:]]) if ours else "", [str(x) for x in unread])
 
 
 @dataclass(frozen=True)
 class Place:
-    """A row of the ranking's table. span: of the rank, empty if it is certain."""
+    """A row of the ranking's table: system, rank, score and matches.
+
+    span: of the rank, empty if it is certain.
+    """
 
     system: str
     rank: int
@@ -105,7 +111,7 @@ def write_evaluation(
     origin: Origin | None = None,
     cluster: str | None = None,
 ) -> Path:
-    """Write the page to `path`; returns it.
+    """Write the HTML page of an evaluation or ranking to `path`; returns the path.
 
     rows: of `comparison_table`, as `palaestra evaluate --json` prints them, with `verdict`. trials: from
     `palaestra.evaluation.trials`. turns: the table that they are made of. ranking, matches: from
@@ -217,7 +223,7 @@ def _price_panel(priced: Sequence[SystemPrice], measured: str) -> list[Chart]:
 
 
 def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
-    """A table of turns with a row per episode, which has the confidence and success that `_confidences` takes of it."""
+    """The table reduced to one row per episode, with its last confidence and its success."""
     if "confidence" not in frame.columns:
         frame = frame.with_columns(confidence=pl.lit(None, pl.Float64))
     said = {

@@ -14,7 +14,7 @@ PERCENT = "\u00a0%"
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
-    r"""Three significant digits, or a percentage with one decimal; a true minus sign; a dash for what is not a number.
+    r"""A number as text: three significant digits, or a percentage with one decimal; a dash if it is not finite.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
     ('0.523', '52.3\xa0%', '−0.02', '12,345')
@@ -31,7 +31,7 @@ def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
 
 
 def points(value: Any, *, percent: bool = True) -> str:
-    """A difference: in percentage points if the measure is a share.
+    """A difference as text with sign, in percentage points if the measure is a share.
 
     >>> points(0.214), points(-1.5, percent=False)
     ('+21.4', '−1.5')
@@ -40,7 +40,7 @@ def points(value: Any, *, percent: bool = True) -> str:
 
 
 def span(value: Interval | None, *, percent: bool = False, difference: bool = False) -> str:
-    """The interval's ends, `15.2 to 27.3`; empty if there are none."""
+    """An interval as text, `15.2 to 27.3`; empty if an end is missing."""
     if value is None or value.low is None or value.high is None:
         return ""
     if difference:
@@ -50,7 +50,7 @@ def span(value: Interval | None, *, percent: bool = False, difference: bool = Fa
 
 
 def seconds(value: Any) -> str:
-    """A duration as people say it.
+    """A duration as text, such as `3 min 12 s`.
 
     >>> seconds(4.21), seconds(192), seconds(7260)
     ('4.2 s', '3 min 12 s', '2 h 1 min')
@@ -66,7 +66,7 @@ def seconds(value: Any) -> str:
 
 
 def p_value(value: Any) -> str:
-    """A p-value with three decimals.
+    """A p-value as text with three decimals, or `< 0.001`.
 
     >>> p_value(0.00002), p_value(0.034)
     ('< 0.001', '0.034')
@@ -77,7 +77,7 @@ def p_value(value: Any) -> str:
 
 
 def prose(text: str) -> str:
-    r"""A sentence in the style of the numbers: true minus signs and crosses, `95 %` with a space that does not break.
+    r"""A sentence typeset for the page: true minus signs and crosses, non-breaking spaces before `%`.
 
     >>> prose("worse by -3.5 points (95 % interval -5 to -2, 30 tasks x 4 trials), not half-baked gpt-4")
     'worse by −3.5 points (95\xa0% interval −5 to −2, 30 tasks × 4 trials), not half-baked gpt-4'
@@ -88,7 +88,7 @@ def prose(text: str) -> str:
 
 
 def told(verdict: str) -> str:
-    """A verdict without what is in brackets and behind: `better by +21.0 points`, `cannot tell`; for a title.
+    """A verdict shortened for a title, without brackets and what follows: `better by +21.0 points`, `cannot tell`.
 
     >>> told("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
     'cannot tell'

@@ -18,7 +18,7 @@ Part = tuple[str, pl.DataFrame, Sequence[dict[str, Any]], Sequence[Finding]]
 
 
 def write_judge_audit(path: Path, parts: Sequence[Part], *, truth: str = "truth") -> Path:
-    """Write the page of audits of files: `(name, rows, scores of protocols, findings)` each; returns its path.
+    """Write the HTML page of audits of judges, from (name, rows, scores, findings) per file; returns its path.
 
     Raises:
         StorageError: it cannot be written.

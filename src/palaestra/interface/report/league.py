@@ -26,7 +26,10 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class LeagueSection:
-    """The section. seed: whose league. members: how many. answer: members and their probabilities, largest first."""
+    """The report's section on a league: payoff heat map and the mixture of members that answers it.
+
+    seed: whose league. members: how many. answer: members and their probabilities, largest first.
+    """
 
     seed: str
     members: int
@@ -36,7 +39,7 @@ class LeagueSection:
 
 
 def league(run: Run) -> LeagueSection | None:
-    """The pay-off matrix of the first seed that has one; None if the run has no league.
+    """The report's section on a league, from the first seed that has one; None if the run has none.
 
     Raises:
         StorageError: the file is damaged.

@@ -28,7 +28,7 @@ TURN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A number and its 95 % interval; the ends are None if there is none."""
+    """An estimate in the report: a number and its 95 % interval; the ends are None if there is none."""
 
     mean: float
     low: float | None = None
@@ -36,7 +36,7 @@ class Interval:
 
     @staticmethod
     def read(value: Any, where: str) -> Interval | None:
-        """From `{"mean", "low", "high"}` or a bare number; None if absent or not finite.
+        """An `Interval` from `{"mean", "low", "high"}` or a number; None if absent or not finite.
 
         Raises:
             StorageError: `value` is something else; `where` names the file and the field.
@@ -53,7 +53,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One training run. `torn`: its last line of metrics was cut off in the middle of a write.
+    """Files of one seed of a run, loaded: metrics, turns and contributions.
+
+    `torn`: its last line of metrics was cut off in the middle of a write.
 
     metrics: one object per iteration, in order; training, evaluation: the columns of `TURN_COLUMNS` that exist.
     start: mean held-out value of the look before training; None: not on file.
@@ -72,7 +74,7 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory. `summary` is None if the run was stopped before the final comparison."""
+    """Files of a run directory, loaded; `summary` is None if the run was stopped before the final comparison."""
 
     path: Path
     recipe: str | None
@@ -82,7 +84,7 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Read the run directory `path`.
+    """Load the run directory `path` for the report.
 
     Raises:
         InputError: there is no such directory, or nothing in it looks like a run.
@@ -163,7 +165,7 @@ def _components(schema: pl.Schema) -> list[str]:
 
 
 def load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Rows by iteration; of an iteration that was logged twice (a resumed run) the later line counts."""
+    """Lines of a metrics file by iteration, and whether the last is torn; of repeated iterations the later counts."""
     text = read_text(path) or ""
     lines = text.removesuffix("\n").split("\n") if text else []
     torn = False

@@ -108,13 +108,13 @@ def _templates() -> Environment:
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill a template. Everything is escaped, except `Markup` that this package drew itself."""
+    """Fill an HTML template; everything is escaped but `Markup` drawn by this package."""
     context = {"told": "", "today": date.today().isoformat()} | context
     return _templates().get_template(template).render(**context)
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write the page whole or not at all; its folder is made.
+    """Write a page atomically, making its folder; returns the path.
 
     Raises:
         StorageError: it cannot be written.

@@ -39,7 +39,7 @@ ZERO_CREDIT = {"zero_credit": ("Zero credit", "share of rows that teach nothing"
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture with its title and a word on what is drawn."""
+    """A chart of the report: its title, a note on what is drawn, and the SVG."""
 
     title: str
     note: str
@@ -51,7 +51,7 @@ CHARTS: Registry[Chart | None] = Registry("chart", example="my_chart")
 
 
 def charts(run: Run) -> list[Chart]:
-    """Every registered chart; one that fails says so in its place, for a page is more than a picture."""
+    """All registered charts of a run; one that fails is replaced by a note."""
     drawn: list[Chart | None] = []
     for name, draw in CHARTS.items():
         try:
@@ -70,7 +70,7 @@ def panel(
     marks: bool = False,
     start: Callable[[SeedRun], Any] = lambda seed: None,
 ) -> Chart | None:
-    """Curves of one quantity; None if no line has a finite value. start: what was measured before iteration 1."""
+    """A chart of one quantity over iterations; None if no line has a finite value. start: value before iteration 1."""
     lines = [
         over_seeds(
             label, i, [[(0, start(seed)), *((row["iteration"], read(row)) for row in seed.metrics)] for seed in seeds]
@@ -83,7 +83,7 @@ def panel(
 
 
 def progress(teams: Teams) -> list[Chart]:
-    """Training reward and success, held-out results of periodic evaluations, and extra metrics. A line per team."""
+    """Charts of training reward and success, periodic evaluations and extra metrics, a line per team."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
         return [(label, seeds, read) for label, seeds in teams]
@@ -129,7 +129,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """A panel per quantity with a line per policy."""
+    """A chart per quantity with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
@@ -138,7 +138,7 @@ def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
 
 
 def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
-    """A panel per quantity with a line per team: the mean over its policies."""
+    """A chart per quantity with a line per team: the mean over its policies."""
 
     def mean(field: str) -> Callable[[Row], Any]:
         def read(row: Row) -> float | None:

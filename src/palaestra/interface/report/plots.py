@@ -37,13 +37,13 @@ WIDTH = 360.0  # points = CSS pixels of the viewBox
 
 
 def colour(index: int) -> str:
-    """The stand-in for the CSS variable `--c<index>`."""
+    """Placeholder colour that stands for the CSS variable `--c<index>` until the SVG is written."""
     return f"#5e{index % COLOURS:02x}e5"
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line with a band: `x` are iterations, `mean`, `low`, `high` the mean and the range over seeds (float64[n]).
+    """One line with a band for `curves`: iterations `x`, mean, and range over seeds (float64[n]).
 
     index: its place in the legend, which decides colour and dash.
     """
@@ -57,7 +57,7 @@ class Series:
 
 
 def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]]]) -> Series | None:
-    """Pool one curve per seed, `[(iteration, value or None), …]`, into mean and range; None if nothing is finite.
+    """Pool one curve per seed, `[(iteration, value or None), …]`, into a `Series`; None if nothing is finite.
 
     Where seeds have different lengths, an iteration is the mean over the seeds that have it.
     """
@@ -89,7 +89,7 @@ def curves(
     over: str = "iteration",
     phases: Sequence[PhaseMark] = (),
 ) -> Markup:
-    """Lines over iterations, or what `over` names. `marks` shows the measured places (of what few looks measured).
+    """SVG line plot over iterations, or what `over` names. `marks`: show the measured points.
 
     phases: a vertical line where each begins, a band where seeds differ; its name where it begins for the first time.
     """
@@ -148,7 +148,7 @@ def intervals(
     zero: bool = False,
     colours: Mapping[str, int] | None = None,
 ) -> Markup:
-    """A forest plot: a dot and its interval per row; `zero`: rows are differences. colours: rows that are not grey."""
+    """SVG forest plot: a dot and its interval per row; `zero`: rows are differences. colours: rows not in grey."""
     tones = {label: colour(index) for label, index in (colours or {}).items()}
 
     def show(value: float | None) -> str:
@@ -176,7 +176,7 @@ def intervals(
 
 
 def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool = False) -> Markup:
-    """Before (hollow) and after (filled) per seed, joined by a line. rows: (seed, before, after)."""
+    """SVG dot plot of before (hollow) and after (filled) per seed. rows: (seed, before, after)."""
     with _figure(40 + 24 * len(rows)) as (figure, axes):
         for i, (_, before, after) in enumerate(rows):
             axes.plot([before, after], [i, i], color=RULE, linewidth=3, solid_capstyle="round", zorder=1)
@@ -195,7 +195,7 @@ def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool 
 
 
 def legend(labels: Sequence[str]) -> Markup:
-    """The HTML legend of plots whose series come in this order."""
+    """HTML legend of plots whose series come in this order."""
     if not labels:
         return Markup("")
     items = Markup("").join(

@@ -30,7 +30,10 @@ ROWS = 5
 
 @dataclass(frozen=True)
 class ComponentRow:
-    """mean, share: per episode, and of the sum of all absolute values. paid: share of the turns where it is not 0."""
+    """A reward component's row in the report: mean per episode, share of all absolute values, share of turns.
+
+    paid: share of the turns where it is not 0.
+    """
 
     name: str
     mean: float
@@ -40,7 +43,10 @@ class ComponentRow:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """The gravest finding of one audit over the seeds. seeds: those with this verdict; columns: what `rows` hold."""
+    """The gravest finding of one audit over the seeds, with the seeds that have this verdict.
+
+    columns: what `rows` hold.
+    """
 
     finding: Finding
     seeds: tuple[str, ...]
@@ -50,7 +56,10 @@ class AuditSummary:
 
 @dataclass(frozen=True)
 class Rewards:
-    """Content of the section on rewards; turns, episodes: sizes of the distributions."""
+    """The report's section on reward components: table, histograms, correlations and audits.
+
+    turns, episodes: sizes of the distributions.
+    """
 
     components: tuple[ComponentRow, ...]
     turns: int
@@ -63,7 +72,7 @@ class Rewards:
 
 
 def rewards(seeds: Sequence[SeedRun]) -> Rewards | None:
-    """The section, or None if no seed's turns have a component."""
+    """The report's section on reward components; None if no seed's turns have one."""
     tables = {seed.name: Turns(seed.training) for seed in seeds if seed.training is not None and len(seed.training)}
     tables = {name: turns for name, turns in tables.items() if component_columns(turns)}
     if not tables:

@@ -34,7 +34,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Search for the settings of one side: who, what was found, its values on tasks of the search, and what it cost."""
+    """Result of the search for settings of one side: settings, values, trials and cost."""
 
     side: str
     settings: str
@@ -48,7 +48,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Claim:
-    """The trained team against one control: the verdict, and what the control is."""
+    """The trained team against one control: the verdict, and a note on the control."""
 
     control: str
     verdict: str
@@ -77,7 +77,7 @@ class ComparisonRow:
 
 
 def result(run: Run) -> RunResult | None:
-    """The checked content of the summary; None if the run has none.
+    """The checked content of a run's summary as a `RunResult`; None if the run has none.
 
     Raises:
         StorageError: a field has a shape that cannot be shown.
@@ -150,7 +150,10 @@ def result(run: Run) -> RunResult | None:
 
 
 def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
-    """From the keys of the summary, or of `palaestra.evaluation.SystemResult.to_dict()` (p inside the difference)."""
+    """A `ComparisonRow` from a row of the summary or of `palaestra.evaluation.SystemResult.to_dict()`.
+
+    There p is inside the difference.
+    """
     errors = row.get("errors") or 0
     difference = row.get("difference")
     apart = difference if isinstance(difference, Mapping) else {}
@@ -174,7 +177,7 @@ def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
 
 
 def shared_k(rows: Sequence[ComparisonRow]) -> str | None:
-    """The largest k > 1 for which every system has pass^k; the first one's largest if they share none."""
+    """The largest k > 1 for which all systems have pass^k, as text; else the first system's largest."""
     if not rows or len(rows[0].pass_hat) < 2:
         return None
     common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
@@ -201,7 +204,7 @@ def _list(parent: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, 
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """Facts of a run, as label and value."""
+    """Facts of a run for the report's header, as (label, value)."""
     summary = run.summary or {}
     rows = [seed.metrics for seed in run.seeds if seed.metrics]
     total = {name: sum(r.get(name) or 0 for seed in rows for r in seed) for name in ("episodes", "turns")}
@@ -246,7 +249,7 @@ def _is_gain(summary: Mapping[str, Any]) -> bool:
 
 
 def median_seconds(value: Any) -> str:
-    """`seconds_to_significance`, one per seed: the median of the seeds that got there, and how many did.
+    """Median of `seconds_to_significance` over the seeds that reached it, as text, with how many did.
 
     >>> median_seconds({"0": 12.0, "1": 20.0, "2": None})
     '16.0 s (2 of 3 seeds)'
@@ -260,7 +263,7 @@ def median_seconds(value: Any) -> str:
 
 
 def versions(run: Run) -> list[tuple[str, str]]:
-    """Versions and platform, nested objects flattened to dotted names."""
+    """Package versions and platform of a run, as (dotted name, value)."""
 
     def flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
@@ -282,7 +285,7 @@ class Share:
 
 
 def contributions(seeds: Sequence[SeedRun]) -> list[Share]:
-    """Share of the credit per additive term, largest first, over the seeds whose last batch had any credit."""
+    """Share of the credit of each additive term, largest first, over seeds with any credit in the last batch."""
     seeds = [seed for seed in seeds if any(seed.contributions.values())]
     terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
     shares = []
@@ -303,7 +306,7 @@ class ErrorKind:
 
 
 def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
-    """Errors by boundary over all seeds."""
+    """Counts of failed episodes by boundary over all seeds, the most frequent first."""
     training: dict[str, int] = {}
     for seed in seeds:
         for row in seed.metrics:
@@ -344,7 +347,7 @@ class Alarm:
 
 
 def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
-    """Alarms that differ in nothing but their numbers together, in the words of the first."""
+    """Alarms of the trainer over all seeds; those that differ only in their numbers are one."""
     raised: dict[str, list[tuple[str, str, int]]] = {}
     for seed in seeds:
         for row in seed.metrics:

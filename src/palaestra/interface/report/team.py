@@ -48,7 +48,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """The section. system: whose play it is. channels: effective number of different members, of how many."""
+    """The report's section on the team: charts, members, coordination, channels and economy.
+
+    system: whose play it is. channels: effective number of different members, of how many.
+    """
 
     system: str
     episodes: int
@@ -63,7 +66,7 @@ class Group:
 
 
 def team(run: Run) -> Group | None:
-    """Content of the section on the team; None if there are no messages, or those who heard them give no answers."""
+    """The report's section on the team, a `Group`; None if no messages or answers are recorded."""
     table = _table(run)
     if table is None or "answer" not in table.columns:
         return None
@@ -168,7 +171,7 @@ def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Chart
 
 
 def frontier(economy: Sequence[Mapping[str, Any]]) -> Chart:
-    """Rows of `evaluation.teamwork.economy` as a picture."""
+    """Chart of cost against success from rows of `evaluation.teamwork.economy`."""
     unit = str(economy[0].get("unit") or "cost")
     rows = [
         Priced(

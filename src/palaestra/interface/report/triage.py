@@ -27,7 +27,7 @@ WHOLE, ENDS, AROUND = 40, 6, 3
 
 @dataclass(frozen=True)
 class Sign:
-    """One detection. kind: the first word of its type below the layer, which decides its colour."""
+    """A detection as the triage page shows it. kind: the first word of its type, which decides the colour."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Line:
-    """One row of the table, or, with `skipped`, so many rows that are not shown."""
+    """A line of an episode on the triage page, or, with `skipped`, that many rows left out."""
 
     number: int
     who: str
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Read:
-    """One chosen episode. outcome: success | failure | error | played."""
+    """A chosen episode on the triage page. outcome: success | failure | error | played."""
 
     rank: int
     name: str
@@ -74,7 +74,7 @@ def write_triage(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> Path:
-    """Write `triage.parquet`, `triage.jsonl` and `triage.html` into `directory`; returns the path of the page.
+    """Write the triage page (`triage.html`) and its table (`.parquet`, `.jsonl`) into `directory`; returns its path.
 
     chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
     the logs was left out, a line each. of_all: how many episodes there are and the detections in them by kind (`type,
@@ -100,7 +100,7 @@ def triage_page(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> str:
-    """The HTML page; see `write_triage`."""
+    """The HTML triage page as text; see `write_triage`."""
     read = episodes_to_read(turns, chosen, detections)
     if of_all is None:
         owner = pl.Series(turns.codes("episode").ids[detections["row"].to_numpy()], dtype=pl.Int64)
@@ -114,7 +114,7 @@ def triage_page(
 
 
 def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
-    """The chosen episodes in their order, with the turns that are shown."""
+    """The chosen episodes in display form, in order, with the turns that are shown."""
     signs: dict[int, list[Sign]] = {}
     for row in detections.to_dicts():
         sign = Sign(_name(row["type"]), _kind(row["type"]), row["confidence"], row["evidence"])

@@ -12,7 +12,7 @@ from palaestra.errors import InputError
 
 
 class PositionTest(NamedTuple):
-    """Counts by position (int64[options]), Pearson's χ² against equal shares, and its p-value."""
+    """Result of `choice_position_test`: counts by position (int64[options]), Pearson's χ² and its p-value."""
 
     counts: np.ndarray
     chi2: float
@@ -20,7 +20,7 @@ class PositionTest(NamedTuple):
 
 
 def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> PositionTest:
-    """Are options of random order chosen equally often at every position? chosen: positions from 1.
+    """Test for position bias: are options shown in random order chosen equally often at every position?
 
     >>> test = choice_position_test([1, 1, 1, 1, 1, 1, 1, 1, 2, 3], options=3)
     >>> test.counts.tolist(), round(test.chi2, 2), round(test.p, 3)
@@ -41,7 +41,7 @@ def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> Po
 
 
 def stopping_value(utilities: Sequence[float], discount: float, options: int) -> float:
-    """Best expected utility of one who sees `options` draws of `utilities` in turn and may take the best so far.
+    """Optimal value of a stopping problem: `options` draws of `utilities` in turn, recall allowed, discounted.
 
     V_k(m) = max(m, δ E[V_{k+1}(max(m, u))]), V_n(m) = m; nothing is worth 0. With δ = 1 it is E[max of all, 0].
 

@@ -14,7 +14,7 @@ Ration = Literal["random", "proportional"]
 
 
 def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float = 50.0) -> int:
-    """The share that everybody may take so that the stock is as large after regrowth: ⌊⌊pool / 2⌋ / n⌋.
+    """Sustainable harvest per agent, ⌊⌊pool / 2⌋ / n⌋, after which the stock regrows to its size.
 
     inverse: units that everybody must remove, grows / n.
 
@@ -27,7 +27,7 @@ def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float =
 def ration(
     wishes: Sequence[float] | np.ndarray, pool: float, how: Ration = "random", rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """What each gets: the wishes if the pool has them, else all of it. float64[agents].
+    """Units that each agent gets, float64[agents]: its wish, or a share of the pool if wishes exceed it.
 
     Args:
         wishes: quantity that each wants, whole where `how` is "random".
@@ -51,7 +51,7 @@ def ration(
 def regrown(
     pool: float, *, growth: float = 2.0, cap: float = 100.0, inverse: bool = False, grows: float = 50.0
 ) -> float:
-    """The pool of the next round: min(cap, growth · pool), or min(cap, pool + grows) of what nobody wants.
+    """Pool after regrowth: min(cap, growth · pool), or with `inverse` min(cap, pool + grows) of a public bad.
 
     >>> regrown(40.0), regrown(70.0), regrown(30.0, inverse=True)
     (80.0, 100.0, 80.0)
@@ -60,5 +60,5 @@ def regrown(
 
 
 def collapsed(pool: float, *, least: float = 5.0, most: float = 95.0, inverse: bool = False) -> bool:
-    """Whether a pool after the harvest is the end: less than `least` is left, or, inverse, more than `most`."""
+    """Whether a pool after the harvest ends the game: below `least`, or with `inverse` above `most`."""
     return pool > most if inverse else pool < least

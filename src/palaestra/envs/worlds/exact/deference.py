@@ -17,7 +17,7 @@ ACTIONS = ("act", "off", "wait")
 
 
 def allowed(utility: np.ndarray | float, error: float = 0.0) -> np.ndarray:
-    """Probability that a human who knows the utility allows the action: σ(U / error), float64[…].
+    """Probability that a human who knows the utility allows an action: σ(U / error), float64[…].
 
     error: β, in units of utility. 0 is a rational human, who allows what is worth more than 0.
 
@@ -36,7 +36,7 @@ def allowed(utility: np.ndarray | float, error: float = 0.0) -> np.ndarray:
 
 
 class Deference(NamedTuple):
-    """Values of the robot's three actions.
+    """Values of a robot's three actions in the off-switch game: act, switch off, or wait for the human.
 
     Attributes:
         act: E[U].
@@ -50,19 +50,19 @@ class Deference(NamedTuple):
 
     @property
     def incentive(self) -> float:
-        """Δ: what waiting is worth beyond the better of acting and switching off."""
+        """Incentive to defer, Δ: value of waiting beyond the better of acting and switching off."""
         return self.wait - max(self.act, self.off)
 
     @property
     def best(self) -> str:
-        """The action of largest value; where waiting adds nothing, the robot decides by itself."""
+        """The action of largest value, "act", "off" or "wait"; wait only if it adds something."""
         if self.incentive > 1e-12:
             return "wait"
         return "act" if self.act > self.off else "off"
 
 
 def deference_value(samples: np.ndarray, p_allow: np.ndarray) -> Deference:
-    """Values of the actions from samples of the utility and the probability that each would be allowed.
+    """Values of the robot's actions, from samples of the utility and each one's chance to be allowed.
 
     Args:
         samples: draws of U from the robot's belief, float64[n].
@@ -81,7 +81,7 @@ def deference_value(samples: np.ndarray, p_allow: np.ndarray) -> Deference:
 
 
 def gaussian_deference(mean: float, spread: float, error: float = 0.0, *, points: int = 2001) -> Deference:
-    """Values of the actions under the belief U ~ N(mean, spread²).
+    """Values of the robot's actions under the belief U ~ N(mean, spread²).
 
     With a rational human waiting is worth mean·Φ(mean / spread) + spread·φ(mean / spread), in closed form; otherwise
     the expectation is a sum over `points` quantiles of the belief with their exact weights.

@@ -20,7 +20,9 @@ from palaestra.errors import InputError
 
 
 class DesignModel(Protocol):
-    """A way in which the world could work. Parameters float64[..., d], designs are rows of `designs` float64[n, k].
+    """Protocol of a statistical model for experimental design: prior, simulator and likelihood of outcomes.
+
+    Parameters float64[..., d], designs are rows of `designs` float64[n, k].
 
     outcomes: all outcomes if they are finitely many, else None.
     """
@@ -32,24 +34,24 @@ class DesignModel(Protocol):
         """Parameters from the prior, float64[n, d]."""
 
     def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One outcome per row of theta."""
+        """One simulated outcome of a design per row of theta."""
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Log p(y | theta, design); y broadcasts against theta[..., 0]."""
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """E[y | theta, design]."""
+        """Expected outcome E[y | theta, design]."""
 
 
 @dataclass(frozen=True)
 class ParticleBelief:
-    """Weighted parameters: theta float64[particles, d], weights float64[particles] that add up to 1."""
+    """A belief as weighted particles: theta float64[particles, d], weights float64[particles] that sum to 1."""
 
     theta: np.ndarray
     weights: np.ndarray
 
     def update(self, model: DesignModel, design: np.ndarray, y: float) -> ParticleBelief:
-        """Bayes' rule.
+        """The posterior after an outcome, by Bayes' rule.
 
         Raises:
             InputError: no particle can explain the outcome.
@@ -61,23 +63,23 @@ class ParticleBelief:
         return ParticleBelief(self.theta, weights / weights.sum())
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-        """Parameters by weight, float64[*shape, d]."""
+        """Random parameters from the belief, float64[*shape, d]."""
         cumulated = self.weights.cumsum()
         return np.asarray(self.theta[np.searchsorted(cumulated, rng.random(shape) * cumulated[-1])])
 
     @property
     def sd(self) -> np.ndarray:
-        """float64[d]."""
+        """Standard deviation of each parameter, float64[d]."""
         centred = self.theta - self.weights @ self.theta
         return np.asarray(np.sqrt(self.weights @ centred**2))
 
     def predict(self, model: DesignModel, design: np.ndarray) -> float:
-        """Mean outcome."""
+        """Mean predicted outcome of a design."""
         return float(self.weights @ model.mean(self.theta, design))
 
 
 def prior(model: DesignModel, particles: int = 2000, seed: int = 0) -> ParticleBelief:
-    """The prior as equally weighted draws."""
+    """A model's prior as a `ParticleBelief` of equally weighted draws."""
     theta = model.sample(particles, np.random.default_rng(seed))
     return ParticleBelief(theta, np.full(particles, 1 / particles))
 
@@ -99,7 +101,9 @@ def eig(
     correct: bool = True,
     seed: int = 0,
 ) -> Gain:
-    """Nested Monte Carlo: mean over N of log p(y_n | θ_n) - log mean over M of p(y_n | θ_nm), all θ from the posterior.
+    """Expected information gain of a design by nested Monte Carlo, θ from the posterior.
+
+    Mean over N of log p(y_n | θ_n) - log mean over M of p(y_n | θ_nm).
 
     It is too high by about E[var_m p / (2 M p̄²)]; `correct` subtracts an estimate of that. The published setting is
     M=10, correct=False, which is too high by as much as half.
@@ -118,7 +122,7 @@ def eig(
 
 
 def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief) -> float:
-    """The mutual information of outcome and parameter, by enumeration of outcomes.
+    """Exact expected information gain of a design: mutual information of outcome and parameter, by enumeration.
 
     Raises:
         InputError: the outcomes are not finitely many.
@@ -133,14 +137,14 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain of every design: exact where it can be, else `eig`; float64[designs]."""
+    """Expected information gain of every design, float64[designs]: exact for finite outcomes, else `eig`."""
     if model.outcomes is not None:
         return np.array([exact_eig(model, design, posterior) for design in model.designs])
     return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])
 
 
 def standardise_error(errors: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """(errors - mean) / sd of the errors that a constant predictor makes; 0 is as bad as not knowing anything.
+    """Errors standardised by those of a constant predictor, (errors - mean) / sd; 0 is as bad as no knowledge.
 
     >>> standardise_error(np.array([1.0, 3.0]), np.array([2.0, 4.0])).tolist()
     [-2.0, 0.0]
@@ -187,51 +191,53 @@ class _Choice:
 
 
 class Linear(_Gaussian):
-    """y = θ x + noise, θ ~ N(0, 1): EIG = ½ ln(1 + x²), the oracle of oracles."""
+    """A design model, y = θ x + noise with θ ~ N(0, 1), whose EIG is known: ½ ln(1 + x²)."""
 
     noise = 1.0
     designs = np.linspace(0, 4, 9)[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """θ."""
+        """Draws of θ from the prior, float64[n, 1]."""
         return np.asarray(rng.normal(size=(n, 1)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """θ x."""
+        """Expected outcome θ x."""
         return np.asarray(theta[..., 0] * design[0])
 
 
 class DeathProcess:
-    """Of 50 individuals y are infected at time t: y ~ Binomial(50, 1 - e^(-θ t)); θ ~ N(1, 1) above 0."""
+    """A design model of infections: y ~ Binomial(50, 1 - e^(-θ t)) at time t; θ ~ N(1, 1) above 0."""
 
     population = 50
     designs = np.linspace(0.05, 4, 80)[:, None]
     outcomes: np.ndarray | None = np.arange(51.0)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """By inverting the distribution function."""
+        """Draws of θ from the prior, float64[n, 1], by inverting the distribution function."""
         return np.asarray(scipy.stats.truncnorm.ppf(rng.random((n, 1)), -1, np.inf, loc=1, scale=1))
 
     def grid(self, points: int = 200) -> ParticleBelief:
-        """The prior on quantiles."""
+        """The prior as a `ParticleBelief` on its quantiles."""
         theta = scipy.stats.truncnorm.ppf((np.arange(points) + 0.5) / points, -1, np.inf, loc=1, scale=1)
         return ParticleBelief(theta[:, None], np.full(points, 1 / points))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """50 (1 - e^(-θ t))."""
+        """Expected number of infected, 50 (1 - e^(-θ t))."""
         return np.asarray(self.population * -np.expm1(-theta[..., 0] * design[0]))
 
     def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Binomial."""
+        """Binomial draws of the number of infected, one per row of theta."""
         return np.asarray(rng.binomial(self.population, self.mean(theta, design) / self.population).astype(float))
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """Binomial."""
+        """Binomial log-likelihood of the number of infected."""
         return np.asarray(scipy.stats.binom.logpmf(y, self.population, self.mean(theta, design) / self.population))
 
 
 class Discounting(_Choice):
-    """Does a person wait `days` for 100 rather than have `now` at once? Hyperbolic value 100 / (1 + k days), probit.
+    """A design model of choice: would a person wait `days` for 100 rather than have `now` at once?
+
+    Hyperbolic value 100 / (1 + k days), probit.
 
     θ = (log k, α): log k ~ N(-4.25, 1.5²), α half-normal(2); errors ε = 0.01.
     """
@@ -239,17 +245,17 @@ class Discounting(_Choice):
     designs = np.array([[now, days] for now in (10, 30, 50, 70, 90) for days in (5, 20, 60, 180, 360)], float)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(log k, α)."""
+        """Draws of (log k, α) from the prior, float64[n, 2]."""
         return np.column_stack([rng.normal(-4.25, 1.5, n), np.abs(rng.normal(0, 2, n)) + 0.1])
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """Chance of waiting."""
+        """Probability of waiting."""
         gap = 100 / (1 + np.exp(theta[..., 0]) * design[1]) - design[0]
         return np.asarray(0.01 + 0.98 * scipy.special.ndtr(gap / theta[..., 1]))
 
 
 class LocationFinding(_Gaussian):
-    """Total signal of hidden sources in the plane: b + Σ a / (m + |x - s|²), with noise 0.5."""
+    """A design model of hidden sources in the plane: signal b + Σ a / (m + |x - s|²) with noise 0.5."""
 
     noise, base, floor, strength = 0.5, 0.1, 1e-4, 1.0
     designs = np.array([[x, y] for x in np.linspace(-2, 2, 5) for y in np.linspace(-2, 2, 5)])
@@ -258,33 +264,38 @@ class LocationFinding(_Gaussian):
         self.sources = sources
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Standard normal places."""
+        """Draws of the sources' places from the prior, standard normal."""
         return np.asarray(rng.normal(size=(n, 2 * self.sources)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """Intensity."""
+        """Expected signal at the design's place."""
         places = theta.reshape(*theta.shape[:-1], self.sources, 2)
         distance = ((places - design) ** 2).sum(axis=-1)
         return np.asarray(self.base + (self.strength / (self.floor + distance)).sum(axis=-1))
 
 
 class Dugongs(_Gaussian):
-    """Length of a sea cow at an age: α - β |λ|^age; α ~ N(2, .2²), β ~ N(1.5, .5²), λ ~ N(.4, .5²), noise 0.25."""
+    """A design model of growth: length at an age, α - β |λ|^age, with noise 0.25.
+
+    α ~ N(2, .2²), β ~ N(1.5, .5²), λ ~ N(.4, .5²); of sea cows.
+    """
 
     noise = 0.25
     designs = np.linspace(0, 5, 21)[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(α, β, λ)."""
+        """Draws of (α, β, λ) from the prior."""
         return np.asarray(rng.normal([2.0, 1.5, 0.4], [0.2, 0.5, 0.5], (n, 3)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """The growth curve."""
+        """Expected length at the design's age."""
         return np.asarray(theta[..., 0] - theta[..., 1] * np.abs(theta[..., 2]) ** design[0])
 
 
 class Peregrines:
-    """Number of falcons at a time from 0 to 5: Poisson with a cubic log rate 4.5 + 1.2 t + 0.07 t² - 0.24 t³.
+    """A design model of counts: falcons at a time from 0 to 5, Poisson with a cubic log rate.
+
+    4.5 + 1.2 t + 0.07 t² - 0.24 t³.
 
     The coefficients are normal, with standard deviations .1, .1, .01, .05.
     """
@@ -293,24 +304,24 @@ class Peregrines:
     outcomes: np.ndarray | None = None
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """The coefficients."""
+        """Draws of the four coefficients from the prior."""
         return np.asarray(rng.normal([4.5, 1.2, 0.07, -0.24], [0.1, 0.1, 0.01, 0.05], (n, 4)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """The rate."""
+        """Expected count at the design's time."""
         return np.asarray(np.exp(np.minimum(theta @ design[0] ** np.arange(4), 20)))
 
     def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Poisson."""
+        """Poisson draws of the count, one per row of theta."""
         return np.asarray(rng.poisson(self.mean(theta, design)).astype(float))
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """Poisson."""
+        """Poisson log-likelihood of the count."""
         return np.asarray(scipy.stats.poisson.logpmf(y, self.mean(theta, design)))
 
 
 class ItemResponse(_Choice):
-    """Six pupils, six questions: the chance of a right answer is σ(a_j (θ_i - b_j)); a design is (pupil, question).
+    """A design model of tests: six pupils, six questions, P(right) = σ(a_j (θ_i - b_j)); designs are (pupil, question).
 
     All are standard normal, discriminations too: half of the questions are easier for the weak, as in its code.
     """
@@ -318,11 +329,11 @@ class ItemResponse(_Choice):
     designs = np.array([[i, j] for i in range(6) for j in range(6)], float)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Abilities, difficulties, discriminations."""
+        """Draws of abilities, difficulties and discriminations from the prior, float64[n, 18]."""
         return np.asarray(rng.normal(size=(n, 18)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """Two-parameter logistic."""
+        """Probability of a right answer by the two-parameter logistic model."""
         i, j = int(design[0]), int(design[1])
         return np.asarray(scipy.special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
 

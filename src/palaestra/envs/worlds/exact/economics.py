@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 def rubinstein_share(first: float, second: float) -> float:
-    """(1 - δ₂) / (1 - δ₁ δ₂): what the first player keeps if offers could alternate for ever.
+    """First player's equilibrium share in endless alternating offers, (1 - δ₂) / (1 - δ₁ δ₂).
 
     >>> round(rubinstein_share(0.9, 0.8), 4)
     0.7143
@@ -31,7 +31,7 @@ def rubinstein_share(first: float, second: float) -> float:
 
 
 def bargaining_share(discounts: tuple[float, float], rounds: int) -> float:
-    """The first player's share by backward induction, if refusing the last of `rounds` offers leaves nothing.
+    """First player's equilibrium share in `rounds` alternating offers, by backward induction; then nothing is left.
 
     v_T = 1 for the last proposer; before, a proposer keeps 1 - δ_other v_{t+1}.
 
@@ -45,12 +45,12 @@ def bargaining_share(discounts: tuple[float, float], rounds: int) -> float:
 
 
 def bargaining_fairness(share: float) -> float:
-    """1 - 4 (p - 1/2)²: 1 for an even split, 0 if one side has all."""
+    """Fairness of a split p, 1 - 4 (p - 1/2)²: 1 for an even one, 0 if one side has all."""
     return 1 - 4 * (share - 0.5) ** 2
 
 
 def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
-    """The price by backward induction: waiting costs nothing, so whoever proposes last takes all that there is to gain.
+    """Equilibrium price by backward induction: without a cost of waiting, the last proposer takes all the gain.
 
     The seller proposes in odd rounds. None: there is nothing to gain.
 
@@ -63,7 +63,7 @@ def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
 
 
 def negotiation_fairness(price: float | None, seller: float, buyer: float) -> float:
-    """1 - 4 (p - (s + b) / 2)², 1 without a trade; values near 1, as in the source."""
+    """Fairness of a price, 1 - 4 (p - (s + b) / 2)²; 1 without a trade. Values near 1, as in the source."""
     return 1.0 if price is None else 1 - 4 * (price - (seller + buyer) / 2) ** 2
 
 
@@ -95,7 +95,7 @@ def persuasion_scores(
 
 
 def persuasion_commitment(q: float, value: float, bad_value: float) -> float:
-    """Greatest seller gain if the seller could bind itself to a rule (Kamenica and Gentzkow 2011): chance of a deal.
+    """Seller's greatest gain, the chance of a deal, if it could commit to a rule (Kamenica and Gentzkow 2011).
 
     Good wares are always praised, bad ones as often as a buyer who trusts Bayes' rule still buys:
     q (v - 1) + (1 - q) x (c - 1) = 0. Without commitment a myopic buyer can only trust the prior.
@@ -110,13 +110,16 @@ def persuasion_commitment(q: float, value: float, bad_value: float) -> float:
 
 
 def logit_demand(prices: np.ndarray, quality: float = 2.0, scale: float = 0.25) -> np.ndarray:
-    """Market shares float64[..., sellers]: exp((a - p_i)/μ) / (1 + Σ exp((a - p_j)/μ)); buyers may stay away."""
+    """Market shares of a logit demand, float64[..., sellers]: exp((a - p_i)/μ) / (1 + Σ exp((a - p_j)/μ)).
+
+    Buyers may stay away.
+    """
     worth = np.exp((quality - np.asarray(prices, float)) / scale)
     return np.asarray(worth / (1 + worth.sum(axis=-1, keepdims=True)))
 
 
 def logit_nash_price(sellers: int = 2, cost: float = 1.0, quality: float = 2.0, scale: float = 0.25) -> float:
-    """The price p = c + μ / (1 - share) at which no seller of a logit market gains by another one.
+    """Nash equilibrium price of a logit market, p = c + μ / (1 - share), the same for all sellers.
 
     >>> round(logit_nash_price(), 4)
     1.4729
@@ -130,7 +133,7 @@ def logit_nash_price(sellers: int = 2, cost: float = 1.0, quality: float = 2.0, 
 
 
 def logit_monopoly_price(sellers: int = 2, cost: float = 1.0, quality: float = 2.0, scale: float = 0.25) -> float:
-    """The common price p = c + μ / (1 - total share) that earns all sellers together most.
+    """Monopoly price of a logit market, p = c + μ / (1 - total share), which maximises the joint profit.
 
     >>> round(logit_monopoly_price(), 4)
     1.925
@@ -143,7 +146,7 @@ def logit_monopoly_price(sellers: int = 2, cost: float = 1.0, quality: float = 2
 
 
 def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:
-    """Least price of a grid above cost: with equal goods, all buyers go to the cheapest, and ties are shared.
+    """Nash price of Bertrand competition on a grid: the least price above cost.
 
     On a grid coarser than the margin a seller rather shares that price than undercuts to no margin at all.
 
@@ -157,7 +160,7 @@ def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:
 
 
 def collusion_index(price: float, nash: float, monopoly: float) -> float:
-    """(p - Nash) / (monopoly - Nash): 0 where sellers compete, 1 where they act as one.
+    """Collusion index of a price, (p - Nash) / (monopoly - Nash): 0 for competition, 1 for a cartel.
 
     Raises:
         InputError: both reference prices are equal, so there is nothing to agree on.

@@ -21,7 +21,9 @@ VAGUE = ("host", "process")
 
 @dataclass(frozen=True)
 class Question:
-    """start_alert and start: what is told. end_alert, answer: what is asked. path: alert, entity, alert … answer.
+    """A question about an incident: what is told, what is asked, and the path and steps of its solution.
+
+    start_alert and start: what is told. end_alert, answer: what is asked. path: alert, entity, alert … answer.
 
     solution: the steps that have to be found, the answer last; nothing in it is told by the question.
     """
@@ -35,7 +37,7 @@ class Question:
 
 
 def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, tuple[str, ...]]:
-    """A made-up incident: the entities `kind:value` of each alert; each alert shares one with an earlier one."""
+    """A random incident graph: the entities `kind:value` of each alert, each alert sharing one with an earlier one."""
     kinds = ("account", "ip", "url", "file", "host", "process")
     names = [f"{kinds[int(k)]}:{n}" for n, k in enumerate(rng.integers(len(kinds), size=entities))]
     found: dict[str, list[str]] = {}
@@ -49,7 +51,7 @@ def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, 
 
 
 def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generator) -> list[Question]:
-    """M questions about a graph alert -> entities, of all ordered pairs of connected alerts (or all there are).
+    """Up to m questions about a graph alert -> entities, of ordered pairs of connected alerts.
 
     Told are up to ten entities of the first alert that are farthest from the second; asked is one of the second's
     farthest from the first (no host or process if it has others). The path is a random shortest one. Paths are chosen
@@ -76,7 +78,9 @@ def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generat
 
 
 def shares(frequency: Mapping[int, int], m: int) -> dict[int, int]:
-    """How many of each length: floor(m √f / Σ √f), at most f; what is left goes to the longest that still has some.
+    """Numbers of questions drawn per path length, in proportion to √frequency: floor(m √f / Σ √f), at most f.
+
+    What is left goes to the longest that still has some.
 
     >>> shares({3: 100, 5: 25, 7: 4}, 17)
     {3: 10, 5: 5, 7: 2}
@@ -126,7 +130,7 @@ def _farthest(entities: Sequence[str], distance: Mapping[str, int]) -> list[str]
 
 
 def right_answer(text: str, answer: str) -> bool:
-    """Whether a text names the answer. It may list fewer than ten things; a longer list is right for nothing.
+    """Whether a text names the answer, in a list of fewer than ten items; a longer list is never right.
 
     >>> right_answer("url:3, ip:4", "ip:4"), right_answer(", ".join(f"ip:{n}" for n in range(16)), "ip:4")
     (True, False)
@@ -136,5 +140,5 @@ def right_answer(text: str, answer: str) -> bool:
 
 
 def lengths(asked: Sequence[Question]) -> Counter[int]:
-    """How many questions have paths of each length."""
+    """Count of questions by length of their path."""
     return Counter(len(question.path) for question in asked)

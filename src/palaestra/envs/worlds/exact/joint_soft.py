@@ -15,7 +15,7 @@ from palaestra.errors import InputError
 
 
 def joint_soft_policy(following: np.ndarray, reward: np.ndarray, *, gamma: float, temperature: float) -> np.ndarray:
-    """Soft value iteration over joint actions: π(a|s) ∝ exp(Q(s, a) / τ), float64[states, joint actions].
+    """Soft-optimal joint policy by soft value iteration: π(a|s) ∝ exp(Q(s, a) / τ), float64[states, joint actions].
 
     Q(s, a) = r(s, a) + γ V(s'), V(s) = τ log Σ_a exp(Q(s, a) / τ), iterated until V moves by less than 1e-10.
 
@@ -40,7 +40,7 @@ def joint_soft_policy(following: np.ndarray, reward: np.ndarray, *, gamma: float
 
 
 def gem_expert(env: Gems, *, temperature: float = 0.4, gamma: float = 0.9) -> dict[str, np.ndarray]:
-    """The soft-optimal joint policy of `Gems` by what collectors see: float64[gems, …], an axis per collector.
+    """Soft-optimal joint policy of the env `Gems`, by observation text: float64[gems, …], an axis per collector.
 
     Args:
         env: the game.

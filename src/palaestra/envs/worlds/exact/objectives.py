@@ -17,17 +17,20 @@ Utility = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def linear(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Σ w r."""
+    """Linear utility of a vector reward: Σ w r."""
     return np.asarray(vector @ weights)
 
 
 def squares(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Σ w r²: of two vectors with one sum, the uneven one is better."""
+    """Convex utility of a vector reward, Σ w r²: of equal sums the uneven one is better."""
     return np.asarray(vector**2 @ weights)
 
 
 def product(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Π r^w, negative parts counting as 0: of two vectors with one sum, the even one is better (equal weights)."""
+    """Concave utility of a vector reward, Π r^w, negative parts as 0: of equal sums the even one is better.
+
+    For equal weights.
+    """
     return np.asarray(np.prod(np.maximum(vector, 0.0) ** weights, axis=-1))
 
 
@@ -50,7 +53,7 @@ def ser(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
 
 
 def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
-    """X e^(-x/ψ): what a section of the beach is worth with x people on it; greatest at x = ψ.
+    """Worth of a beach section with x people, x e^(-x/ψ); greatest at x = ψ.
 
     >>> float(beach_capacity(np.array(7), 7).round(3))
     2.575

@@ -29,7 +29,7 @@ def bracket_tax(income: np.ndarray, brackets: np.ndarray, rates: np.ndarray) -> 
 
 
 def saez_rate(a: float, elasticity: float, weight: float) -> float:
-    """Best marginal rate τ = (1 - G) / (1 - G + a ε) at an income z (Saez 2001).
+    """Optimal marginal tax rate τ = (1 - G) / (1 - G + a ε) at an income z (Saez 2001).
 
     Args:
         a: Thickness of the tail, z f(z) / (1 - F(z)).
@@ -43,7 +43,7 @@ def saez_rate(a: float, elasticity: float, weight: float) -> float:
 
 
 def saez_rates(income: np.ndarray, brackets: np.ndarray, elasticity: float, width: float = 0.25) -> np.ndarray:
-    """Rate of each bracket by `saez_rate` at the mean income in it, float64[brackets]; 0 where nobody is.
+    """Optimal marginal rate of each bracket by `saez_rate` at its mean income, float64[brackets]; 0 for an empty one.
 
     Welfare weights are in proportion to 1 / max(z, 1); the density at z is the share of people within `width` · z.
 
@@ -78,7 +78,10 @@ def inequality(income: np.ndarray) -> float:
 
 
 def gb2(rng: np.random.Generator, size: int, parameters: tuple[float, float, float, float] = GB2) -> np.ndarray:
-    """Draws of the generalised beta distribution of the second kind: μ (B / (1 - B))^(1/σ), B of Beta(ν, τ)."""
+    """Random incomes from the generalised beta distribution of the second kind, μ (B / (1 - B))^(1/σ).
+
+    B is drawn from Beta(ν, τ).
+    """
     mu, sigma, nu, tau = parameters
     beta = np.clip(rng.beta(nu, tau, size), 1e-6, 1 - 1e-6)
     return np.asarray(mu * (beta / (1 - beta)) ** (1 / sigma))

@@ -15,7 +15,7 @@ from palaestra.errors import MissingColumnError, nearest
 
 
 def seed_of(seed: int, name: str, instance: int) -> int:
-    """sha256(f"{seed}_{name}_{instance}") mod 2³²: an instance does not depend on what else is in the suite.
+    """Seed of a template's instance, sha256(f"{seed}_{name}_{instance}") mod 2³², whatever else is in the suite.
 
     >>> seed_of(30, "ContactsAdd", 0)
     1661844299
@@ -24,7 +24,7 @@ def seed_of(seed: int, name: str, instance: int) -> int:
 
 
 def macro_mean(trials: pl.DataFrame, template: str = "template", value: str = "success") -> float:
-    """Mean per template first, then the mean over templates; values that are null leave both.
+    """Macro-average of trials: mean per template, then over templates; nulls are left out.
 
     >>> macro_mean(pl.DataFrame({"template": ["a", "a", "a", "b"], "success": [1.0, 1.0, 1.0, 0.0]}))
     0.5
@@ -35,7 +35,7 @@ def macro_mean(trials: pl.DataFrame, template: str = "template", value: str = "s
 
 
 def seed_variance(trials: pl.DataFrame, task: str = "task", value: str = "success") -> tuple[float, float]:
-    """(between, within): variance of success that parameters make, and that repeating the same parameters makes.
+    """Variance components of success: (between parameters of a template, within repeated trials of the same).
 
     task: one per template and parameters, with several trials each. within is the mean variance (ddof 1) of the trials
     of a task; between the variance of the tasks' means less the share of it that `within` explains, at least 0.

@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 def joining_gain(
     q: np.ndarray | float, n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8
 ) -> np.ndarray:
-    """Expected pay of who joins less that of who does not, if each of the n - 1 others joins with probability q.
+    """Expected gain of joining over not joining a threshold game, if each of the n - 1 others joins with chance q.
 
     If at least k of n join, everybody gets `high`; otherwise who joined gets `low` and others get `normal`.
 
@@ -29,7 +29,7 @@ def joining_gain(
 
 
 def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8) -> float | None:
-    """The smallest q > 0 from which on joining pays: below it nobody joins in the end, above it everybody.
+    """The smallest q > 0 from which joining pays in a threshold game: below it all stop joining, above all join.
 
     >>> [round(tipping_point(8, k), 4) for k in (2, 4, 6, 8)]
     [0.125, 0.4647, 0.7152, 0.9057]
@@ -53,7 +53,7 @@ def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low
 
 
 def best_response_path(q: float, n: int, k: int, *, steps: int = 200, rate: float = 0.1, **pay: float) -> np.ndarray:
-    """The share that joins while a share `rate` of the population answers the last one by its best response.
+    """Share of joiners over time in best-response dynamics, float64[steps + 1], a share `rate` revising per step.
 
     Args:
         q: share in the beginning.

@@ -21,14 +21,14 @@ FEW = 10
 
 
 def need(rows: pl.DataFrame, what: str, *names: str) -> None:
-    """Refuse a table that lacks a column, or that has no rows."""
+    """Raise an error if the table lacks a column or has no rows."""
     need_columns(what, rows.columns, names)
     if not len(rows):
         raise InputError(f"{what}: the table is empty")
 
 
 def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
-    """A column as Float64, NaN as null; what is infinite is an error."""
+    """A column as Float64 with NaN as null; raises InputError for infinite values or a column without numbers."""
     need(rows, what, name)
     dtype = rows[name].dtype
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
@@ -40,7 +40,7 @@ def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
 
 
 def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
-    """The values of verdicts; what is not `ok` is null, whatever stands there."""
+    """The values of verdicts, null where `ok` is false."""
     values = number(verdicts, value, what)
     if "ok" not in verdicts.columns:
         return values
@@ -48,18 +48,18 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
-    """Which columns tell one verdict from another, of those that the table has; `item` must be there."""
+    """Those columns of the table that identify a verdict: item, criterion, judge, sample, order; `item` is needed."""
     need(rows, "verdicts", "item")
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
 
 def unit(verdicts: pl.DataFrame) -> pl.Series:
-    """Unit of resampling of verdicts: their problem (task, prompt or group) if they have one, else their item."""
+    """The resampling unit of each verdict: its problem (task, prompt or group) if there is one, else its item."""
     return verdicts[problem(verdicts) or "item"]
 
 
 def average(values: pl.Series) -> float:
-    """The mean of what is known; NaN of nothing."""
+    """The mean of the values that are not null; NaN if there are none."""
     return float(np.mean(values.drop_nulls().cast(pl.Float64).to_numpy())) if values.count() else math.nan
 
 
@@ -70,7 +70,7 @@ def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None
 
 
 def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
-    """Verdict of a test for an effect, the same or worse for a larger one.
+    """The verdict of a test for an effect: pass, fail, warn or cannot tell, by its size, interval and p-value.
 
     Args:
         p: p-value of no effect.
@@ -92,7 +92,7 @@ def tested(p: float, effect: float, low: float, high: float, *, least: float, al
 
 
 def sign_test(first: int, second: int) -> float:
-    """Exact two-sided p of two counts that should be alike.
+    """Exact two-sided p-value of the sign test that two counts are equally likely.
 
     >>> round(sign_test(202, 271), 4)
     0.0017
@@ -101,17 +101,20 @@ def sign_test(first: int, second: int) -> float:
 
 
 def present(rows: pl.DataFrame, *names: str) -> list[str]:
-    """Those of the columns that the table has and that say something."""
+    """Those of the named columns that the table has and that are not all null."""
     return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
 
 
 def problem(rows: pl.DataFrame) -> str | None:
-    """The column that says what rows are about: the same task, prompt or group."""
+    """The name of the column that says which problem a row is about: content, task, prompt or group; None without."""
     return next(iter(present(rows, "content", "task", "prompt", "group")), None)
 
 
 class StratifiedSlope(NamedTuple):
-    """Slope of y on x inside strata. raw, low, high: in units of y per unit of x. groups: clusters in which x moves."""
+    """Result of `slope_within`: slope of y on x inside strata, its interval and p, and the centred values.
+
+    raw, low, high are in units of y per unit of x; groups: clusters in which x moves.
+    """
 
     raw: float
     low: float
@@ -167,7 +170,7 @@ def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
-    """How the interval of a share that should be small lies: fail above `bad`, warn above `good`, pass below `bad`.
+    """The verdict on a share that should be small: fail above `bad`, warn above `good`, pass below, by its interval.
 
     A mean above `good` with an interval around it is no evidence, so it cannot tell.
     """
@@ -180,12 +183,12 @@ def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
 
 
 def bootstrap(n: int, resamples: int, seed: int) -> np.ndarray:
-    """float64[resamples, n]: how often each of n items is drawn."""
+    """Bootstrap counts, float64[resamples, n]: how often each of n items is drawn."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples).astype(float)
 
 
 def ends(draws: np.ndarray, level: float) -> tuple[float, float]:
-    """Percentiles of the draws that are finite."""
+    """Lower and upper percentile of the finite draws: a bootstrap interval at this level."""
     draws = draws[np.isfinite(draws)]
     if not len(draws):
         return math.nan, math.nan
@@ -194,5 +197,5 @@ def ends(draws: np.ndarray, level: float) -> tuple[float, float]:
 
 
 def span(low: float, high: float, digits: int = 2) -> str:
-    """`[0.41, 0.62]`, or nothing if there is no interval."""
+    """An interval as text, ` [0.41, 0.62]`; empty if an end is not finite."""
     return f" [{low:.{digits}f}, {high:.{digits}f}]" if math.isfinite(low) and math.isfinite(high) else ""

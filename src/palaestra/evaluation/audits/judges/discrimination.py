@@ -17,7 +17,7 @@ COIN = 0.6
 
 
 def discrimination(verdicts: pl.DataFrame) -> Finding:
-    """Share of the commonest value of each judge and criterion, and how many answers to one problem are tied.
+    """Audit: share of each judge's and criterion's commonest value, and how many answers to one problem are tied.
 
     Of comparisons the value counts only where it is a tie, or neither 0 nor 1: one side may win every time.
 

@@ -24,7 +24,7 @@ def nuisance_slope(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """By how many of its standard deviations does a score move per standard deviation of what should not matter?
+    """Audit: by how many standard deviations a score moves per standard deviation of a nuisance such as length.
 
     Both are centred inside each value of `match` (the same content, or the same problem and the same truth), so that
     what the content deserves drops out: slope = Σ x·y / Σ x², times sd(x) / sd(y) of what is left.

@@ -28,7 +28,7 @@ Says = Literal["row", "first"]
 
 
 def position_bias_test(first: int, second: int) -> float:
-    """Exact two-sided p of the number of times that the first and the second one shown were preferred, ties left out.
+    """Exact two-sided p-value that the first and the second answer shown are preferred equally often, ties left out.
 
     >>> round(position_bias_test(202, 271), 4), round(position_bias_test(240, 233), 2)
     (0.0017, 0.78)
@@ -57,7 +57,7 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
 
 
 def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
-    """How often is the answer preferred that was shown first? Half of the time, if each pair is shown in both orders.
+    """Audit: how often the answer shown first is preferred; half of the time is fair if both orders are shown.
 
     Args:
         verdicts: `item`, `order`, `value`.
@@ -116,7 +116,7 @@ _NOISE = 1e-9
 def order_calibration(
     verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA
 ) -> Finding:
-    """P(a, b) + P(b, a) - 1 over the pairs that were judged in both orders, where P is that of the first one shown.
+    """Audit: P(a, b) + P(b, a) - 1 over pairs judged in both orders, P being the preference for the first shown.
 
     Args:
         verdicts: `item`, `order`, `value`.
