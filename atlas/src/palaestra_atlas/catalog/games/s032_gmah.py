@@ -6,27 +6,38 @@ in the authors' code; their mixer is not in it, so QMIX over joint choices of su
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
+from palaestra.agents import Team
+from palaestra.agents.scripted import ScriptedPolicy, random_legal
 from palaestra.envs.worlds import PlacesGrid
 from palaestra.learning.joint_replay import JointReplay
 from palaestra.learning.mixers import Monotonic
-from palaestra.teams import OptionsEnv
-from palaestra_atlas.reproductions import exact
+from palaestra.play.rollout import rollout
+from palaestra.teams import OptionsEnv, options
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
-WALK = 25
-"""Iterations in which the lower level learns, of the 60 of each arm."""
+if TYPE_CHECKING:
+    from palaestra.runs.inline import TrainingResult
 
-FLAT = "standardise(return_to_go(gamma=0.97), over=())"
+WALK, ALL = 14, 28
+"""Iterations in which the lower level learns, and iterations of a run."""
+
+QUICK = 15
+"""Steps within which held-out episodes are to be over, of the 40 that training allows."""
 
 
 def plain() -> dict[str, Any]:
     """The recipe of two levels: walkers learn to reach drawn subgoals, are frozen, and upper seats learn to choose."""
-    upper = {"hidden": [64], "explore": 20, "least": 0.05}
+    upper = {"hidden": [64], "explore": 7, "least": 0.05}
     mixing = {"mixer": "monotonic", "clock": "inner_step", "gamma": 0.95, "rate": 2e-3, "steps": 60, "tau": 0.02}
     return {
         "name": "subgoals",
@@ -46,7 +57,7 @@ def plain() -> dict[str, Any]:
             {"name": "walk", "until": WALK},
             {"name": "choose", "learn": {"kind": "value_decomposition", "freeze": "walker", "options": mixing}},
         ],
-        "train": {"iterations": 60, "groups": 32, "group_size": 1, "evaluate_every": 60, "checkpoint_every": 60},
+        "train": {"iterations": ALL, "groups": 32, "group_size": 1, "evaluate_every": ALL, "checkpoint_every": ALL},
         "evaluation": {"tasks": 100, "trials": 1, "look_tasks": 4, "look_trials": 1},
     }
 
@@ -127,8 +138,6 @@ def all_choose_anew_when_the_situation_changes() -> None:
 @exact
 def what_follows_is_discounted_by_duration() -> None:
     """Joint choices at times 0, 2 and 5 of an episode: replay knows durations 2 and 3, the last one is over."""
-    import polars as pl
-
     rows = pl.DataFrame(
         {
             "group": [0] * 6, "episode": [0] * 6, "turn": [0, 0, 3, 3, 7, 7], "agent": ["a", "b"] * 3,
@@ -152,3 +161,70 @@ def mixed_worth_never_falls_with_a_seats_worth() -> None:
     (slope,) = torch.autograd.grad(mixed(own, torch.randn(200, 3)).sum(), own)
     assert (slope >= 0).all()
     assert (slope > 0).any()
+
+
+@exact
+def walkers_learn_first_and_are_frozen_then() -> None:
+    """In two iterations of each phase: at first only the walkers' network changes, then only the upper seats'."""
+    from palaestra.runs.inline import learn
+
+    small = plain()
+    small["train"] |= {"iterations": 4, "groups": 2}
+    small["phases"][0]["until"] = 2
+    seen: list[dict[str, list[np.ndarray]]] = []
+
+    def note(iteration: int, team: Team) -> dict[str, float]:
+        seen.append({name: numbers(team, name) for name in ("walker", "upper")})
+        return {}
+
+    learn(small, seed=0, after_iteration=note)
+    moved = [
+        {name: any((one != two).any() for one, two in zip(old[name], new[name], strict=True)) for name in old}
+        for old, new in itertools.pairwise(seen)
+    ]
+    learning = [[name for name, changed in each.items() if changed] for each in moved]
+    assert learning == [["walker"], ["upper"], ["upper"]], learning
+
+
+def numbers(team: Team, name: str) -> list[np.ndarray]:
+    """Copies of the parameters of a policy."""
+    return [each.detach().numpy().copy() for each in team.policies[name].module.parameters()]  # type: ignore[attr-defined]
+
+
+def quick(team: Team, seed: int) -> float:
+    """Share of 200 new episodes in which a team takes all places within `QUICK` steps."""
+    env = options(functools.partial(PlacesGrid, walkers=2, horizon=QUICK), longest=12, adaptive=True)
+    turns = rollout(env, team, groups=200, seed=10_000 + seed).frame
+    return float(turns.group_by("group").agg(pl.col("success").cast(float).max())["success"].mean())  # type: ignore[arg-type]
+
+
+def under(upper: ScriptedPolicy, trained: Team) -> Team:
+    """The trained walkers under other upper seats."""
+    return Team({each: upper if each.startswith("upper") else trained[each] for each in trained})
+
+
+@reproduction(
+    32,
+    claim="Upper seats that learn from the env's reward choose subgoals better than chance, for frozen walkers.",
+    baseline="The same walkers under uniform random subgoals; subgoals in the order of the task are measured too.",
+    criterion=f"Share of new episodes that are over within {QUICK} steps: at least .15 higher in the mean over seeds.",
+    seeds=(0, 1),
+    slow=True,
+    name="choice",
+)
+def choice(seeds: Sequence[int]) -> Outcome:
+    """Train both levels, then play under three kinds of upper seats."""
+    numbered = iter(seeds)
+
+    def measure(trained: TrainingResult) -> dict[str, float]:
+        seed = next(numbered)
+        order = ScriptedPolicy(lambda request: request.observation.legal[0], name="order")
+        return {
+            "learned": quick(trained.team, seed),
+            "drawn": quick(under(random_legal(), trained.team), seed),
+            "in_order": quick(under(order, trained.team), seed),
+        }
+
+    found = train_arms(plain(), {"two_levels": {}}, seeds, measure).values["two_levels"]
+    measured = {name: float(each.mean()) for name, each in found.items()}
+    return Outcome(measured, measured["learned"] - measured["drawn"] >= 0.15)
