@@ -54,7 +54,7 @@ def turn(text: str, rng: Rng, errs: float, lazy: float) -> tuple[str, str]:
     if last != "search":
         if left == "0" or sum(role == "search" for role, _ in said) == 4:
             return "answer", wanted
-        return "search", str(rng.choice(NAMES[:12])) if rng.random() < errs else wanted
+        return "search", str(rng.choice(NAMES[:8])) if rng.random() < errs else wanted
     found = f"{lines[-1].removeprefix('result: ')} {int(left) - 1}"
     if rng.random() < lazy:
         return "reflect", f"{found} taken"
@@ -84,30 +84,30 @@ def words() -> Any:
 
     def play(request: Request) -> str:
         roles, verdicts = ("plan", "search", "reflect", "answer"), ("right", "wrong", "taken")
-        one, other = request.rng.choice(NAMES[:12], 2)
+        one, other = request.rng.choice(NAMES[:8], 2)
         role, then = request.rng.choice(roles, 2)
         return f"{role}: {one} {request.rng.integers(4)} {request.rng.choice(verdicts)}\n{then}: {other}"
 
     return play
 
 
-def made(*, clone: int = 100, reward: int = 100, groups: int = 20, keep: Any = KEEP) -> dict[str, Any]:
+def made(*, clone: int = 45, reward: int = 30, groups: int = 20, keep: Any = KEEP) -> dict[str, Any]:
     """The recipe. clone, reward: iterations of each phase; groups: questions that the team is asked in each."""
     stage = f"linearise('team', groups={groups}, group_size=4, keep={keep!r})"
     phases: list[dict[str, Any]] = [
         {
-            "name": "distil", "until": clone, "stages": [stage], "train": {"groups": 2, "group_size": 1},
-            "learn": {"terms": "clone(column='loss_mask')", "lr": 0.004},
+            "name": "distil", "until": clone, "stages": [stage], "train": {"groups": 1, "group_size": 1},
+            "learn": {"terms": "clone(column='loss_mask')", "lr": 0.006, "epochs": 4, "minibatch": 16},
         },
         {
-            "name": "reward", "env": {"options": {"hops": [1, 2, 3, 3]}}, "stages": ["dynamic_sampling()"],
-            "credit": "grpo()", "learn": {"terms": "surrogate(clip=(.2, .28))", "lr": 0.004},
+            "name": "reward", "env": {"options": {"hops": [1, 2, 2]}}, "stages": ["dynamic_sampling()"],
+            "credit": "grpo()", "learn": {"terms": "surrogate(clip=(.2, .28))", "lr": 0.003, "epochs": 2},
         },
     ]  # fmt: skip
     student = {"hidden": 64, "layers": 1, "vocabulary": 320, "chat": True, "max_new_tokens": 20}
     return {
         "name": "afm",
-        "env": {"make": "native/trail", "workflow": "one_model(turns=6)"},
+        "env": {"make": "native/trail", "options": {"hops": [1, 2], "names": 8}, "workflow": "one_model(turns=6)"},
         "policies": {
             "student": {"kind": "tiny", "options": student},
             "team": {"kind": "script", "options": {"script": f"{__name__}:team"}},
@@ -121,7 +121,7 @@ def made(*, clone: int = 100, reward: int = 100, groups: int = 20, keep: Any = K
             "checkpoint_every": 250, "save_turns": "last",
         },
         "evaluation": {
-            "tasks": 300, "trials": 1, "look_tasks": 5, "look_trials": 1,
+            "tasks": 200, "trials": 1, "look_tasks": 5, "look_trials": 1,
             "controls": {"team": {"script": f"{__name__}:together"}},
         },
     }  # fmt: skip
@@ -130,7 +130,7 @@ def made(*, clone: int = 100, reward: int = 100, groups: int = 20, keep: Any = K
 def recipe(seed: int, folder: Path) -> None:
     """Writes `afm.yaml`, and `copy.yaml`, in which all of the team's episodes are cloned for as long."""
     (folder / "afm.yaml").write_text(json.dumps(made()))
-    (folder / "copy.yaml").write_text(json.dumps(made(clone=200, reward=0, groups=8, keep={"all": "turn >= 0"})))
+    (folder / "copy.yaml").write_text(json.dumps(made(clone=75, reward=0, groups=8, keep={"all": "turn >= 0"})))
 
 
 def fewer_words(within: float = 0.05) -> Measure:
