@@ -124,9 +124,8 @@ def test_every_system_meets_the_same_tasks(one_seed: tuple[Path, dict[str, Any]]
 
 def test_what_a_seed_says_while_it_lasts(one_seed: tuple[Path, dict[str, Any]]) -> None:
     assert list(PHASES) == [
-        "warming up guide", "warming up seeker", "training", "control idle, warming up guide",
-        "control idle, warming up seeker", "control idle, training", "proving",
-    ]  # fmt: skip
+        "warming up guide", "warming up seeker", "training", "control idle, training", "proving",
+    ], "idle begins with the same warm start"  # fmt: skip
     assert [(done, total) for done, total, _ in PHASES["warming up guide"]] == [(step, 10) for step in range(1, 11)]
     assert [(done, total) for done, total, _ in PHASES["training"]] == [(iteration, 6) for iteration in range(1, 7)]
     assert PHASES["training"][0][2].startswith("reward 0.")

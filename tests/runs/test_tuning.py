@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import InputError, RecipeError
 from palaestra.foundation.progress import Bars
-from palaestra.runs import jobs, tuning
+from palaestra.runs import inline, jobs, tuning
 from palaestra.runs.recipe import Recipe, load, override
 
 SPACE = {"learn.lr": "log(1e-3, 1)", "learn.epochs": "int(1, 3)"}
@@ -189,3 +189,25 @@ def test_a_training_that_a_budget_ends_between_two_looks_is_looked_at_where_it_e
     _, found = search(override(recipe, short | {"tune": {"space": SPACE, "trials": 2}}), tmp_path / "budget")
     assert found["after"]["trials"] == 2
     assert journal(tmp_path / "budget", "after")[0]["value"] is not None
+
+
+def test_trials_share_a_warm_start_that_is_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: dict[str, Any] = {
+        "policies": {"walker": {"kind": "tiny", "options": {"hidden": 16, "vocabulary": 300, "max_new_tokens": 2}}},
+        "warm_start": {"script": "random", "groups": 8, "steps": 3},
+        "credit": "grpo()",
+        "train": {"iterations": 1, "groups": 1, "group_size": 2},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 2, "controls": {}},
+        "tune": {"space": {"learn.lr": "log(1e-3, 1)"}, "trials": 2, "seeds": 2},
+    }
+    recipe = override(load("corridor"), changes)
+    made: list[int] = []
+    monkeypatch.setattr(tuning, "started", lambda *a, **o: (made.append(a[2]), inline.started(*a, **o))[1])
+    _, found = search(recipe, tmp_path / "shared")
+    assert made == [tuning.SEEDS, tuning.SEEDS + 1]
+    assert not [*(tmp_path / "shared" / "tuning").glob("start-*")]
+    monkeypatch.setattr(tuning, "AFTER_THE_START", ())
+    _, alone = search(recipe, tmp_path / "alone")
+    assert made == [tuning.SEEDS, tuning.SEEDS + 1]
+    assert journal(tmp_path / "shared", "after") == journal(tmp_path / "alone", "after")
+    assert found["after"]["cpu_seconds"] > 0 < alone["after"]["cpu_seconds"]

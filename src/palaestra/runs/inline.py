@@ -57,7 +57,7 @@ def learn(
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
     after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.
-    start: `state_dict` of a team with the same policies, whose parameters this one begins with.
+    start: `state_dict` of a team with the same policies, whose parameters this one begins with, without a warm start.
     trust: run the code that a file or plain data names; see docs/security.md.
 
     Raises:
@@ -68,15 +68,8 @@ def learn(
     )
     made = validate(dict(recipe), trust=trust) if made is None else made  # type: ignore[arg-type]
     setup = resolve(override(made, dict(changes)) if changes else made)
-    executor, part = setup.executor(), setup.warm_start
-    played, corpus = scripted_play(setup, executor, seed, groups=16)
-    team = setup.team(seed, corpus)
-    if part is not None and part.steps:
-        supervised_warm_start(
-            team, demonstrations(played, team), steps=part.steps, batch=part.batch, lr=part.lr, seed=seed
-        )
-    if start is not None:
-        team.load_state_dict({name: dict(state) for name, state in start.items()})
+    executor = setup.executor()
+    team, corpus = started(setup, executor, seed, start=start)
     learner = setup.learner(team)
     check_columns(setup, learner)
     check_phases(setup, team)
@@ -84,3 +77,22 @@ def learn(
         setup, team, learner, executor, seed=seed, corpus=corpus, after_iteration=after_iteration, on_turns=on_turns
     )
     return TrainingResult(team, trainer.run(), setup, executor, trainer.stages)
+
+
+def started(
+    setup: Setup, executor: Executor, seed: int, *, start: Mapping[str, Mapping[str, Any]] | None = None
+) -> tuple[Team, list[str]]:
+    """A seed's team after its warm start, and the texts of which a `tiny` model got its tokenizer.
+
+    start: as of `learn`.
+    """
+    part = setup.warm_start
+    played, corpus = scripted_play(setup, executor, seed, groups=16)
+    team = setup.team(seed, corpus)
+    if start is not None:
+        team.load_state_dict({name: dict(state) for name, state in start.items()})
+    elif part is not None and part.steps:
+        supervised_warm_start(
+            team, demonstrations(played, team), steps=part.steps, batch=part.batch, lr=part.lr, seed=seed
+        )
+    return team, corpus

@@ -114,7 +114,7 @@ def _trained_and_proved(
         elif name in setup.rivals:
             folder = directory / f"control-{name}"
             said = _of_control(name, progress)
-            rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said)
+            rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said, other=trained)
             stack.callback(rival.close)
             spent[name] = budgets.total(rival.run())
             systems[name] = (rival.test, rival.team)
@@ -244,11 +244,26 @@ def evaluate(
     return executor.play(factory, team, plan)
 
 
+BEFORE_LEARNING = ("imports", "env", "policies", "team", "warm_start", "play")
+"""Fields of a recipe that the team depends on after its warm start, beside the seed."""
+
+
 class Training:
-    """The training of one seed: team, warm start, trainer, and evaluations in between."""
+    """The part of a seed that learns: team, warm start, trainer, looks.
+
+    other: a training of the same seed; where nothing before learning differs, its start is taken over.
+    """
 
     def __init__(
-        self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: Report
+        self,
+        setup: Setup,
+        seed: int,
+        directory: Path,
+        *,
+        clock: Clock,
+        resume: bool,
+        progress: Report,
+        other: Training | None = None,
     ) -> None:
         self.setup, self.part, self.seed, self.directory = setup, setup.evaluation, seed, directory
         self.clock, self.resume, self.progress = clock, resume, progress
@@ -256,7 +271,7 @@ class Training:
         directory.mkdir(parents=True, exist_ok=True)
         played, self.corpus = scripted_play(setup, self.executor, seed)
         self.team = setup.team(seed, self.corpus)
-        self._warm_up(played)
+        self._warm_up(played, other)
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
         self.tasks = Journal(directory / "tasks.jsonl")
@@ -265,14 +280,15 @@ class Training:
         if kept := setup.training.keep_calls:
             self.kept_calls = KeptCalls(directory / "judge-calls", limit=kept * 2**20)
 
-    def _warm_up(self, played: Turns) -> None:
+    def _warm_up(self, played: Turns, other: Training | None) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
         part, folder = self.setup.warm_start, self.directory / "start"
-        found = checkpoints.latest(folder) if self.resume else None
+        found = kept = checkpoints.latest(folder) if self.resume else None
+        if other is not None and kept is None and self._begins_like(other):
+            found = checkpoints.latest(other.directory / "start")
         if found is not None:
             self.team.load_state_dict(checkpoints.load(found)["team"])
-            return
-        if part is not None and part.steps:
+        elif part is not None and part.steps:
             examples = demonstrations(played, self.team)
             supervised_warm_start(
                 self.team,
@@ -283,7 +299,12 @@ class Training:
                 seed=self.seed,
                 progress=self.progress,
             )
-        checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
+        if kept is None:
+            checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
+
+    def _begins_like(self, other: Training) -> bool:
+        """Whether nothing before learning differs."""
+        return all(other.setup.recipe[name] == self.setup.recipe[name] for name in BEFORE_LEARNING)
 
     def advisers(self) -> dict[str, Policy]:
         """Policies without a seat that are asked during training; their calls are kept."""

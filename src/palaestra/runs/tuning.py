@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,10 +29,11 @@ from palaestra.errors import InputError, PalaestraError, RecipeError, missing_ex
 from palaestra.evaluation import trials as trials_of
 from palaestra.foundation.files import read_object, write_json
 from palaestra.foundation.progress import Bars
+from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 from palaestra.runs.build import Setup, resolve
 from palaestra.runs.config import TunePart, search_space
-from palaestra.runs.inline import learn
+from palaestra.runs.inline import learn, started
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import evaluate
@@ -49,6 +51,8 @@ TUNING = 2
 SEEDS = 1_000_000
 """First seed of the trainings of a search."""
 RESULT = "tuning.json"
+AFTER_THE_START = ("learn", "credit", "reward", "stages", "train", "opponents", "phases")
+"""Fields that a warm start does not depend on."""
 
 Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
@@ -84,7 +88,9 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
         for name, (variant, space) in variants.items():
             journal = Journal(directory / "tuning" / f"{name}.jsonl")
             journal.rewind(recipe.tune.trials)
-            side = found[name] = _search(name, variant, space, recipe.tune, journal, processes, bars)
+            starts = directory / "tuning" / f"start-{name}"
+            side = found[name] = _search(name, variant, space, recipe.tune, journal, starts, processes, bars)
+            shutil.rmtree(starts, ignore_errors=True)
             bars.say(f"tuned {'the team' if name == 'after' else name}: {described(side)}")
     write_json(directory / RESULT, {"asked": asked, "found": found})
     return applied(recipe, found), found
@@ -140,10 +146,14 @@ def _search(
     space: Mapping[str, str],
     part: TunePart,
     journal: Journal,
+    starts: Path,
     processes: ProcessPoolExecutor,
     bars: Bars,
 ) -> dict[str, Any]:
-    """Every trial of one side."""
+    """Every trial of one side.
+
+    starts: a folder for the parameters that its trials begin with.
+    """
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -158,6 +168,11 @@ def _search(
         study.add_trial(_again(line, distributions))
     report("searching", len(journal.lines), part.trials)
     changes = {"train": {"iterations": part.iterations}} if part.iterations else {}
+    begun: list[Path] = []
+    spent = 0.0
+    if len(journal.lines) < part.trials and _starts_alike(recipe, space):
+        begun = [starts / f"seed-{place}" for place in range(part.seeds)]
+        spent = sum(processes.map(functools.partial(keep_start, recipe), begun, range(SEEDS, SEEDS + part.seeds)))
     while len(journal.lines) < part.trials:
         first = len(journal.lines)
         with warnings.catch_warnings():
@@ -168,12 +183,13 @@ def _search(
         asked = [study.ask(distributions) for _ in range(min(TOGETHER, part.trials - first))]
         bounds = _medians(journal.lines, lower) if part.prune else {}
         variants = [override(recipe, _merged(changes, nested(each.params)), "tune") for each in asked]
-        run = functools.partial(run_trial, seeds=part.seeds, bounds=bounds)
+        run = functools.partial(run_trial, seeds=part.seeds, bounds=bounds, starts=begun)
         for trial, line in zip(asked, processes.map(run, variants), strict=True):
             for step, value in _steps(line).items():
                 trial.report(value, step)
             study.tell(trial, line["value"], state=_state(line))
             as_written = not journal.lines and written.keys() == space.keys()
+            line["cpu_seconds"] += 0.0 if journal.lines else spent
             journal.append(
                 {"iteration": len(journal.lines), "settings": trial.params, "as_written": as_written, **line}
             )
@@ -181,13 +197,36 @@ def _search(
     return _best(journal.lines, space, lower, name)
 
 
-def run_trial(recipe: Recipe, *, seeds: int, bounds: Mapping[str, float]) -> dict[str, Any]:
-    """Train a variant on a search's seeds: its curves, last value, and cost. bounds: values below which it is pruned.
+def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
+    """Whether every trial begins with the same warm start."""
+    part = recipe.warm_start
+    return part is not None and part.steps > 0 and all(field.split(".")[0] in AFTER_THE_START for field in space)
+
+
+def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
+    """Write a seed's team after its warm start to a folder, unless it is there already; returns its CPU seconds."""
+    if (found := checkpoints.latest(folder)) is not None:
+        return float(checkpoints.load(found)["cpu_seconds"])
+    torch.set_num_threads(recipe.train.threads)
+    began, setup = time.process_time(), resolve(recipe)
+    executor = setup.executor()
+    team, _ = started(setup, executor, seed)
+    executor.close()
+    seconds = time.process_time() - began
+    checkpoints.save(folder, 0, {"team": team.state_dict(), "cpu_seconds": seconds})
+    return seconds
+
+
+def run_trial(
+    recipe: Recipe, *, seeds: int, bounds: Mapping[str, float], starts: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """Train a variant on the seeds of a search; its curves, its last value, and what it cost.
 
     Args:
         recipe: the variant.
         seeds: number of trainings.
         bounds: "seed/iteration" -> the value that a look there must reach.
+        starts: folders of `keep_start`, one a seed; none: each training makes its own warm start.
     """
     torch.set_num_threads(recipe.train.threads)
     started, lower = time.process_time(), lower_is_better(recipe.evaluation.measure)
@@ -223,7 +262,8 @@ def run_trial(recipe: Recipe, *, seeds: int, bounds: Mapping[str, float]) -> dic
                         raise _WorseError
                 return {}
 
-            learned = learn(recipe, seed=SEEDS + place, after_iteration=look, on_turns=count)
+            start = checkpoints.load(found)["team"] if starts and (found := checkpoints.latest(starts[place])) else None
+            learned = learn(recipe, seed=SEEDS + place, after_iteration=look, on_turns=count, start=start)
             if (ended := str(len(learned.lines))) not in curve:  # a budget ended it between two looks
                 (curve[ended],) = _look(setup, executor, learned.team, tables[:-1], True)
                 line["curves"][f"{place}/{ended}"] = curve[ended]

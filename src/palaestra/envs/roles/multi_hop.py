@@ -113,6 +113,8 @@ class MultiHop(TaskEnv):
 def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callable[[Any], str]:
     """A scripted player of `roles/multi_hop`: the right query or answer with probability `skill`, else a guess.
 
+    A role without a tool guesses what it would have to look up.
+
     Args:
         skill: Probability of the right action, in [0, 1].
         hop: Role to the hop after which it answers: 1 names the port, 2 answers the question. Default: 1 for
@@ -132,17 +134,18 @@ def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callabl
         ship = next(ship for ship in ships() if f" {ship} " in text or f" {ship}?" in text)
         wares = "sell" in text.split("?", maxsplit=1)[0]
         stop = last.get(request.agent, 2)
+        guess = str(request.rng.choice(ports if stop == 1 else WARES if wares else COLOURS))
         if request.rng.random() >= skill:
-            return str(request.rng.choice(ports if stop == 1 else WARES if wares else COLOURS))
+            return guess
         found = re.findall(r"sails from (\w+)|\? \| (\w+)", text)
         port = next((one or other for one, other in found), None)
         if port is None:
-            return f"[search(query='{ship}')]"
+            return f"[search(query='{ship}')]" if request.observation.tools else guess
         if stop == 1:
             return str(port)
         told = re.search(r"sells (\w+)\. Its lamp is (\w+)\.", text)
         if told is None:
-            return f"[search(query='{port}')]"
+            return f"[search(query='{port}')]" if request.observation.tools else guess
         return told[1] if wares else told[2]
 
     return play
