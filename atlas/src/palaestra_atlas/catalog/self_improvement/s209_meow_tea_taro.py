@@ -75,8 +75,9 @@ def episode(gained: list[float], won: bool, most: int) -> Turns:
 @exact
 def turns_share_one() -> None:
     """Won with [1, 0, 1, 1]: thirds; lost with [1, 0, 1, 0] of 5: [.2, 0, .2, 0]; nothing gained: zeros."""
-    np.testing.assert_allclose(dense_reward().evaluate(episode([1, 0, 1, 1], True, 5)), [1 / 3, 0, 1 / 3, 1 / 3])
-    np.testing.assert_allclose(dense_reward().evaluate(episode([1, 0, 1, 0], False, 5)), [0.2, 0, 0.2, 0])
+    won, lost = episode([1, 0, 1, 1], True, 5), episode([1, 0, 1, 0], False, 5)
+    np.testing.assert_allclose(np.asarray(dense_reward().evaluate(won)), [1 / 3, 0, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(np.asarray(dense_reward().evaluate(lost)), [0.2, 0, 0.2, 0])
     np.testing.assert_array_equal(dense_reward().evaluate(episode([0, 0], True, 2)), [0, 0])
 
 
