@@ -489,6 +489,36 @@ def test_shifts_are_the_loops(table: list[Row], over: Any, n: int, fill: float |
     same(value(shift("reward", n=n, over=over, fill=fill), turns_of(table)), expected)
 
 
+@settings(max_examples=100, deadline=None)
+@given(tables, st.sampled_from(list(STREAMS)), st.booleans(), st.booleans())
+def test_what_is_passed_over_might_as_well_not_be_there(
+    table: list[Row], over: Any, reverse: bool, exclusive: bool
+) -> None:
+    kept = [row for row in table if row["valid"]]
+    options: Any = {"gamma": 0.5, "reverse": reverse, "exclusive": exclusive, "over": over}
+    for node, among in (
+        (cumulative("reward", **options), cumulative("reward", **options, where="valid")),
+        (shift("reward", n=-1, over=over, fill=7), shift("reward", n=-1, over=over, fill=7, where="valid")),
+        (shift("reward", n=2, over=over), shift("reward", n=2, over=over, where="valid")),
+    ):
+        alone, expected = iter(value(node, turns_of(kept))), [NAN] * len(table)
+        for at, row in enumerate(table):
+            expected[at] = next(alone) if row["valid"] else NAN
+        same(value(among, turns_of(table)), expected)
+
+
+def test_tokens_are_passed_over_within_a_row_and_over_its_end() -> None:
+    lists = {"tokens": [[1.0, 9.0, 2.0], [9.0], [4.0]], "skip": [[False, True, False], [True], [False]]}
+    turns = Turns({"episode": [0] * 3, "turn": range(3), "agent": ["a"] * 3, **lists})
+    found = ragged(cumulative("tokens", gamma=0.5, reverse=True, where=~col("skip")), turns)
+    same(found.values, [3.0, NAN, 4.0, NAN, 4.0])
+    same(ragged(shift("tokens", n=-1, where=~col("skip")), turns).values, [2.0, NAN, 4.0, NAN, NAN])
+    rows = turns.with_column(said=[True, False, True])  # a mask of turns holds for all of their tokens
+    same(ragged(cumulative("tokens", where="said"), rows).values, [1.0, 10.0, 12.0, NAN, 16.0])
+    with pytest.raises(ExpressionError, match="where= has one value per token"):
+        cumulative("turn", where=col("skip")).evaluate(turns)
+
+
 def test_what_nothing_was_scored_for_is_not_zero() -> None:
     turns = Turns(
         {

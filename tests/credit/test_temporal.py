@@ -51,6 +51,15 @@ def test_a_missing_reward_adds_nothing_to_gae_as_to_the_return_to_go() -> None:
         np.testing.assert_allclose(values(gae(lam=1), some), values(return_to_go() - col("value"), some))
 
 
+def test_gae_passes_over_what_nobody_chose() -> None:
+    rows = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "value": [0.2, 9.0, 0.5, 7.0]}
+    turns = Turns(rows | {"reward": [0.0, 0.0, 1.0, 0.0], "seen": [False, True, False, True]})
+    expected = gae(bootstrap=0.0).evaluate(Turns(turns.frame[[0, 2]]))
+    found = values(gae(bootstrap=0.0, skip="seen"), turns)
+    np.testing.assert_allclose(found[[0, 2]], np.asarray(expected))
+    assert np.isnan(found[[1, 3]]).all()
+
+
 def test_gae_of_tokens_runs_through_the_turns_of_an_agent() -> None:
     turns = Turns(
         {

@@ -49,6 +49,13 @@ def test_what_holds(text: int | str, lines: list[dict[str, Any]], holds: bool) -
     assert Condition(text)(lines) is holds
 
 
+def test_a_share_is_of_the_iterations_of_the_run() -> None:
+    fifth = Condition("share(0.2)", total=10)
+    assert [fifth(seen(*[0.0] * each)) for each in (1, 2, 3)] == [False, True, True]
+    assert Condition("share(0.01)", total=10)(seen(0.0)), "at least one iteration"
+    assert not Condition("share(0.2)")(seen(0.0, 0.0)), "of how many is not known"
+
+
 def test_rounds_of_a_cycle_can_grow() -> None:
     growing = Condition("iterations >= 2 * round")
     assert [growing(seen(0, 0), each) for each in (1, 2)] == [True, False]
@@ -73,6 +80,9 @@ def test_stalled_is_patience(values: list[float | None], last: int) -> None:
         ("stalled(success)", "write stalled"),
         ("stalled(5, by=1)", "write stalled"),
         ("mean(success) > 1", r"write mean\(x, n\)"),
+        ("share(2)", r"write share\(x\)"),
+        ("share(1.5)", r"write share\(x\)"),
+        ("share(success)", r"write share\(x\)"),
         ("stall(5)", "no function 'stall'; did you mean 'stalled'"),
         ("open('x') > 1", "no function 'open'"),
         ("__import__('os').system('x') > 1", "no function"),

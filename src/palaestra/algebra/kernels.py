@@ -23,6 +23,7 @@ from palaestra.algebra.samples import (
     rank,
     reduce,
     scanned,
+    segments_among,
     shifted,
     token_segments,
 )
@@ -264,25 +265,29 @@ class Evaluation:
     def _inputs(self, node: Signal) -> tuple[np.ndarray, Codes, np.ndarray, np.ndarray | None]:
         """Values, key codes and mask of what counts, all of the value's grain; tokens per row if it is per token."""
         value, codes = self(node.inputs[0]), self.codes(node.options["over"])
-        mask = None if node.options["where"] is None else self(node.options["where"])
         lengths = None
         if isinstance(value, Ragged):
             lengths = value.lengths
             codes = Codes(np.repeat(codes.ids, lengths), codes.size)
-            if isinstance(mask, np.ndarray):
-                mask = np.repeat(mask, lengths)
             value = value.values
+        x = value.astype(float, copy=False)
+        keep = ~np.isnan(x)
+        if node.options["where"] is not None:
+            keep &= self._mask(node, node.options["where"], lengths)
+        return x, codes, keep, lengths
+
+    def _mask(self, node: Signal, where: Signal, lengths: np.ndarray | None) -> np.ndarray:
+        """The option `where` of a node as bool[values]; lengths: tokens per row if the node is per token."""
+        mask = self(where)
         if isinstance(mask, Ragged):
             if lengths is None or not np.array_equal(mask.lengths, lengths):
                 raise ExpressionError(
                     f"{short(node)}: where= has one value per token, {node.inputs[0]} does not match it"
                 )
             mask = mask.values
-        x = value.astype(float, copy=False)
-        keep = ~np.isnan(x)
-        if mask is not None:
-            keep &= mask if mask.dtype == bool else ~np.isnan(mask) & (mask != 0)
-        return x, codes, keep, lengths
+        elif lengths is not None:
+            mask = np.repeat(mask, lengths)
+        return mask if mask.dtype == bool else ~np.isnan(mask) & (mask != 0)
 
     def _samples(
         self, node: Signal, x: np.ndarray, codes: Codes, keep: np.ndarray, lengths: np.ndarray | None
@@ -318,7 +323,10 @@ class Evaluation:
             segments = token_segments(segments, lengths)
         else:
             x = value.astype(float, copy=False)
-        order, how = segments.order, node.options
+        how = node.options
+        if how.get("where") is not None:
+            segments = segments_among(segments, self._mask(node, how["where"], lengths))
+        order = segments.order
         ordered = x if order is None else x[order]
         moments = segments.moments
         if moments is not None:  # agents that act at once: one value for all of the turn, on each of its rows
@@ -332,7 +340,7 @@ class Evaluation:
         if np.isinf(ordered).any():
             raise RewardError(f"{short(node)} overflows; divide the rewards by a constant")
         if order is not None:
-            result = np.empty_like(ordered)
+            result = np.full(len(x), np.nan)
             result[order] = ordered
             ordered = result
         return ordered if lengths is None else Ragged(ordered, lengths)

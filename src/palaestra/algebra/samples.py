@@ -245,6 +245,19 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
     return Segments(order, bounds[segments.starts], sizes)
 
 
+def segments_among(segments: Segments, keep: np.ndarray) -> Segments:
+    """The same segments without the places that bool[places] `keep` leaves out; a segment may be empty then."""
+    order = np.arange(len(keep)) if segments.order is None else segments.order
+    kept = keep[order]
+    bounds = np.concatenate([[0], np.cumsum(kept)])
+    starts = bounds[segments.starts]
+    moments = segments.moments
+    if moments is not None:  # numbered without gaps again
+        left = moments[kept]
+        moments = np.cumsum(np.diff(left, prepend=left[:1]) > 0)
+    return Segments(order[kept], starts, bounds[segments.starts + segments.lengths] - starts, moments)
+
+
 def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndarray, Segments]:
     """Sum or mean of the values of each moment, missing ones left out, and the segments counted in moments."""
     moments = segments.moments

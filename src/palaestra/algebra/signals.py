@@ -296,13 +296,21 @@ def leave_one_out(
 
 
 @register()
-def shift(x: SignalLike, *, n: int = 1, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
-    """Value of x n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
+def shift(
+    x: SignalLike,
+    *,
+    n: int = 1,
+    over: Keys = ("episode", "agent"),
+    fill: float | None = None,
+    where: SignalLike | None = None,
+) -> Signal:
+    """The value n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
 
-    fill: what stands beyond the ends; missing if left out.
+    fill: what stands beyond the ends; missing if left out. where: mask; turns (or tokens) outside of it are passed
+    over: they are nobody's neighbours and their own value is missing.
     """
     beyond = None if fill is None else float(fill)
-    return Signal("shift", as_signal(x), n=operator.index(n), over=_keys(over), fill=beyond)
+    return Signal("shift", as_signal(x), n=operator.index(n), over=_keys(over), fill=beyond, **_among(where))
 
 
 @register()
@@ -313,13 +321,20 @@ def cumulative(
     reverse: bool = False,
     exclusive: bool = False,
     over: Keys = ("episode", "agent"),
+    where: SignalLike | None = None,
 ) -> Signal:
     """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
 
     x_t is the sum over the rows of the key in turn t: with over="episode" agents that act at once share it.
 
     exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum, 0 at the end). Missing values add
-    nothing, and a sum over nothing but missing values is missing.
+    nothing, and a sum over nothing but missing values is missing. where: mask; the sum passes over turns (or tokens)
+    outside of it, without a discount, and is missing there.
     """
     options: dict[str, Any] = {"gamma": float(gamma), "reverse": bool(reverse), "exclusive": bool(exclusive)}
-    return Signal("cumulative", as_signal(x), **options, over=_keys(over))
+    return Signal("cumulative", as_signal(x), **options, over=_keys(over), **_among(where))
+
+
+def _among(where: SignalLike | None) -> dict[str, Any]:
+    """The option `where` of a node, if it has one."""
+    return {} if where is None else {"where": as_signal(where)}

@@ -41,6 +41,7 @@ def gae(
     gamma: float = 1.0,
     lam: float = 0.95,
     bootstrap: SignalLike | None = None,
+    skip: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
     """GAE (arXiv 1506.02438): A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t, V_t the value before step t.
@@ -48,6 +49,10 @@ def gae(
     bootstrap: V after the last step; default 0 for an episode that ended by its rules, its last value for one that was
     cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
     A missing reward adds nothing; where none is to come, the advantage is missing, as the return-to-go is.
+
+    skip: mask of turns, or of tokens, that nobody chose, such as what the env says between two turns of one response
+    (arXiv 2510.01132): the recursion passes over them with value and trace, and their advantage is missing. The rows of
+    an env hold chosen tokens only, so there nothing is to be skipped.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
@@ -62,8 +67,10 @@ def gae(
     if bootstrap is None:
         bootstrap = where(fill_missing("truncated", False), now, 0.0)
     one = fill_missing(0.0 * now, 0.0) + 1.0  # as long as the value: one per turn or one per token
-    after = where(shift(one, n=-1, over=over, fill=0.0) == 0.0, bootstrap, shift(now, n=-1, over=over))
-    advantage = cumulative(earned + gamma * after - now, gamma=gamma * lam, reverse=True, over=over)
+    acts = None if skip is None else ~as_signal(skip)
+    last = shift(one, n=-1, over=over, fill=0.0, where=acts) == 0.0
+    after = where(last, bootstrap, shift(now, n=-1, over=over, where=acts))
+    advantage = cumulative(earned + gamma * after - now, gamma=gamma * lam, reverse=True, over=over, where=acts)
     return where(~is_missing(return_to_go(reward, over=over)), advantage)
 
 

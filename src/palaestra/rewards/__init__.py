@@ -32,6 +32,7 @@ from palaestra.rewards.combine.omissions import omission_reward
 from palaestra.rewards.combine.procedures import mact, mact_reward
 from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
+from palaestra.rewards.combine.turn_rewards import dense_reward
 from palaestra.rewards.judged.answers import masksearch_reward
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.debates import debate_reward
@@ -174,6 +175,7 @@ __all__ = [
     "debate_reward",
     "deep_travel_reward",
     "delta",
+    "dense_reward",
     "density",
     "design_reward",
     "distance",

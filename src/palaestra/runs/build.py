@@ -94,7 +94,7 @@ def resolve(recipe: Recipe) -> Setup:
     """
     if not recipe.phases:
         return _resolved(recipe)
-    cycles = read_phases(recipe.phases)
+    cycles = read_phases(recipe.phases, recipe.train.iterations)
     made: list[tuple[Phase, Setup]] = []
     for phase in phases_of(cycles):
         with prefixed(phase.place):

@@ -1,6 +1,7 @@
 """Conditions over the metrics of a run, such as `success > .9` and `stalled(5)`: when a phase of a recipe is over.
 
-A condition is arithmetic, comparisons, `and`, `or`, `not`, names of metrics and three functions; nothing else runs.
+A condition is arithmetic, comparisons, `and`, `or`, `not`, names of metrics and three functions (`stalled`, `mean`,
+`share`); nothing else runs.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ class Condition:
     `stalled(n)` is true if the best success (the best reward, where there is no success) of the last n iterations is
     not above that of those before; `stalled(n, x, by)` looks at x instead, and asks for more than `by`. `mean(x, n)` is
     the mean over the last n iterations. `iterations` is the number of iterations of the phase so far, `round` that of
-    the times that its cycle has begun.
+    the times that its cycle has begun. `share(x)` is true when the phase has had the share x, in (0, 1), of all
+    iterations of the run, rounded, and at least one.
 
     Args:
         text: a number of iterations, or an expression.
+        total: Iterations of the run; None: not known, and `share(x)` is false.
 
     Raises:
         InputError: the number is below 1, or the text is no such expression.
@@ -54,8 +57,8 @@ class Condition:
         [False, True]
     """
 
-    def __init__(self, text: int | str) -> None:
-        self.text = text
+    def __init__(self, text: int | str, total: int | None = None) -> None:
+        self.text, self.total = text, total
         if isinstance(text, bool) or not isinstance(text, int | str):
             raise InputError(f"expected a number of iterations or a condition such as success > .9, found {text!r}")
         if isinstance(text, int) and text < 1:
@@ -74,7 +77,7 @@ class Condition:
     def __call__(self, lines: Sequence[Line], round: int = 1) -> bool:
         """Whether it holds after these iterations of the phase."""
         try:
-            return bool(_value(self.tree, lines, round))
+            return bool(_value(self.tree, lines, round, self.total))
         except (_NotMeasured, ZeroDivisionError, OverflowError):
             return False
 
@@ -137,7 +140,11 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield from _names(child)
 
 
-_ARGUMENTS = {"stalled": (1, 3, "stalled(n), stalled(n, x) or stalled(n, x, by)"), "mean": (2, 2, "mean(x, n)")}
+_ARGUMENTS = {
+    "stalled": (1, 3, "stalled(n), stalled(n, x) or stalled(n, x, by)"),
+    "mean": (2, 2, "mean(x, n)"),
+    "share": (1, 1, "share(x)"),
+}
 
 
 def _checked(node: ast.AST) -> None:
@@ -147,6 +154,17 @@ def _checked(node: ast.AST) -> None:
         if name not in _ARGUMENTS:
             raise InputError(f"a condition has no function {name!r}{nearest(name, _ARGUMENTS)}")
         least, most, form = _ARGUMENTS[name]
+        if name == "share":
+            part = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            if (
+                node.keywords
+                or len(node.args) != 1
+                or not part
+                or not isinstance(part[0], float)
+                or not 0 < part[0] < 1
+            ):
+                raise InputError("write share(x), x a part of the run's iterations, a number in (0, 1)")
+            return
         number = node.args[:1] if name == "stalled" else node.args[1:]
         whole = [each.value for each in number if isinstance(each, ast.Constant) and isinstance(each.value, int)]
         if node.keywords or not least <= len(node.args) <= most or not whole or whole[0] < 1:
@@ -167,9 +185,9 @@ def _checked(node: ast.AST) -> None:
             _checked(child)
 
 
-def _value(node: ast.AST, lines: Sequence[Line], round_: int) -> Any:
+def _value(node: ast.AST, lines: Sequence[Line], round_: int, total: int | None = None) -> Any:
     def of(inner: ast.AST) -> Any:
-        return _value(inner, lines, round_)
+        return _value(inner, lines, round_, total)
 
     match node:
         case ast.Constant(value=value):
@@ -192,6 +210,8 @@ def _value(node: ast.AST, lines: Sequence[Line], round_: int) -> Any:
             if not series:
                 raise _NotMeasured
             return sum(series) / len(series)
+        case ast.Call(func=ast.Name(id="share"), args=[part]):
+            return total is not None and len(lines) >= max(round(of(part) * total), 1)
         case ast.Call(args=[last, *rest]):
             return _stalled(of(last), rest, lines, round_)
     name = _dotted(node)

@@ -64,13 +64,19 @@ class Order:
     endless: bool
 
 
-def read(written: Sequence[Mapping[str, Any]]) -> list[Cycle]:
-    """Parse a recipe's `phases` into cycles; a phase by itself is a cycle of one.
+def read(written: Sequence[Mapping[str, Any]], iterations: int | None = None) -> list[Cycle]:
+    """The cycles that a recipe's `phases` are made of; a phase by itself is a cycle of one.
+
+    Args:
+        written: The phases as a recipe has them.
+        iterations: Of the run, of which `until: share(x)` takes a part.
 
     Raises:
         RecipeError: a field is not known, or missing, or cannot change; names the phase and the field.
     """
-    cycles = [_cycle(item, f"phases.{number}", number == len(written) - 1) for number, item in enumerate(written)]
+    cycles = [
+        _cycle(item, f"phases.{number}", number == len(written) - 1, iterations) for number, item in enumerate(written)
+    ]
     seen: set[str] = set()
     for phase in phases_of(cycles):
         if phase.name in seen:
@@ -102,13 +108,13 @@ def order(cycles: Sequence[Cycle], iterations: int) -> Order:
     return Order(tuple(steps), bool(cycles) and cycles[-1].times is None)
 
 
-def _cycle(item: Any, place: str, last: bool) -> Cycle:
+def _cycle(item: Any, place: str, last: bool, total: int | None) -> Cycle:
     if not isinstance(item, Mapping):
         raise RecipeError(f"{place}: a phase is a mapping of fields, found {item!r}")
     if "alternate" not in item:
         if "repeat" in item:
             raise RecipeError(f"{place}.repeat: of a list of phases: {{alternate: [...], repeat: 3}}")
-        return Cycle((_phase(item, place, last),), 1)
+        return Cycle((_phase(item, place, last, total),), 1)
     for field in item:
         if field not in ("alternate", "repeat"):
             raise RecipeError(f"{place}.{field}: unknown field (fields here: alternate, repeat)")
@@ -119,11 +125,11 @@ def _cycle(item: Any, place: str, last: bool) -> Cycle:
         raise RecipeError(f"{place}.repeat: expected a number of rounds, at least 1, found {times!r}")
     if times is None and not last:
         raise RecipeError(f"{place}.repeat: what comes after it would never begin; say how often, repeat: 3")
-    return Cycle(tuple(_phase(each, f"{place}.alternate.{n}", False) for n, each in enumerate(listed)), times)
+    return Cycle(tuple(_phase(each, f"{place}.alternate.{n}", False, total) for n, each in enumerate(listed)), times)
 
 
-def _phase(item: Any, place: str, last: bool) -> Phase:
-    """last: it may be without an end."""
+def _phase(item: Any, place: str, last: bool, total: int | None) -> Phase:
+    """last: it may be without an end. total: iterations of the run."""
     if not isinstance(item, Mapping):
         raise RecipeError(f"{place}: a phase is a mapping of fields, found {item!r}")
     name = item.get("name")
@@ -136,7 +142,7 @@ def _phase(item: Any, place: str, last: bool) -> Phase:
     if until is None and not last:
         raise RecipeError(f"{place}.until: when is it over? A number of iterations, success > .9, stalled(5), …")
     try:
-        ends = None if until is None else Condition(until)
+        ends = None if until is None else Condition(until, total)
     except InputError as error:
         raise RecipeError(f"{place}.until: {error}") from error
     return Phase(name, ends, {field: value for field, value in item.items() if field not in ("name", "until")})

@@ -347,6 +347,14 @@ def _array(request: Request) -> np.ndarray:
     return request.observation.array
 
 
+@script("quest")
+def quest(errs: float = 0.0) -> Play:
+    """The shortest way through `native/quest`; with the chance `errs` any action, which may undo a step."""
+    from palaestra.envs.worlds.quest import shortest
+
+    return functools.partial(shortest, errs=errs)
+
+
 @script("punisher")
 def punisher(share: float = 1.0) -> Play:
     """Scripted player of `native/reputation`: punishes players seen to defect, with this probability."""

@@ -44,6 +44,7 @@ EXAMPLES: dict[str, str] = {
     "cumulative": "cumulative(reward, gamma=0.9)",
     "deep_travel_reward": "deep_travel_reward('gate', valid)",
     "delta": "delta(reward)",
+    "dense_reward": "dense_reward(reward, 2.0)",
     "discount": "discount(cost, where=is_first(over=episode))",
     "distance": "distance('point', 'gold_point')",
     "dominance": "dominance(reward, cost)",

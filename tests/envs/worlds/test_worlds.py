@@ -48,6 +48,7 @@ SETTINGS = [
     ("persuasion", {"rounds": 4, "memory": "all"}, True),
     ("profiled_routing", {"clients": 3}, True),
     ("profiled_routing", {"profile": "zones", "vehicles": 3, "copy": None, "keeps": "random"}, True),
+    ("quest", {"objects": 2, "length": 3}, True),
     ("queue", {"fee": 100}, True),
     ("rendezvous", {"sight": 2}, True),
     ("rendezvous", {"walkers": 3, "cells": 5, "last": True}, True),

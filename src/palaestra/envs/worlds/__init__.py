@@ -75,6 +75,7 @@ from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.procedure import Procedure
 from palaestra.envs.worlds.profiled_routing import ProfiledRouting
 from palaestra.envs.worlds.pulls import Pulls
+from palaestra.envs.worlds.quest import Quest
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
 from palaestra.envs.worlds.refusals import Refusals
@@ -192,6 +193,7 @@ __all__ = [
     "Procedure",
     "ProfiledRouting",
     "Pulls",
+    "Quest",
     "Queue",
     "Rag",
     "Refusals",
