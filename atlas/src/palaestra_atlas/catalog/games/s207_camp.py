@@ -45,8 +45,8 @@ def recipe(seed: int, folder: Path) -> None:
         "policies": {"driver": {"kind": "pointer", "options": {"members": 2, "each": 6}}},
         "team": {"*": "driver"},
         "credit": TRAINED,
-        "learn": {"lr": 0.0015, "epochs": 2, "minibatch": 256, "terms": ["surrogate(clip=0.2)", "entropy(0.01)"]},
-        "train": {"iterations": 30, "groups": 32, "group_size": 8, "evaluate_every": 30, "checkpoint_every": 30,
+        "learn": {"lr": 0.003, "epochs": 2, "minibatch": 256, "terms": ["surrogate(clip=0.2)", "entropy(0.01)"]},
+        "train": {"iterations": 24, "groups": 32, "group_size": 8, "evaluate_every": 24, "checkpoint_every": 24,
                   "save_turns": "last"},
         "evaluation": {"tasks": 40, "trials": 1, "look_tasks": 2, "look_trials": 1, "measure": "score"},
     }  # fmt: skip
