@@ -67,8 +67,9 @@ class PointerNetwork(nn.Module):
             return units
         places = units.transpose(1, 2)
         closed = (~there)[:, None].expand(places.shape[:3])
-        found: Tensor = self.talk(places.flatten(0, 1), src_key_padding_mask=closed.flatten(0, 1))
-        return found.unflatten(0, places.shape[:2]).transpose(1, 2)
+        heard = self.talk(places.flatten(0, 1), src_key_padding_mask=closed.flatten(0, 1))
+        found: Tensor = heard.unflatten(0, places.shape[:2]).transpose(1, 2)
+        return found
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits of one's own choices, [rows, actions]."""
