@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.ordered import OrderedPolicy
+    from palaestra.agents.pointer import PointerPolicy
     from palaestra.agents.population import PopulationPolicy
     from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
@@ -37,6 +38,7 @@ __all__ = [
     "Learnable",
     "MLPPolicy",
     "OrderedPolicy",
+    "PointerPolicy",
     "Policy",
     "PopulationPolicy",
     "QNetworkPolicy",
@@ -61,6 +63,7 @@ _LAZY = {
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
     "OrderedPolicy": "ordered",
+    "PointerPolicy": "pointer",
     "PopulationPolicy": "population",
     "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",

@@ -24,6 +24,7 @@ _KINDS = {
     "contextual": "palaestra.agents.contextual:ContextualPolicy",
     "factored": "palaestra.agents.factored:FactoredPolicy",
     "ordered": "palaestra.agents.ordered:OrderedPolicy",
+    "pointer": "palaestra.agents.pointer:PointerPolicy",
     "q_network": "palaestra.agents.q_network:QNetworkPolicy",
     "population": "palaestra.agents.population:PopulationPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",

@@ -196,6 +196,14 @@ def ordered(made: Making) -> Policy:
     return _on_arrays(made, OrderedPolicy)
 
 
+@POLICIES.register("pointer")
+def pointer(made: Making) -> Policy:
+    """Attention over choices, messages between team members, a pointer; for arrays of a block per member."""
+    from palaestra.agents import PointerPolicy
+
+    return _on_arrays(made, PointerPolicy)
+
+
 @POLICIES.register("q_network")
 def q_network(made: Making) -> Policy:
     """Policy kind: a network of action values on arrays; wants `learn.kind: value_decomposition`."""
@@ -304,6 +312,7 @@ TAKES = {
     "q_network": Takes("palaestra.agents:QNetworkPolicy", 2, ("name", "seed")),
     "contextual": Takes("palaestra.agents:ContextualPolicy", 2, ("name", "seed")),
     "factored": Takes("palaestra.agents:FactoredPolicy", 1, ("name", "seed")),
+    "pointer": Takes("palaestra.agents:PointerPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
     "split_mlp": Takes(
         "palaestra.agents:SplitMLPPolicy", 2, ("name", "seed"), ("palaestra.runs.saved_policies:adopted",)

@@ -47,9 +47,25 @@ def test_who_goes_to_a_client_that_both_choose(keeps, goes):
     assert result.info["served"][f"vehicle_{goes}"] == 3
 
 
+def test_blocks_hold_what_is_there():
+    env = ProfiledRouting(vehicles=(1, 2), clients=(1, 3), sight="team", capacity=20)
+    for seed in range(12):
+        seen = env.reset(seed)
+        state = env.state
+        array = seen["vehicle_0"].array.reshape(2, -1)
+        choices = array[:, 4:].reshape(2, 4, 6)
+        assert (array[:, 0] > 0).tolist() == [True, state.vehicles == 2]
+        assert (choices[0, 1:, 0] > 0).tolist() == state.open.tolist()
+        assert not choices[0, 1:][~state.open].any()
+        way = np.linalg.norm(state.xy - state.xy[0], axis=1)
+        np.testing.assert_allclose(choices[0, 1:, 5], np.where(state.open, way[1:], 0), atol=1e-6)
+        if state.vehicles == 2:
+            assert (seen["vehicle_1"].array.reshape(2, -1) == array[::-1]).all()
+
+
 def test_nobody_can_serve_what_is_too_heavy():
     assert best_routes(np.zeros((2, 2)), np.array([3.0]), np.array([[1.0]]), 2.0) == -np.inf
-    for options in ({"clients": 0}, {"demands": (1, 30)}, {"copy": 8}, {"keeps": "last"}):
+    for options in ({"clients": 0}, {"demands": (1, 30)}, {"copy": 8}, {"keeps": "last"}, {"sight": "far"}):
         with pytest.raises(InputError, match="ProfiledRouting"):
             ProfiledRouting(**options)
     with pytest.raises(InputError, match="given needs"):

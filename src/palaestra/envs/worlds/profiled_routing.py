@@ -58,6 +58,10 @@ class ProfiledRouting(NativeEnv):
             (equally likely ones by name), "nearest", "random", or "first" by name.
         instances: how many different instances there are; None: any number.
         copy: the symmetric copy, 0 to 7; None: drawn for each episode.
+        sight: "own", the array above; "team": a block of every vehicle, one's own first and the others by name, for
+            policies of kind `pointer`. A block is 1, place and load of the vehicle, then for each choice, the depot
+            first, whether it is open, its place, its demand, that vehicle's preference and its way there; zeros for
+            what is not there.
         given: an instance instead, with xy (the depot first), demands and profile (NaN: not allowed).
 
     Raises:
@@ -72,7 +76,7 @@ class ProfiledRouting(NativeEnv):
         capacity: float = 20.0, demands: tuple[int, int] = (1, 10),
         profile: Literal["random", "zones"] = "random", weights: tuple[float, float] = (0.8, 0.2),
         keeps: Literal["likeliest", "nearest", "random", "first"] = "likeliest", instances: int | None = None,
-        copy: int | None = 0, given: Mapping[str, Any] | None = None,
+        copy: int | None = 0, sight: Literal["own", "team"] = "own", given: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if given is not None:
             self.given = tuple(np.array(given[name], float) for name in ("xy", "demands", "profile"))
@@ -89,13 +93,13 @@ class ProfiledRouting(NativeEnv):
             raise InputError(
                 f"ProfiledRouting: {vehicles=}, {clients=}, {instances=} at least 1; {demands=}, {capacity=}"
             )
-        if copy not in (None, *range(8)) or keeps not in KEEPS:
-            raise InputError(f"ProfiledRouting: copy={copy} from 0 to 7, keeps={keeps!r} one of {KEEPS}")
+        if copy not in (None, *range(8)) or keeps not in KEEPS or sight not in ("own", "team"):
+            raise InputError(f"ProfiledRouting: {copy=} from 0 to 7, {keeps=} one of {KEEPS}, {sight=} own or team")
         vehicles, clients = (largest for _, largest in self.sizes)
         self.agents: tuple[str, ...] = tuple(f"vehicle_{number}" for number in range(vehicles))
         self.choices = ("depot", *(f"client {number}" for number in range(1, clients + 1)))
         self.clients, self.capacity, self.demands, self.profile = clients, float(capacity), demands, profile
-        self.weights, self.keeps, self.instances, self.copy = weights, keeps, instances, copy
+        self.weights, self.keeps, self.instances, self.copy, self.sight = weights, keeps, instances, copy, sight
         self.fixed = given is not None
 
     def begin(self) -> tuple[str, _ProfiledRoutingState]:
@@ -130,7 +134,8 @@ class ProfiledRouting(NativeEnv):
             return {}
         masks = self._legal()
         present = self.agents[: self.state.vehicles]
-        return {agent: self._seen(number, masks[number]) for number, agent in enumerate(present)}
+        blocks = self._blocks() if self.sight == "team" else None
+        return {agent: self._seen(number, masks[number], blocks) for number, agent in enumerate(present)}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Also note how likely each choice was; one without a log-probability counts as certain."""
@@ -179,13 +184,30 @@ class ProfiledRouting(NativeEnv):
         waits = (state.at == 0).all() & possible.any(1)
         return np.concatenate([~waits[:, None], possible], axis=1)
 
-    def _seen(self, number: int, mask: np.ndarray) -> Observation:
+    def _blocks(self) -> np.ndarray:
+        """Block of every vehicle, float64[vehicles, 4 + 6 · (1 + clients)]."""
+        state, seats = self.state, len(self.agents)
+        shared = np.column_stack([np.ones(self.clients + 1), state.xy, np.append(0.0, state.demands) / self.capacity])
+        shared = np.where(np.append(True, state.open)[:, None], shared, 0.0)
+        liked = np.pad(np.nan_to_num(state.profile), ((0, 0), (1, 0))) * shared[:, 0]
+        way = np.linalg.norm(state.xy[state.at][:, None] - state.xy, axis=-1) * shared[:, 0]
+        shared = np.broadcast_to(shared, (seats, *shared.shape))
+        each = np.concatenate([shared, liked[..., None], way[..., None]], axis=-1)
+        own = np.column_stack([np.ones(seats), state.xy[state.at], state.left / self.capacity])
+        found = np.concatenate([own, each.reshape(seats, -1)], axis=1)
+        found[state.vehicles :] = 0.0
+        return found
+
+    def _seen(self, number: int, mask: np.ndarray, blocks: np.ndarray | None) -> Observation:
         state = self.state
-        others = np.delete(state.at, number)
         liked = np.nan_to_num(state.profile[number])
-        load = state.left[number] / self.capacity
-        each = np.column_stack([state.xy[1:], state.open, state.demands / self.capacity, liked])
-        array = np.concatenate([state.xy[state.at[number]], [load], state.xy[others].ravel(), each.ravel()])
+        if blocks is None:
+            others = np.delete(state.at, number)
+            load = state.left[number] / self.capacity
+            each = np.column_stack([state.xy[1:], state.open, state.demands / self.capacity, liked])
+            array = np.concatenate([state.xy[state.at[number]], [load], state.xy[others].ravel(), each.ravel()])
+        else:
+            array = np.concatenate([blocks[number], np.delete(blocks, number, axis=0).ravel()])
         left = [f"{k + 1} ({state.demands[k]:g}, liked {liked[k]:.2f})" for k in np.flatnonzero(state.open)]
         text = f"you are at {self.choices[state.at[number]]} with {state.left[number]:g} left; open: {', '.join(left)}"
         return Observation(text, choices=self.choices, mask=mask, array=array.astype(np.float32))

@@ -1,18 +1,22 @@
 """[207] CAMP (arXiv 2501.02977): vehicles with preferences share a round trip, and learn from symmetric copies.
 
-The world, conflicts by probability, the baseline over copies and an exact reference. Left out: the attention network
-with its messages between vehicles.
+The world, a small attention network with messages between the vehicles, conflicts by probability, the baseline over
+copies and an exact reference. The messages also compare the vehicles' embeddings of the same client, which is a reading
+of the abstract. Left out: the paper's sizes of network and instances, and its loss on projected embeddings.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
-from palaestra.agents import Team
+from palaestra.agents import PointerPolicy, Team
 from palaestra.agents.policy import Decision, Request
 from palaestra.agents.scripted import random_legal
 from palaestra.algebra.parse import parse
@@ -28,6 +32,25 @@ CROSS: dict[str, Any] = {
 BASELINE = "centre(episode_return(), over='instance', unit='episode')"
 CREDIT = f"(1.0 - col('replaced')) * {BASELINE}"
 """Return less its mean over the copies of an instance; nothing where another one's choice was carried out."""
+TRAINED = "(1.0 - col('replaced')) * centre(episode_return(), over='group', unit='episode')"
+"""The same with fresh instances in training: return less its mean over the plays of an instance."""
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of two vehicles whose policies exchange messages, `vehicles.yaml`."""
+    env = {"vehicles": 2, "clients": 4, "capacity": 40.0, "weights": [0.5, 0.5], "copy": None, "sight": "team"}
+    made = {
+        "name": "vehicles",
+        "env": {"make": "native/profiled_routing", "options": env},
+        "policies": {"driver": {"kind": "pointer", "options": {"members": 2, "each": 6}}},
+        "team": {"*": "driver"},
+        "credit": TRAINED,
+        "learn": {"lr": 0.003, "epochs": 2, "minibatch": 256, "terms": ["surrogate(clip=0.2)", "entropy(0.01)"]},
+        "train": {"iterations": 24, "groups": 32, "group_size": 8, "evaluate_every": 24, "checkpoint_every": 24,
+                  "save_turns": "last"},
+        "evaluation": {"tasks": 40, "trials": 1, "look_tasks": 2, "look_trials": 1, "measure": "score"},
+    }  # fmt: skip
+    (folder / "vehicles.yaml").write_text(json.dumps(made))
 
 
 class Sure:
@@ -81,6 +104,33 @@ def each_sees_its_own_preferences() -> None:
         clients = seen.array[5:].reshape(4, 5)
         np.testing.assert_allclose(clients[:, 4], env.state.profile[number], atol=1e-6)
         np.testing.assert_allclose(clients[:, :2], env.state.xy[1:], atol=1e-6)
+
+
+@exact
+def vehicles_hear_each_other() -> None:
+    """Moving another vehicle changes what one chooses, but not without messages; one that is absent is not heard.
+
+    The others may stand in any order, and what a vehicle is told goes into its gradient.
+    """
+    env = ProfiledRouting(vehicles=3, clients=3, sight="team")
+    array = env.reset(4)["vehicle_0"].array
+    assert array is not None
+    blocks = array.reshape(3, -1)
+    for number, block in enumerate(blocks):
+        assert block[:4].tolist() == [1.0, *env.state.xy[0].astype(np.float32).tolist(), 1.0]
+        np.testing.assert_allclose(block[4:].reshape(4, 6)[1:, 4], env.state.profile[number], atol=1e-6)
+    moved, swapped, absent, other = blocks.copy(), blocks[[0, 2, 1]], blocks.copy(), blocks.copy()
+    moved[1, 1:3] = 1 - moved[1, 1:3]
+    absent[1] = 0.0
+    other[1] = np.append(0.0, moved[1, 1:])
+    rows = torch.from_numpy(np.stack([blocks, moved, swapped, absent, other]).reshape(5, -1)).requires_grad_()
+    for messages in (True, False):
+        scores = PointerPolicy(len(array), 4, members=3, each=6, messages=messages).module(rows)
+        gradient = torch.autograd.grad(scores[0].square().sum(), rows)[0][0].reshape(3, -1)
+        apart = (scores[1:] - scores[0]).abs().amax(1)
+        assert bool(apart[0] > 1e-3) is bool(apart[2] > 1e-3) is bool(gradient[1].abs().max() > 1e-6) is messages
+        assert apart[1] < 1e-5
+        assert (scores[4] - scores[3]).abs().max() < 1e-5
 
 
 @exact
