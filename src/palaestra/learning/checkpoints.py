@@ -231,7 +231,8 @@ def _quantised(kind: str, parts: dict[str, torch.Tensor], rest: list[Any]) -> An
 def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, Folder]) -> Any:
     """JSON with every tensor replaced by its number. Lists stay; whatever JSON lacks becomes `{"!kind": ...}`."""
     if isinstance(value, torch.Tensor) and type(value).__name__ in _QUANTISED:
-        names, rest = value.__tensor_flatten__()
+        quantised: Any = value
+        names, rest = quantised.__tensor_flatten__()
         parts = {name: _pack(getattr(value, name), tensors, folders) for name in names}
         return {"!quantised": [type(value).__name__, parts, [_pack(each, tensors, folders) for each in rest]]}
     if isinstance(value, torch.dtype):

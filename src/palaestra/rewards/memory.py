@@ -93,7 +93,7 @@ def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
 
 @register()
 def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
-    """Signal x where it is not 0 for the first time in the episode, else 0; with a key, once for each of its values.
+    """Signal x where it is not 0 for an agent's first time in the episode, else 0; with a key, once for each value.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "room": [1, 2, 1, 2], "reward": [0.0, 1.0, 1.0, 1.0]})

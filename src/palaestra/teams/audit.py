@@ -190,7 +190,7 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """A team factory: agents speak in turn, every message is audited and perhaps asked for again; then a vote ([111]).
+    """Env factory of a team: agents speak in turn, the rule `audit` may have one said again; then a vote ([111]).
 
     talk: false, and they answer at once. Others: of `AuditedDeliberation`, and of every team.
     """

@@ -115,7 +115,7 @@ def _own(value: Any, agent: str) -> Any:
 
 
 def branches(env: EnvFactory, *widths: int) -> EnvFactory:
-    """Factory of an env that plays a tree of answers of `env` in one episode, see `Branches`; `branches(3, 3, 3)`."""
+    """Factory of `Branches`: plays a tree of answers of `env` in an episode, `widths[d]` answers a turn at depth d."""
     factory = functools.partial(Branches, env, widths)
     factory()
     return factory

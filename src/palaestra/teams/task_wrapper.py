@@ -10,7 +10,7 @@ from palaestra.errors import InputError
 
 
 class AroundTask:
-    """Base class of team envs around a `TaskEnv`: passes its question and answer on.
+    """Base class of team envs around a `TaskEnv`: has its `question` and, where one is known, its right `answer`.
 
     inner: the `TaskEnv`, or the first of several workflows around the same one.
     """

@@ -121,7 +121,7 @@ def layered(
 
 
 def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
-    """A team factory: each role continues the answer of the one before ([60], arXiv 2511.02687); the last counts."""
+    """Env factory of `tasks` for a team: each role continues the answer before it; the last counts ([60])."""
     made = Graph.of(legs, edges="chain", aggregate="last()", own=False, workflow="relay")
     return deliberation(tasks, made, **options)
 

@@ -62,7 +62,7 @@ SHORT = "{} ; {} ; {}"
 
 
 class Specification(NamedTuple):
-    """A specification of a list function in words: a key of `TAKES`, of `CHANGES` and of `RETURNS`."""
+    """A list function as three words, keys of `TAKES`, `CHANGES` and `RETURNS`; `expression` writes it as Python."""
 
     takes: str
     changes: str

@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 @READERS.register("messages")
 def messages() -> LogReader:
-    """Log reader of one conversation as JSON lines, a message each: OpenAI's with a role, AutoGen's with a source."""
+    """Makes the `LogReader` of a conversation as JSON lines, a message each: OpenAI's by role, AutoGen's by source."""
     return LogReader(read_messages, fits=is_message, order=9)
 
 

@@ -25,7 +25,7 @@ _CONTROL = frozenset((0x08, 0x10, 0x12))
 
 @READERS.register("otel_protobuf")
 def otel_protobuf() -> LogReader:
-    """Log reader of OpenTelemetry spans with attributes for generative AI, as OTLP protobuf."""
+    """Makes the `LogReader` of OpenTelemetry spans with attributes for generative AI, as OTLP protobuf."""
     return LogReader(read, sees=_sees, trace=True)
 
 

@@ -26,7 +26,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class LeagueSection:
-    """The report's section on a league: payoff heat map and the mixture of members that answers it.
+    """Data of the report's section on a league: payoff heat map, and the mixture of members that answers it.
 
     seed: whose league. members: how many. answer: members and their probabilities, largest first.
     """

@@ -53,7 +53,7 @@ def fit_prior(
 
 
 def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
-    """Sources by item, from rows with `reads`, `value` and `noise`; `item`, `source` and `weight` are optional.
+    """Each item's sources, from a table with `reads` (columns of the prior, parted by blanks), `value` and `noise`.
 
     reads: names of columns of the prior, parted by blanks; the source reads their mean.
 

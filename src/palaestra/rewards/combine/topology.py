@@ -12,7 +12,7 @@ def density(
     depth: SignalLike = "plan_depth",
     most: SignalLike = "plan_most",
 ) -> Signal:
-    """AgentConductor's S_complex, a score of how sparse a team's graph is (arXiv 2602.17100).
+    """Signal, larger for a team's graph that is small, sparse and shallow: AgentConductor's S_complex.
 
     exp(e^(-V/N) + 2 e^(-E/E_max) + 1 - d/V) of V nodes, E edges and d layers, N the most that the task deserves and
     E_max = V(V-1)/2 (without a pair e^0 = 1); tanh((N-V)/N) if V > N. So from e^0 to e^4 for what fits: much more than

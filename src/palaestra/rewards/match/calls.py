@@ -56,7 +56,7 @@ class MatchReport:
 def match_calls(
     gold: Sequence[Call], pred: Sequence[Call], *, method: Literal["optimal", "greedy"] = "optimal"
 ) -> MatchReport:
-    """Match each gold call with at most one predicted call of the same name; ToolRL (arXiv 2504.13958).
+    """How well predicted calls match the gold ones, each with at most one of its name: ToolRL (arXiv 2504.13958).
 
     A pair scores the Jaccard index of its parameter names plus the number of gold parameters with an equal value; best
     = 1 + Σ(1 + parameters) over the gold calls. optimal: the assignment of largest sum, as in the paper. greedy: gold

@@ -118,7 +118,7 @@ def ui_venus_grounding(
 
 @register()
 def scroll_reward(start: SignalLike, end: SignalLike, direction: SignalLike, *, value: float = 1.0) -> Signal:
-    """Reward of a scroll: 1.5 · value if start, end and direction are right, value without the end, value/2 or 0 else.
+    """Signal from masks: 1.5 · value if all are right, value without `end`, half for start or direction alone, or 0.
 
     Half is for the start or the direction alone.
 

@@ -27,7 +27,7 @@ def squares(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def product(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Concave utility of a vector reward, Π r^w, negative parts as 0: of equal sums the even one is better.
+    """Π r^w of vector rewards, negative parts as 0: a concave utility, by equal weights best for even vectors.
 
     For equal weights.
     """
