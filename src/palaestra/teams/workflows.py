@@ -121,7 +121,10 @@ def layered(
 
 
 def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
-    """Env factory of `tasks` for a team: each role continues the answer before it; the last counts ([60])."""
+    """Env factory of `tasks` for a team: each role continues the answer before it; the last counts ([60]).
+
+    Source: arXiv 2511.02687.
+    """
     made = Graph.of(legs, edges="chain", aggregate="last()", own=False, workflow="relay")
     return deliberation(tasks, made, **options)
 

@@ -16,7 +16,7 @@ def density(
 
     exp(e^(-V/N) + 2 e^(-E/E_max) + 1 - d/V) of V nodes, E edges and d layers, N the most that the task deserves and
     E_max = V(V-1)/2 (without a pair e^0 = 1); tanh((N-V)/N) if V > N. So from e^0 to e^4 for what fits: much more than
-    passing or failing makes, 0.5, unless it is weighted (`conductor`).
+    passing or failing makes, 0.5, unless it is weighted (`conductor`). arXiv 2602.17100.
 
     >>> from palaestra.algebra.turns import Turns
     >>> four = {"plan_nodes": [4], "plan_edges": [3], "plan_depth": [4], "plan_most": [4]}
