@@ -24,8 +24,8 @@ def test_the_table_has_a_line_per_system_in_eighty_columns() -> None:
         assert entry.family in line
         assert status_of(entry) in line
     counts = {status: sum(status_of(entry) == status for entry in systems()) for status in ("unverified", "planned")}
-    assert f"{counts['unverified']} unverified" in lines[-1]
-    assert f"{counts['planned']} planned" in lines[-1]
+    for status, count in counts.items():
+        assert (f"{count} {status}" in lines[-1]) == (count > 0)
 
 
 def test_the_table_shows_where_a_system_lives_on_its_line() -> None:
