@@ -13,9 +13,10 @@ import torch
 from palaestra.agents import Team
 from palaestra.agents.mlp import MLPPolicy
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError
-from palaestra.learning import PolicyGradient
+from palaestra.errors import InputError, StorageError
+from palaestra.learning import PolicyGradient, checkpoints
 from palaestra.learning.optimizers import QUANTISED, optimizer_class, set_rate
+from palaestra.learning.transaction import extend_moments
 
 SIZE = 256
 """Torchao keeps the moments of smaller layers whole."""
@@ -101,3 +102,18 @@ def test_an_unknown_optimiser_is_named(optimizer: str, message: str) -> None:
 def test_fsdp_takes_adamw() -> None:
     with pytest.raises(InputError, match="with fsdp take adamw"):
         _learner(f"{__name__}:Plain", devices="fsdp")
+
+
+def test_a_checkpoint_makes_no_class_but_those_of_quantised_moments(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="'Popen', which is no state of an optimiser"):
+        checkpoints._unpack({"!quantised": ["Popen", {}, []]}, {}, tmp_path)
+
+
+def test_only_moments_grow_with_a_parameter() -> None:
+    """Somebody's own optimiser keeps more than moments: scales of blocks, for instance."""
+    parameter = torch.nn.Parameter(torch.zeros(3, 2))
+    optimiser = torch.optim.AdamW([parameter])
+    optimiser.state[parameter] = {"exp_avg": torch.ones(2, 2), "absmax1": torch.ones(1)}
+    extend_moments(optimiser)
+    assert optimiser.state[parameter]["exp_avg"].tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert optimiser.state[parameter]["absmax1"].shape == (1,)

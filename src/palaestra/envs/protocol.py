@@ -54,7 +54,7 @@ class LikelyAction(int):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one agent observes before it acts: text, choices with their mask, array, and chat messages.
+    """Observation of one agent before it acts: text, choices with their mask, array, and chat messages.
 
     text: everything the agent is told, history included; also the readable form of `array`.
     choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.

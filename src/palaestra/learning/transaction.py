@@ -15,7 +15,7 @@ from torch import Tensor
 from palaestra.agents.tabular import padded
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-"""What Adam keeps of the shape of a parameter."""
+"""Names of the entries of Adam's state that have the shape of their parameter: its moments."""
 
 Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 """Every parameter with its value and what its optimiser knows about it."""

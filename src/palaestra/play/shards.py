@@ -114,7 +114,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class PlayJob:
-    """What all shards of one plan share: published env, team, policy states, and options.
+    """Inputs that all shards of one plan share: published env, team, policy states, and options.
 
     env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
     multiplies in another way then. options: of `local`. imports: modules to import first.

@@ -510,5 +510,5 @@ def looked_up(function: Callable[[Any], Any], value: Any, info: ValidationInfo) 
 
 
 def to_be_made(calls: Sequence[str], info: ValidationInfo) -> list[str]:
-    """Those calls that can be made without importing untrusted code."""
+    """The given calls, without those that would import untrusted code."""
     return [call for call in calls if info.context or not code_in(call)]

@@ -36,7 +36,7 @@ from palaestra.runs.config import TunePart, search_space
 from palaestra.runs.inline import learn, started
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.recipe import Recipe, alone, override
-from palaestra.runs.seed import evaluate
+from palaestra.runs.seed import BEFORE_LEARNING, evaluate
 from palaestra.runs.summary import PLAYED, judged, value_of
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ TUNING = 2
 SEEDS = 1_000_000
 """First seed of the trainings of a search."""
 RESULT = "tuning.json"
-AFTER_THE_START = ("learn", "credit", "reward", "stages", "train", "opponents", "phases")
-"""Fields that a warm start does not depend on."""
 
 Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
@@ -200,7 +198,7 @@ def _search(
 def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
     """Whether every trial begins with the same warm start."""
     part = recipe.warm_start
-    return part is not None and part.steps > 0 and all(field.split(".")[0] in AFTER_THE_START for field in space)
+    return part is not None and part.steps > 0 and not any(field.split(".")[0] in BEFORE_LEARNING for field in space)
 
 
 def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
@@ -229,7 +227,7 @@ def run_trial(
         starts: folders of `keep_start`, one a seed; none: each training makes its own warm start.
     """
     torch.set_num_threads(recipe.train.threads)
-    started, lower = time.process_time(), lower_is_better(recipe.evaluation.measure)
+    began, lower = time.process_time(), lower_is_better(recipe.evaluation.measure)
     line: dict[str, Any] = {"curves": {}, "pruned": False, "error": None, "turns": 0, "tokens": 0}
     setup = resolve(recipe)
     executor = setup.executor()
@@ -276,7 +274,7 @@ def run_trial(
     line["value"] = float(np.mean(last)) if len(last) == seeds else None
     if line["value"] is not None and not math.isfinite(line["value"]):
         line |= {"value": None, "error": f"{recipe.evaluation.measure} is not finite"}
-    return line | {"cpu_seconds": time.process_time() - started}
+    return line | {"cpu_seconds": time.process_time() - began}
 
 
 class _WorseError(Exception):

@@ -159,7 +159,7 @@ class Epidemic(NativeEnv):
         return bool(self.state.day >= self.horizon)
 
     def seen(self) -> np.ndarray:
-        """What each person sees, float64[number, 5]: age, job, caution, infectious share of contacts and of all."""
+        """Features each person sees, float64[number, 5]: age, job, caution, infectious share of contacts and of all."""
         now = self.state
         near = now.health.infectious[now.contacts].mean(1)
         same = np.full(len(near), now.health.infectious.mean())

@@ -53,7 +53,7 @@ _ = (
 
 @dataclass(frozen=True)
 class Source:
-    """What was read from one of the given paths: number of files, systems in them, and problems."""
+    """Result of reading one of the given paths: number of files, systems in them, and problems."""
 
     path: str
     files: int

@@ -48,7 +48,7 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
-    """Those columns of the table that identify a verdict: item, criterion, judge, sample, order; `item` is needed."""
+    """Columns of the table that identify a verdict: item, criterion, judge, sample, order; `item` is needed."""
     need(rows, "verdicts", "item")
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
@@ -101,7 +101,7 @@ def sign_test(first: int, second: int) -> float:
 
 
 def present(rows: pl.DataFrame, *names: str) -> list[str]:
-    """Those of the named columns that the table has and that are not all null."""
+    """The named columns that the table has, without those that are all null."""
     return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
 
 
