@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import InputError, missing_extra, nearest
 from palaestra.foundation.registry import load_object
 
+if TYPE_CHECKING:
+    import torch
+
 QUANTISED = {"adamw_8bit": "AdamW8bit", "adamw_4bit": "AdamW4bit", "adamw_fp8": "AdamWFp8"}
 """AdamW with moments in blocks of 8 or 4 bits (arXiv 2110.02861, 2309.01507), and the class of torchao that it is."""
+
+
+def check_name(name: str) -> None:
+    """Raise InputError unless this is the name of an optimiser here, or may be `module:name`; nothing is imported."""
+    if ":" not in name and name not in ("adamw", *QUANTISED):
+        raise InputError(f"optimizer {name!r} is no module:name and not known{nearest(name, ('adamw', *QUANTISED))}")
 
 
 def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
@@ -26,6 +33,9 @@ def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
         InputError: There is no such optimiser.
         MissingExtraError: torchao is not installed.
     """
+    import torch
+
+    check_name(name)
     if name == "adamw":
         return functools.partial(torch.optim.AdamW, fused=True)
     if name in QUANTISED:
@@ -35,15 +45,13 @@ def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
             raise missing_extra("torchao", "low-bit") from None
         found: Callable[..., torch.optim.Optimizer] = getattr(torchao.optim, QUANTISED[name])
         return found
-    if ":" not in name:
-        raise InputError(f"optimizer {name!r} is unknown{nearest(name, ('adamw', *QUANTISED))}, or module:name")
     made: Callable[..., torch.optim.Optimizer] = load_object(name, "optimizer")
     return made
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:
     """Sets the learning rate of a parameter group; in place where it is a tensor, which a compiled step reads."""
-    if isinstance(group["lr"], torch.Tensor):
-        group["lr"].fill_(rate)
-    else:
+    if isinstance(group["lr"], int | float):
         group["lr"] = rate
+    else:
+        group["lr"].fill_(rate)

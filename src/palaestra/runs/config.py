@@ -22,6 +22,7 @@ from pydantic import (
 from palaestra.envs import find as find_env
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import read_call, split_calls
+from palaestra.learning.optimizers import check_name
 from palaestra.learning.protocol import LEARNERS
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs import budget
@@ -218,6 +219,12 @@ class LearnPart(Section):
         if ":" not in value:
             with contextlib.suppress(ImportError):  # as above
                 looked_up(LEARNERS.find, value, info)
+        return value
+
+    @field_validator("optimizer")
+    @classmethod
+    def _is_an_optimiser(cls, value: str, info: ValidationInfo) -> str:
+        looked_up(check_name, value, info)
         return value
 
     @field_validator("betas")
