@@ -1,6 +1,7 @@
 """Which rows of the atlas a run of the tests plays: a fifth by the commit, and all whose evidence is of other code.
 
-`PALAESTRA_ALL=1` plays all of them, whatever the commit. Worked numbers are never left out, red parts are.
+`PALAESTRA_ALL=1` plays all of them, whatever the commit. Red parts are left out, and worked numbers that take over a
+second; the others never are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from palaestra_atlas.verification import evidence
 from palaestra_atlas.verification.verify import digest_of
 
 PARTS = 5
+DEAR = 1.0
+"""Seconds of a worked number, as its evidence says, from which on it is played in turn only."""
 
 
 @functools.cache
@@ -36,6 +39,12 @@ def proved(number: int) -> bool:
 def due(number: int) -> bool:
     """Whether the row is played in this run."""
     return os.environ.get("PALAESTRA_ALL", "0") != "0" or number % PARTS == turn() or not proved(number)
+
+
+def dear(number: int, check: str) -> bool:
+    """Whether a check of a row took longer than `DEAR` when its evidence was made."""
+    found = evidence.read(number)
+    return found is not None and any(each.name == check and each.seconds > DEAR for each in found.checks)
 
 
 def skip_unless_due(number: int) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
-from tests.atlas.rotation import skip_unless_due
+from tests.atlas.rotation import dear, due, skip_unless_due
 
 from palaestra.errors import InputError
 from palaestra_atlas import reproductions
@@ -37,7 +37,7 @@ def test_ids_come_from_file_names() -> None:
 @pytest.mark.parametrize("id", sorted(_modules("palaestra_atlas")))
 def test_its_worked_numbers_hold(id: int) -> None:
     for check in checks_of(id):
-        if isinstance(check, Exact):
+        if isinstance(check, Exact) and (due(id) or not dear(id, check.name)):
             check()
 
 
