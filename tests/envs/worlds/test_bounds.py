@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palaestra import envs
+from palaestra.envs import Observation
 from palaestra.errors import InputError
 
 RANGES = """
@@ -147,3 +149,53 @@ def test_an_option_may_have_its_bounds_and_nothing_beyond(world: str) -> None:
             inside, outside = (end, end + out * step) if closed else (end - out * step, end)
             assert not _refused(world, others | {name: inside}), (name, inside)
             assert _refused(world, others | {name: outside}), (name, outside)
+
+
+LENGTHS = """
+horizon: brink corridor craft dial epidemic errand_grid fetch film gems goal_grid halves kitchen kuramoto landmarks maze
+    places_grid rendezvous sites team_builder traffic codes(length=2) working(work=1)
+rounds: bertrand dilemma donor_game hidden_roles lattice opponents partner stage_games supervised_choice threshold_game
+    voxels
+steps: assistance denoise discs investigation layers lock steps tool_steps workshop
+turns: exchange inquiry repair talk
+longest: graded_taps taps(buttons=2)
+pulls: pulls
+"""
+"""Worlds by the option that says how many joint steps an episode has at most."""
+IN_TURN = {
+    "bargaining": ("rounds", 6, "an offer and its answer"),
+    "negotiation": ("rounds", 6, "an offer and its answer"),
+    "persuasion": ("rounds", 6, "the seller, then the buyer"),
+    "shelf": ("steps", 6, "one says, one puts"),
+    "discussion": ("rounds", 9, "each of three agents, one after the other"),
+    "reputation": ("encounters", 9, "who is chosen, both moves, what a third one does"),
+    "graph_game": ("rounds", 4, "three rounds of messages, then the answers"),
+    "commons": ("rounds", 5, "harvests, and talk between two of them"),
+}
+EPISODES = [(world, name, 3) for name, worlds in (
+    each.split(":") for each in LENGTHS.replace("\n    ", " ").strip().splitlines()
+) for world in worlds.split()] + [(world, name, steps) for world, (name, steps, _) in IN_TURN.items()]  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "name", "steps"), EPISODES, ids=lambda each: str(each))
+def test_an_episode_has_as_many_steps_as_are_allowed_and_no_more(world: str, name: str, steps: int) -> None:
+    bare, _, others = world.rstrip(")").partition("(")
+    made = envs.make(f"native/{bare}", **{name: 3}, **({others.split("=")[0]: int(others[-1])} if others else {}))
+    longest = 0
+    for seed in range(100):
+        env, rng = made(), np.random.default_rng([9, seed])  # other draws than the env's
+        seen, count = env.reset(seed), 0
+        while seen:
+            seen = env.step({agent: _any(each, rng) for agent, each in seen.items()}).observations
+            count += 1
+        longest = max(longest, count)
+        if longest >= steps:
+            break
+    assert longest == steps
+
+
+def _any(seen: Observation, rng: np.random.Generator) -> Any:
+    if seen.choices is None:
+        return "nothing"
+    legal = np.arange(len(seen.choices)) if seen.mask is None else np.flatnonzero(seen.mask)
+    return seen.choices[int(rng.choice(legal))]
