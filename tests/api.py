@@ -1,6 +1,6 @@
 """The public names with their signatures, one a line: `python tests/api.py > tests/public_api.txt` accepts a change.
 
-And what of the core has a number or a switch as a default, exported or not: a caller relies on those too.
+And whatever else has a number or a switch as a default, exported or not: a caller, or a recipe, relies on those too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pkgutil import walk_packages
 from types import FunctionType, ModuleType
 
 PACKAGES = ("palaestra", "palaestra.credit", "palaestra.rewards", "palaestra.evaluation", "palaestra.learning")
-CORE = ("foundation", "algebra", "credit", "rewards", "evaluation", "learning")
-REGISTERED = ("stage", "term", "executor", "learner", "workflow", "script")
+PARTS = (
+    "foundation", "algebra", "credit", "rewards", "envs", "agents", "play", "evaluation", "teams", "judges", "learning",
+    "runs", "interface", "testing",
+)  # fmt: skip
 
 
 def signature(made: object) -> str:
@@ -54,7 +56,7 @@ def defaults(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 
 def lines() -> Iterator[str]:
-    """Every public function, class and registered name; then what else of the core has such defaults."""
+    """Every public function, class and registered name; then what else has such defaults."""
     from palaestra.foundation.registry import REGISTRIES
     from palaestra.interface.cli.names import HOMES
 
@@ -64,18 +66,19 @@ def lines() -> Iterator[str]:
         for name in sorted(module.__all__):
             made = getattr(module, name)
             if callable(made):
-                said.add(made)
+                said |= {made, getattr(made, "__init__", made)}
                 yield f"{package}.{name}{signature(made)}"
     for home in HOMES:
         import_module(home)
-    for kind in REGISTERED:
+    for kind in REGISTRIES:
         for name in sorted(REGISTRIES[kind]):
-            if REGISTRIES[kind][name].__module__.startswith("palaestra."):
-                said.add(REGISTRIES[kind][name])
-                yield f"{kind} {name}{signature(REGISTRIES[kind][name])}"
-    for package in CORE:
-        home = import_module(f"palaestra.{package}")
-        for found in sorted(each.name for each in walk_packages(home.__path__, f"{home.__name__}.")):
+            made = REGISTRIES[kind][name]
+            if made not in said and made.__module__.startswith("palaestra."):
+                said |= {made, getattr(made, "__init__", made)}
+                yield f"{kind} {name}{signature(made)}"
+    for package in PARTS:
+        part = import_module(f"palaestra.{package}")
+        for found in sorted(each.name for each in walk_packages(part.__path__, f"{part.__name__}.")):
             for name, made in sorted(defaults(import_module(found))):
                 if made not in said:
                     yield f"{name}{signature(made)}"

@@ -5,10 +5,12 @@
     python tools/mutants.py --log verdicts.txt  goes on where it was stopped
     python tools/mutants.py --seen seen.json    remembers which test executes which function
 
-First the tests of these packages run once, unchanged; those that fail then kill nothing. Every mutant is made in a copy
-of the sources, in a fork of this process, which has imported all but the sources. Printed are the survivors, with file
-and line, and the share that was killed; exit code 1 if it is below 95 %. A survivor is a test that is missing, or a
-change that nobody can observe: those stand in `equivalent.txt`, with the reason, and do not count.
+First the tests of these packages and the quick worked numbers of the atlas run once, unchanged; those that fail then
+kill nothing. Every mutant is made in a copy of the sources, in a fork of this process, which has imported all but the
+sources, and meets the tests that execute its function, the cheapest first, until one fails or a minute of tests has
+passed. Printed are the survivors, with file and line, and the share that was killed; exit code 1 if it is below 95 %. A
+survivor is a test that is missing, or a change that nobody can observe: those stand in `equivalent.txt`, with the
+reason, and do not count.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import ast
 import compileall
 import hashlib
+import itertools
 import json
 import os
 import py_compile
@@ -36,12 +39,16 @@ SOURCE = ROOT / "src" / "palaestra"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 PACKAGES = (
     "foundation", "algebra", "credit", "rewards", "envs", "agents", "play", "evaluation", "teams", "judges", "learning",
-    "runs", "interface",
+    "runs", "interface", "testing",
 )  # fmt: skip
 LEFT_OUT = ("__init__.py", "logs", "files.py", "registry.py", "checkpoints.py", "journal.py", "progress.py")
 """Files whose changes these tests are not for: readers and files have faults injected on purpose."""
 SIGNATURES = "tests/test_public_api.py"
 """The one test that sees a default without calling what has it."""
+NUMBERS = "tests/atlas/reproductions/test_reproductions.py"
+"""The worked numbers of the rows of the atlas, of which only quick ones are asked: they play most worlds."""
+QUICK, LIMIT = 3.0, 60.0
+"""Seconds of the checks of a row that is quick, by its evidence, and of all the tests that one mutant meets."""
 FIRST = "test_frozen.py"
 """Files of tests that see most, and are asked before all others."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -132,13 +139,24 @@ def changed_default(value: object) -> str | None:
 
 def test_files() -> list[str]:
     """The tests of these packages, and the examples in their docstrings."""
-    found = [SIGNATURES]
+    found = [SIGNATURES, NUMBERS]
     for package in PACKAGES:
         for folder, pattern in ((ROOT / "tests" / package, "test_*.py"), (SOURCE / package, "*.py")):
             every = [path for path in folder.rglob(pattern) if "logs" not in path.parts]
             found += sorted(
                 str(p.relative_to(ROOT)) for p in every if folder.parent != SOURCE or b">>> " in p.read_bytes()
             )
+    return found
+
+
+def quick_rows() -> list[str]:
+    """The tests of worked numbers whose evidence says that they take less than `QUICK` seconds."""
+    found = []
+    for path in sorted((ROOT / "atlas" / "src" / "palaestra_atlas" / "evidence").glob("*.json")):
+        checks = json.loads(path.read_text(encoding="utf-8"))["checks"]
+        seconds = [check["seconds"] for check in checks if not check["seeds"]]
+        if seconds and sum(seconds) < QUICK:
+            found.append(f"{NUMBERS}::test_its_worked_numbers_hold[{int(path.stem)}]")
     return found
 
 
@@ -185,8 +203,9 @@ def in_fork(copy: Path, task: Callable[[], int]) -> int:
     code = 70
     try:
         os.chdir(copy)
-        sys.path[:0] = [str(copy), str(copy / "src")]
-        os.environ["PYTHONPATH"] = str(copy / "src")
+        folders = [str(copy / part) for part in ("", "src", "atlas/src")]
+        sys.path[:0] = folders
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders[1:])
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -200,7 +219,8 @@ def watch(copy: Path, files: list[str], to: Path) -> int:
     import pytest
 
     plugin = Watch(copy)
-    pytest.main(["-q", *files], plugins=[plugin])
+    rows = quick_rows() if NUMBERS in files else []
+    pytest.main(["-q", *(path for path in files if path != NUMBERS), *rows], plugins=[plugin])
     sys.settrace(None)
     for found in plugin.seen.values():
         found["shared"] = sorted(found["shared"])
@@ -219,6 +239,7 @@ def collect(files: list[str]) -> int:
 def look(copies: list[Path], known: Seen) -> Seen:
     """What is known of files that are still the same, and what running the others shows."""
     hashes = {path: hashlib.sha256((ROOT / path).read_bytes()).hexdigest() for path in test_files()}
+    hashes[NUMBERS] = hashlib.sha256(" ".join(quick_rows()).encode()).hexdigest()
     found = {path: known[path] for path in hashes if known.get(path, {}).get("hash") == hashes[path]}
     new = [path for path in hashes if path not in found]
     parts = [copy / "seen.json" for copy in copies]
@@ -237,7 +258,7 @@ def look(copies: list[Path], known: Seen) -> Seen:
 
 
 def tests_for(mutant: Mutant, seen: Seen) -> list[list[tuple[float, str]]]:
-    """Every test that executes the function, the likeliest files first; what is outside of one concerns them all."""
+    """The tests that execute the function, the likeliest files first; what is outside of one concerns them all."""
     place = f"{mutant.path}::{mutant.function}"
     found: dict[tuple[int, str], list[tuple[float, str]]] = defaultdict(list)
     if mutant.was[-1:].isalnum():
@@ -247,7 +268,14 @@ def tests_for(mutant: Mutant, seen: Seen) -> list[list[tuple[float, str]]]:
         near = len({*path.split("/")} & {*mutant.path.split("/")})
         step = (1, f"{9 - near}{path}") if path.endswith(FIRST) else (2, "")
         found[step] += [(seconds, name) for name, (seconds, what) in file["tests"].items() if shared or place in what]
-    return [sorted(found[step]) for step in sorted(found) if found[step]]
+    steps, left = [], LIMIT
+    for step in sorted(found):
+        tests = sorted(found[step])
+        spent = list(itertools.accumulate(seconds for seconds, _ in tests))
+        if asked := [test for test, until in zip(tests, spent, strict=True) if until <= left or test is tests[0]]:
+            steps.append(asked)
+            left -= spent[len(asked) - 1]
+    return steps
 
 
 def try_to_kill(mutant: Mutant, copy: Path, steps: list[list[tuple[float, str]]]) -> int:
@@ -261,7 +289,7 @@ def try_to_kill(mutant: Mutant, copy: Path, steps: list[list[tuple[float, str]]]
     rows[mutant.line - 1] = row[: mutant.start] + mutant.now.encode() + row[mutant.end :]
     target.write_bytes(b"".join(rows))
     for tests in steps:
-        signal.alarm(int(120 + 30 * sum(seconds for seconds, _ in tests)))
+        signal.alarm(int(60 + 10 * sum(seconds for seconds, _ in tests)))
         names = [name for _, name in tests]
         code = pytest.main(["-x", "-q", *names])
         if code == pytest.ExitCode.USAGE_ERROR:  # a name of a test that is made from the sources
@@ -273,7 +301,8 @@ def try_to_kill(mutant: Mutant, copy: Path, steps: list[list[tuple[float, str]]]
 
 def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Mutant, bool], None]) -> None:
     """All of them, as many at once as there are copies."""
-    free, busy, left = list(copies), {}, list(drawn)
+    free, left = list(copies), list(drawn)
+    busy: dict[int, tuple[Mutant, Path, bytes]] = {}
     while left or busy:
         if left and free:
             mutant, copy = left.pop(0), free.pop()
@@ -337,11 +366,12 @@ def main() -> int:
         copies = [Path(folder) / str(number) for number in range(given.jobs)]
         for copy in copies:
             copy.mkdir()
-            for part in ("src", "tests", "pyproject.toml", "benchmarks", "examples", "docs", "README.md"):
+            for part in ("src", "atlas", "tests", "pyproject.toml", "benchmarks", "examples", "docs", "README.md"):
                 put = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
                 put(ROOT / part, copy / part)
             compiled = py_compile.PycInvalidationMode.CHECKED_HASH  # a change of one character may keep size and time
-            compileall.compile_dir(copy / "src", quiet=1, invalidation_mode=compiled)
+            for part in ("src", "atlas/src"):
+                compileall.compile_dir(copy / part, quiet=1, invalidation_mode=compiled)
         known = json.loads(given.seen.read_text(encoding="utf-8")) if given.seen and given.seen.exists() else {}
         seen = look(copies, known)
         if given.seen:
