@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from palaestra.agents.population import PopulationPolicy
     from palaestra.agents.q_network import QNetworkPolicy
     from palaestra.agents.qtable import QTablePolicy
+    from palaestra.agents.relational import RelationalPolicy
     from palaestra.agents.served import ServedPolicy
     from palaestra.agents.split_mlp import SplitMLPPolicy
     from palaestra.agents.tabular import TabularPolicy
@@ -46,6 +47,7 @@ __all__ = [
     "Request",
     "Scored",
     "ScriptedPolicy",
+    "RelationalPolicy",
     "ServedPolicy",
     "SplitMLPPolicy",
     "TabularPolicy",
@@ -67,6 +69,7 @@ _LAZY = {
     "PopulationPolicy": "population",
     "QNetworkPolicy": "q_network",
     "QTablePolicy": "qtable",
+    "RelationalPolicy": "relational",
     "ServedPolicy": "served",
     "SplitMLPPolicy": "split_mlp",
     "TabularPolicy": "tabular",

@@ -29,6 +29,7 @@ _KINDS = {
     "population": "palaestra.agents.population:PopulationPolicy",
     "perturbed": "palaestra.agents.perturbed:PerturbedPolicy",
     "q_table": "palaestra.agents.qtable:QTablePolicy",
+    "relational": "palaestra.agents.relational:RelationalPolicy",
     "split_mlp": "palaestra.agents.split_mlp:SplitMLPPolicy",
     "tabular": "palaestra.agents.tabular:TabularPolicy",
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from palaestra.agents.discrete import DiscretePolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.population import PopulationPolicy
+    from palaestra.agents.relational import RelationalPolicy
     from palaestra.agents.split_mlp import SplitMLPPolicy
     from palaestra.runs.config import PolicyPart
 
@@ -188,6 +189,14 @@ def factored(made: Making) -> Policy:
     return policy
 
 
+@POLICIES.register("relational")
+def relational(made: Making) -> Policy:
+    """A small network with attention over any number of others, led by a drawn latent; options.own and options.each."""
+    from palaestra.agents import RelationalPolicy
+
+    return _on_arrays(made, RelationalPolicy)
+
+
 @POLICIES.register("ordered")
 def ordered(made: Making) -> Policy:
     """Policy kind: a linear rule on arrays for ordered choices, such as shares; `learn.kind: generations` fits it."""
@@ -252,7 +261,7 @@ def _with_keys(made: Making, kind: type[SplitMLPPolicy | PopulationPolicy]) -> P
     return policy
 
 
-def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy]) -> Policy:
+def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy | RelationalPolicy]) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
         found = f"this env shows text only; kind {kind.KIND!r} needs arrays and choices"
@@ -314,6 +323,7 @@ TAKES = {
     "factored": Takes("palaestra.agents:FactoredPolicy", 1, ("name", "seed")),
     "pointer": Takes("palaestra.agents:PointerPolicy", 2, ("name", "seed")),
     "ordered": Takes("palaestra.agents:OrderedPolicy", 2, ("name", "seed")),
+    "relational": Takes("palaestra.agents:RelationalPolicy", 2, ("name", "seed")),
     "split_mlp": Takes(
         "palaestra.agents:SplitMLPPolicy", 2, ("name", "seed"), ("palaestra.runs.saved_policies:adopted",)
     ),

@@ -18,6 +18,7 @@ from palaestra.envs.worlds.codes import CodesEnv
 from palaestra.envs.worlds.commons import Commons
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
+from palaestra.envs.worlds.crowd import Crowd
 from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
@@ -131,6 +132,7 @@ __all__ = [
     "Commons",
     "Corridor",
     "Craft",
+    "Crowd",
     "Cups",
     "Denoise",
     "Desktop",

@@ -8,6 +8,7 @@ from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
 from palaestra.learning.terms.held import pinned
 from palaestra.learning.terms.imitation import clone, cpo, dpo, ipo, kto, orpo, simpo
+from palaestra.learning.terms.latents import information, latent_information, task_classifier
 from palaestra.learning.terms.ratio_regression import ratio_regression
 from palaestra.learning.terms.regularisers import corridor, entropy, kl
 from palaestra.learning.terms.surrogates import (
@@ -48,10 +49,12 @@ __all__ = [
     "gmpo",
     "gpg",
     "gspo",
+    "information",
     "ipo",
     "kl",
     "kl_cov",
     "kto",
+    "latent_information",
     "luspo",
     "objective",
     "orpo",
@@ -63,6 +66,7 @@ __all__ = [
     "simpo",
     "stable",
     "surrogate",
+    "task_classifier",
     "value",
     "vespo",
 ]

@@ -1,0 +1,135 @@
+"""Terms for policies that act by a drawn latent: information between latent and action, and a game told by relations.
+
+Both go through all latents of a row instead of drawing some, so a step has no chance of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor, nn
+
+from palaestra.agents.policy import Learnable
+from palaestra.agents.relational import RelationalPolicy
+from palaestra.errors import InputError
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, number
+
+
+def latent_information(logp: Tensor, chosen: Tensor, prior: Tensor | None = None) -> Tensor:
+    """log p(a | z) - log Σ_k w_k p(a | z_k), a lower bound of the information between latent and action.
+
+    With w_k = 1/K it is log(K p_z) - log Σ p_k: 0 if all latents act alike, at most log K.
+
+    Args:
+        logp: log p(a | z_k) of one action under K latents, [rows, K]. chosen: which of them is z, int64[rows].
+        prior: w, [rows, K]; default 1/K each.
+
+    Returns:
+        [rows], in nats.
+
+    Source: MRA, arXiv 2108.12988; in its code K latents are drawn from the task encoder and the chosen one is not among
+    them, which leaves no upper bound.
+
+    Example:
+        >>> p = torch.tensor([[0.9, 0.1, 0.1, 0.1, 0.1], [0.3] * 5])
+        >>> [round(abs(each), 5) for each in latent_information(p.log(), torch.tensor([0, 2])).tolist()]
+        [1.24171, 0.0]
+    """
+    under = logp.gather(1, chosen[:, None])[:, 0]
+    weights = torch.full_like(logp, -math.log(logp.shape[1])) if prior is None else prior.log()
+    return under - torch.logsumexp(weights + logp, 1)
+
+
+def _of(piece: MicroBatch) -> RelationalPolicy:
+    policy = piece.step.policy
+    if not isinstance(policy, RelationalPolicy):
+        raise InputError(f"term {piece.key}: needs a policy of kind 'relational', found {type(policy).__name__}")
+    return policy
+
+
+@TERMS.register()
+def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
+    """MRA's [65] bonus (2108.12988): minus weight · mean `latent_information` of the greedy action under each latent.
+
+    The gradient reaches the relation net alone, not the head or the task encoder. The mean runs over rows and latents.
+
+    Args:
+        weight: of the bonus.
+        prior: "uniform": latents count alike, so that they stay apart in games that use one of them only; "game": they
+            count as the task encoder draws them, as in the authors' code.
+    """
+    number("information", low=0.0, weight=weight)
+    choice("information", ("uniform", "game"), prior=prior)
+
+    def loss(piece: MicroBatch) -> Tensor:
+        policy = _of(piece)
+        features = policy.features_of_rows(piece.frame)
+        logp = torch.log_softmax(policy.choice_logits(features, policy.every_latent(features), only_relation=True), -1)
+        rows, count, _ = logp.shape
+        greedy = logp.detach().argmax(-1)
+        of_all = logp.gather(2, greedy[:, None].expand(-1, count, -1)).transpose(1, 2)  # [rows, latent z, under k]
+        weights = torch.full_like(logp[..., 0], 1 / count)
+        if prior == "game":
+            weights = torch.softmax(policy.latent_logits(features).detach(), -1)
+        each = latent_information(
+            of_all.flatten(0, 1), policy.every_latent(features).flatten(), weights.repeat_interleave(count, 0)
+        ).unflatten(0, (rows, count))
+        bonus = piece.row_mean((weights * each).sum(1))
+        piece.log("information", bonus)
+        return -weight * bonus
+
+    return Term("information", loss)
+
+
+@TERMS.register()
+def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight: float = 0.1) -> Term:
+    """MRA's [65] cross-entropy (2108.12988) of a linear head that tells from the relation which game was played.
+
+    It is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and head:
+    games that want other latents come apart. The share that is told rightly is in the metrics as `told_rightly`.
+
+    Args:
+        column: names the game, such as `part` of `native/mixture`.
+        values: the games that are told apart, at least two; rows of others leave the mean.
+        weight: of the loss.
+    """
+    number("task_classifier", low=0.0, weight=weight)
+    known = {str(value): place for place, value in enumerate(values)}
+    if len(known) < 2 or len(known) != len(values):
+        raise InputError(f"task_classifier: values={list(values)} must be at least two different games")
+
+    def make(policy: Learnable) -> nn.Module:
+        if not isinstance(policy, RelationalPolicy):
+            raise InputError(f"term task_classifier: policy {policy.name!r} must be of kind 'relational'")
+        head = nn.Linear(policy.heads * policy.width, len(known))
+        return head.to(next(policy.module.parameters()).device)
+
+    def loss(piece: MicroBatch) -> Tensor:
+        policy, head = _of(piece), piece.module
+        assert head is not None
+        games = piece.once(lambda: _numbered(piece, column, known))
+        used = max(int((games[piece.step.chosen] >= 0).sum()), 1)
+        at = np.flatnonzero(games[piece.at] >= 0)
+        if not len(at):
+            return 0 * head(piece.new.new_zeros(1, policy.heads * policy.width)).sum()
+        features = policy.features_of_rows(piece.frame[at])
+        wanted = torch.from_numpy(games[piece.at][at]).to(features.device)
+        logp = torch.log_softmax(head(policy.relations(features, policy.every_latent(features))), -1)
+        chances = torch.softmax(policy.latent_logits(features), -1)
+        told = logp.gather(2, wanted[:, None, None].expand(-1, policy.latents, 1))[..., 0]
+        right = ((logp.argmax(-1) == wanted[:, None]) * chances.detach()).sum()
+        piece.log("told_rightly", right / used)
+        return -weight * (chances * told).sum() / used
+
+    return Term("task_classifier", loss, needs=(column,), module=make)
+
+
+def _numbered(piece: MicroBatch, column: str, known: dict[str, int]) -> np.ndarray:
+    """The game of each row of the update, int64[rows]; -1: none of those known."""
+    names = piece.require(column).cast(pl.String).to_list()
+    return np.array([known.get(name, -1) for name in names], np.int64)
