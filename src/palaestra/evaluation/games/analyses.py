@@ -12,7 +12,7 @@ import polars as pl
 from palaestra.envs.worlds.exact.deference import allowed, deference_value
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.evaluation.games import auctions, hiring, hiring_online, markov, society, walks
+from palaestra.evaluation.games import auctions, cascades, hiring, hiring_online, markov, society, walks
 
 
 def _object(path: Path, *needed: str) -> dict[str, Any]:
@@ -52,28 +52,43 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 
 @ANALYSES.register("position_auction")
-def position_auction(how: Literal["joint", "greedy"] = "joint") -> Analysis:
-    """An analysis: creatives assigned to slots, clicks, VCG payments. TABLE: creative, value, weights per slot."""
-    if how not in ("joint", "greedy"):
-        raise InputError(f"position_auction: how={how!r} must be 'joint' or 'greedy'")
+def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
+    """An analysis: creatives assigned to slots, clicks, VCG payments. TABLE: creative, value, weights per slot.
+
+    how: "joint", exact under the multinomial logit. "greedy": each slot on its own, without payments. "cascade": for
+    users who read in order and stop at a click, weights are probabilities of a click; a column `read` has the order of
+    reading from 0. Exact and with payments up to `cascades.EXACT_SLOTS` slots, beyond that an approximation without.
+    """
+    if how not in ("joint", "greedy", "cascade"):
+        raise InputError(f"position_auction: how={how!r} must be 'joint', 'greedy' or 'cascade'")
 
     def answer(file: Path) -> pl.DataFrame:
         frame = table(file, "creative", "value")
         slots = [name for name in frame.columns if name not in ("creative", "value")]
         values, weights = frame["value"].to_numpy(), frame.select(slots).to_numpy()
-        found = auctions.assign(values, weights) if how == "joint" else auctions.assign_greedily(values, weights)
-        paid = auctions.vcg_payments(values, weights) if how == "joint" else np.full(len(values), np.nan)
-        return pl.DataFrame(
-            {
-                "creative": frame["creative"].cast(pl.String),
-                "slot": [slots[j] if j >= 0 else None for j in found.slots],
-                "clicks": found.clicks,
-                "payment": pl.Series(paid).fill_nan(None),
-                "welfare": found.welfare,
-            }
-        )
+        exact = how == "joint" or (how == "cascade" and len(slots) <= cascades.EXACT_SLOTS)
+        found = _placed(how, exact, values, weights)
+        pay = auctions.vcg_payments if how == "joint" else cascades.cascade_payments
+        paid = pay(values, weights) if exact else np.full(len(values), np.nan)
+        columns = {
+            "creative": frame["creative"].cast(pl.String),
+            "slot": [slots[j] if j >= 0 else None for j in found.slots],
+            "clicks": found.clicks,
+            "payment": pl.Series(paid).fill_nan(None),
+            "welfare": found.welfare,
+        }
+        if how == "cascade":
+            order = [i for i in cascades.by_value(values).tolist() if found.slots[i] >= 0]
+            columns["read"] = [order.index(i) if i in order else None for i in range(len(values))]
+        return pl.DataFrame(columns)
 
     return answer
+
+
+def _placed(how: str, exact: bool, values: np.ndarray, weights: np.ndarray) -> auctions.Placement:
+    if how == "cascade":
+        return (cascades.best_cascade if exact else cascades.assign_cascade)(values, weights)
+    return auctions.assign(values, weights) if how == "joint" else auctions.assign_greedily(values, weights)
 
 
 @ANALYSES.register("virtual_values")

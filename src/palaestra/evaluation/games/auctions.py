@@ -2,7 +2,7 @@
 
 Clicks follow one multinomial logit over all slots, so a good creative takes clicks from the others (substitution).
 The paper (position auctions in AI-generated content) was read as an abstract; the solver is derived here and equals
-brute force. Left out: users who read from the top and stop (cascade), for which only approximations are known.
+brute force. Users who read in order and stop at a click: `palaestra.evaluation.games.cascades`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
     Raises:
         InputError: shapes do not fit, or a number is negative or not finite.
     """
-    values, weights = _checked(values, weights)
+    values, weights = checked(values, weights)
     welfare = 0.0
     while True:
         slots = np.full(len(values), -1)
@@ -65,7 +65,7 @@ def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
     """Baseline placement: each slot in turn gets the remaining creative of largest value times weight."""
-    values, weights = _checked(values, weights)
+    values, weights = checked(values, weights)
     slots = np.full(len(values), -1)
     for j in range(min(weights.shape)):
         worth = np.where(slots < 0, values * weights[:, j], -np.inf)
@@ -76,7 +76,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """VCG payment of each creative, float64[n]: others' welfare without it, less their welfare beside it."""
-    values, weights = _checked(values, weights)
+    values, weights = checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))
     for i in np.flatnonzero(found.slots >= 0):
@@ -117,7 +117,8 @@ def _slope(x: np.ndarray, y: np.ndarray, a: int, b: int) -> float:
     return float((y[b] - y[a]) / (x[b] - x[a]))
 
 
-def _checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64. Raises InputError: shapes do not fit, or a number is not finite or a weight negative."""
     values, weights = np.asarray(values, float), np.asarray(weights, float)
     if weights.ndim != 2 or values.shape != weights.shape[:1]:
         raise InputError(f"assign: values {values.shape} and weights {weights.shape}; [n] and [n, slots] are needed")
