@@ -11,6 +11,7 @@ from palaestra.envs.dataset import dataset
 from palaestra.envs.gymnasium import gymnasium, lbforaging
 from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
+from palaestra.envs.overcooked import overcooked
 from palaestra.envs.pettingzoo import pettingzoo
 from palaestra.envs.protocol import Env, EnvFactory
 from palaestra.envs.reasoning_gym import reasoning_gym
@@ -24,6 +25,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "lbforaging": lbforaging,
     "momaland": momaland,
     "openspiel": openspiel,
+    "overcooked": overcooked,
     "pettingzoo": pettingzoo,
     "reasoning_gym": reasoning_gym,
     "textarena": textarena,
