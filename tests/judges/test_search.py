@@ -116,6 +116,17 @@ def test_max_and_mean_are_what_they_say_and_a_scorer_may_stand_for_the_rest() ->
     assert dict(rows.select("response", "q").rows()) == {"action 0": 0.0, "action 1": 1.0}
 
 
+def test_children_that_ended_are_skipped_so_that_every_path_is_met_once() -> None:
+    env = functools.partial(Steps, steps=2, actions=2, pay="sum")
+    tree = TreeSearch("ucb", "mean", rollouts=4, gamma=1.0)(env, POLICY, rng=np.random.default_rng(0))
+    assert len(set(tree.paths)) == 4
+    assert {len(path) for path in tree.paths} == {2}
+    again = TreeSearch("ucb", "mean", rollouts=8, gamma=1.0)(env, POLICY, rng=np.random.default_rng(0))
+    assert again.paths[:4] == tree.paths
+    with pytest.raises(InputError, match="p_uct"):
+        TreeSearch("best")
+
+
 def test_windows_bring_the_best_to_the_front_and_a_bad_answer_changes_nothing() -> None:
     order = list(np.random.default_rng(0).permutation(50))
     ranked = listwise(order, sorted, window=10, step=5)

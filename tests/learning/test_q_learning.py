@@ -128,3 +128,40 @@ def test_what_cannot_be():
     with pytest.raises(LearnerError, match="not finite"):
         one.update(turns([0.0, 0.0, 1.0], worth=[0.0, 1.0, float("inf")]))
     assert one.updates == 0
+
+
+def test_values_are_drawn_with_the_deviation_of_their_estimates():
+    from scipy.stats import norm
+
+    policy = QTablePolicy(2, name="q", decay=0.0, least=0.0, noise=0.5, capacity=1)
+    policy.module.get_buffer("updates").add_(1)
+    policy.decay = 1e9
+    seen = [Observation(text, choices=("a", "b")) for text in ("one", "two")]
+    chance = policy.choice_probabilities(seen)[0]
+    assert chance == pytest.approx(np.full((2, 2), 0.5)), "nothing is known of either"
+    places = policy.places([each.key() for each in seen])
+    policy.learn(places[[0, 0, 0, 0]], np.array([0, 0, 0, 1]), np.array([1.0, 0.0, 1.0, 0.0]), 0.5)
+    left = 0.5**3
+    mean = (1 - left) * 2 / 3
+    spread = 0.5 * np.sqrt([left**2 + (1 - left) ** 2 / 3, 0.25 + 0.25])
+    found = policy.choice_probabilities(seen)[0]
+    assert found[0, 0] == pytest.approx(norm.cdf(mean / np.hypot(*spread)), abs=2e-3)
+    assert found[1] == pytest.approx([0.5, 0.5])
+    for _ in range(50):
+        policy.learn(places[[0]], np.array([0]), np.array([1.0]), 0.5)
+    assert 1 - policy._sureness[places[0], 0] == pytest.approx(0.5 / 1.5), "a constant rate is never sure"
+    masked = [Observation("one", choices=("a", "b"), mask=(True, False))]
+    assert policy.choice_probabilities(masked)[0].tolist() == [[1.0, 0.0]]
+
+
+def test_sureness_is_saved_with_the_table(tmp_path):
+    from palaestra.agents.team import load_policy
+
+    policy = QTablePolicy(2, name="q", noise=0.5, capacity=1)
+    places = policy.places([1, 2, 3])
+    policy.learn(places, np.array([0, 1, 0]), np.ones(3), 0.5)
+    policy.save(tmp_path / "q")
+    again = load_policy(tmp_path / "q")
+    assert again._sureness.tolist() == policy._sureness.tolist()
+    with pytest.raises(InputError, match="noise"):
+        QTablePolicy(2, noise=-1.0)

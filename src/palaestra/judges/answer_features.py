@@ -1,6 +1,8 @@
-"""Features of an answer beside a right one, which a recipe may name: `palaestra.judges.answer_features:overlap`."""
+"""Features of an answer or a transcript, which a recipe may name: `palaestra.judges.answer_features:overlap`."""
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 import polars as pl
@@ -32,6 +34,31 @@ def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.Da
         pl.col("said").list.len().cast(pl.Float64).log1p().alias("length"),
     )
     return found.fill_null(float("nan")).to_numpy()
+
+
+def line_pairs(
+    rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None, *, buckets: int = 512
+) -> np.ndarray:
+    r"""Counts of pairs of neighbouring lines of each response, hashed into buckets, float64[rows, buckets].
+
+    In a transcript of `palaestra.judges.cases` what was seen and what was done then are neighbours. So a linear model
+    of these features has a weight for each action in each situation: an outcome model for best-of-n, as in [178]
+    (arXiv 2506.11425). NaN where there is no response.
+
+    >>> rows = pl.DataFrame({"response": ["seen\ndone", "done\nseen", "seen\ndone\nseen"]})
+    >>> one, other, both = line_pairs(rows, None, None)
+    >>> bool((one + other == both).all())
+    True
+    """
+    lines = rows.select(row=pl.int_range(pl.len()), line=pl.col("response").cast(pl.String).str.split("\n"))
+    pairs = lines.explode("line").select("row", pair=pl.col("line") + "\n" + pl.col("line").shift(-1).over("row"))
+    pairs = pairs.drop_nulls()
+    kinds = pairs["pair"].unique()
+    code = {pair: zlib.crc32(pair.encode(errors="surrogatepass")) % buckets for pair in kinds.to_list()}
+    place = pairs["row"].to_numpy() * buckets + pairs["pair"].replace_strict(code, return_dtype=pl.Int64).to_numpy()
+    found = np.bincount(place, minlength=len(rows) * buckets).reshape(len(rows), buckets).astype(float)
+    found[rows["response"].is_null().to_numpy()] = np.nan
+    return found
 
 
 def _words(texts: pl.Series) -> pl.Series:

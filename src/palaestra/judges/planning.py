@@ -26,7 +26,7 @@ from palaestra.judges.metering import Meter
 from palaestra.judges.protocol import Scorer
 from palaestra.judges.refine import refine
 from palaestra.judges.scorers import build
-from palaestra.judges.search import TreeSearch, beam_from, scores, text_of
+from palaestra.judges.search import Select, TreeSearch, beam_from, scores, text_of
 from palaestra.play.monte_carlo import Restartable
 
 Critic = Callable[[str, str, str], str]
@@ -101,7 +101,7 @@ def beam(scorer: str | Scorer, *, width: int = 5, candidates: int = 10, limit: i
 def tree(
     scorer: str | Scorer | None = None,
     *,
-    select: Literal["uct", "p_uct"] = "uct",
+    select: Select = "uct",
     backup: Literal["max", "mean"] = "mean",
     rollouts: int = 50,
     horizon: int = 10,

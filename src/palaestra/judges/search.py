@@ -8,8 +8,8 @@ when it acts is `palaestra.judges.planning`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -153,6 +153,9 @@ def _step(made: Any, at: _Partial, action: str, total: float, rng: np.random.Gen
 # -- a tree ------------------------------------------------------------------------------------------------------------
 
 
+Select = Literal["uct", "p_uct", "ucb"]
+
+
 @dataclass
 class _Edge:
     child: Hashable
@@ -167,25 +170,32 @@ class _Node:
     seen: Observation | None
     actions: tuple[str, ...] = ()
     edges: dict[str, _Edge] = field(default_factory=dict)
+    over: bool = False
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Search tree as a table: a row per (state, action): `prompt`, `response`, `visits`, `q`; and the best path."""
+    """Search tree as a table: a row per (state, action): `prompt`, `response`, `visits`, `q`; and the best path.
+
+    paths: the actions of each rollout, those in the tree and those that the policy played on.
+    """
 
     table: pl.DataFrame
     actions: tuple[str, ...]
     value: float
+    paths: tuple[tuple[str, ...], ...] = ()
 
 
 class TreeSearch:
     """Monte-Carlo tree search: select, expand one action, value it, back up, `rollouts` times.
 
     Select by q + c·√(ln N)/(1 + n) ("uct"), or with the share of the policy's own samples that say an action as prior,
-    q + c·p·√N/(1 + n) ("p_uct"). backup: the return of an edge is the largest that was met behind it ("max", right
-    where nothing is left to chance; ARMAP [17], arXiv 2502.12130), or their mean ([68], arXiv 2409.09345). value: what
-    a scorer says of the expanded action stands for the rest; without one the policy plays on to the end. merge: states
-    that look the same are one, wherever they stand; only right where what is seen is all there is to know.
+    q + c·p·√N/(1 + n) ("p_uct"), or by q + c·√(ln N / n) among the edges behind which something is untried ("ucb",
+    Agent-R [165], arXiv 2501.11425, which skips children that ended).
+    backup: the return of an edge is the largest that was met behind it ("max", right where nothing is left to chance;
+    ARMAP [17], arXiv 2502.12130), or their mean ([68], arXiv 2409.09345). value: what a scorer says of the expanded
+    action stands for the rest; without one the policy plays on to the end. merge: states that look the same are one,
+    wherever they stand; only right where what is seen is all there is to know.
 
     Args:
         c: of the first rule; ARMAP has .9·√50. gamma: per step. expand: actions that are asked of the policy in a new
@@ -197,7 +207,7 @@ class TreeSearch:
 
     def __init__(
         self,
-        select: Literal["uct", "p_uct"] = "uct",
+        select: Select = "uct",
         backup: Literal["max", "mean"] = "max",
         value: Scorer | None = None,
         *,
@@ -208,8 +218,8 @@ class TreeSearch:
         expand: int = 5,
         merge: bool = False,
     ) -> None:
-        if select not in ("uct", "p_uct") or backup not in ("max", "mean"):
-            raise InputError(f"TreeSearch: select={select!r} is 'uct' or 'p_uct', backup={backup!r} 'max' or 'mean'")
+        if select not in get_args(Select) or backup not in ("max", "mean"):
+            raise InputError(f"TreeSearch: select={select!r} is one of {get_args(Select)}, {backup=} 'max' or 'mean'")
         if min(rollouts, horizon, expand) < 1 or not (c >= 0 and 0 <= gamma <= 1):
             raise InputError(
                 f"TreeSearch: {rollouts=}, {horizon=}, {expand=} must be at least 1, {c=} >= 0, {gamma=} in [0, 1]"
@@ -230,8 +240,10 @@ class TreeSearch:
         nodes: dict[Hashable, _Node] = {}
         prior: dict[Hashable, dict[str, float]] = {}
         root = self._node(nodes, prior, made, seen, (), policy, agent, rng)
+        paths: list[tuple[str, ...]] = []
         for _ in range(self.rollouts):
             path, at, rest = [], root, 0.0
+            way, done = [root], []
             for depth in range(self.horizon):
                 node = nodes[at]
                 if node.seen is None:
@@ -239,20 +251,29 @@ class TreeSearch:
                 untried = [action for action in node.actions if action not in node.edges]
                 if untried:
                     action = untried[int(rng.integers(len(untried)))]
+                    done.append(action)
                     at, rest = self._expand(
-                        nodes, prior, made, at, action, policy, agent, rng, self.horizon - depth - 1
+                        nodes, prior, made, at, action, policy, agent, rng, self.horizon - depth - 1, done
                     )
                     path.append(node.edges[action])
+                    way.append(at)
                     break
-                edge = node.edges[self._choose(node, prior[at])]
+                done.append(self._choose(node, prior[at], nodes))
+                edge = node.edges[done[-1]]
                 path.append(edge)
                 at = edge.child
+                way.append(at)
+            for each in map(nodes.__getitem__, reversed(way)):
+                each.over = each.seen is None or (
+                    len(each.edges) == len(each.actions) and all(nodes[edge.child].over for edge in each.edges.values())
+                )
+            paths.append(tuple(done))
             for edge in reversed(path):
                 rest = edge.reward + self.gamma * rest
                 edge.visits += 1
                 mean = edge.q + (rest - edge.q) / edge.visits
                 edge.q = mean if self.backup == "mean" or edge.visits == 1 else max(edge.q, rest)
-        return self._told(nodes, root)
+        return replace(self._told(nodes, root), paths=tuple(paths))
 
     def _node(self, nodes: Any, prior: Any, made: Any, seen: Observation | None, way: Hashable, policy: Policy,
               agent: str, rng: np.random.Generator) -> Hashable:  # fmt: skip
@@ -273,7 +294,7 @@ class TreeSearch:
         return key
 
     def _expand(self, nodes: Any, prior: Any, made: Any, at: Hashable, action: str, policy: Policy, agent: str,
-                rng: np.random.Generator, left: int) -> tuple[Hashable, float]:  # fmt: skip
+                rng: np.random.Generator, left: int, done: list[str]) -> tuple[Hashable, float]:  # fmt: skip
         node = nodes[at]
         made.restore(node.snapshot, seed=int(rng.integers(2**63)))
         result = made.step({agent: action})
@@ -286,21 +307,28 @@ class TreeSearch:
         for _ in range(left):
             if seen is None:
                 break
-            result = made.step({agent: policy.act([Request(seen, agent, rng)])[0].action})
+            said = policy.act([Request(seen, agent, rng)])[0].action
+            done.append(text_of(said, seen))
+            result = made.step({agent: said})
             rest += factor * float(result.rewards.get(agent) or 0.0)
             seen, factor = result.observations.get(agent), factor * self.gamma
         return child, rest
 
-    def _choose(self, node: _Node, prior: Mapping[str, float]) -> str:
+    def _choose(self, node: _Node, prior: Mapping[str, float], nodes: Mapping[Hashable, _Node]) -> str:
         visits = sum(edge.visits for edge in node.edges.values())
+        among = list(node.edges)
+        if self.select == "ucb":
+            among = [action for action in among if not nodes[node.edges[action].child].over] or among
 
         def worth(action: str) -> float:
             edge = node.edges[action]
+            if self.select == "ucb":
+                return edge.q + self.c * float(np.sqrt(np.log(max(visits, 1)) / max(edge.visits, 1)))
             if self.select == "uct":
                 return edge.q + self.c * float(np.sqrt(np.log(max(visits, 1)))) / (1 + edge.visits)
             return edge.q + self.c * prior[action] * float(np.sqrt(visits)) / (1 + edge.visits)
 
-        return max(node.edges, key=worth)
+        return max(among, key=worth)
 
     def _told(self, nodes: Mapping[Hashable, _Node], root: Hashable) -> Tree:
         rows = [

@@ -76,7 +76,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_none("advised_actions against_start asynchronous corrected_actions demonstrate designed final_verdict "
                 "fixed_data injection judge linearise omission_turns program proposed_tasks recovered_reward "
                 "reference_logprobs "
-                "references scene score shock"),
+                "references scene score search_paths shock"),
     },
     "workflow": {
         **_rows("memory", "within", "text",

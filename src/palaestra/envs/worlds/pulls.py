@@ -71,18 +71,21 @@ class Pulls(NativeEnv):
             info["success"] = state.tried > 0
         return {"puller": float(pays)}, info
 
-    def worth(self, greedy: Callable[[int, int, int], bool]) -> float:
-        """Exact expected return of a policy, a function (pulled, tried, won) to whether it tries the unknown arm."""
+    def worth(self, tries: Callable[[int, int, int], float]) -> float:
+        """Exact expected return of a policy, a function (pulled, tried, won) to its chance of trying the unknown arm."""
 
         @lru_cache(None)
         def value(pulled: int, tried: int, won: int) -> float:
             if pulled == self.pulls:
                 return 0.0
-            if not greedy(pulled, tried, won):
-                return self.known + value(pulled + 1, tried, won)
-            chance = (won + 1) / (tried + 2) if self.recurring else 0.5
-            better, worse = value(pulled + 1, tried + 1, won + 1), value(pulled + 1, tried + 1, won)
-            return chance * (1 + better) + (1 - chance) * worse
+            share, held, unknown = float(tries(pulled, tried, won)), 0.0, 0.0
+            if share < 1:
+                held = self.known + value(pulled + 1, tried, won)
+            if share > 0:
+                chance = (won + 1) / (tried + 2) if self.recurring else 0.5
+                better, worse = value(pulled + 1, tried + 1, won + 1), value(pulled + 1, tried + 1, won)
+                unknown = chance * (1 + better) + (1 - chance) * worse
+            return share * unknown + (1 - share) * held
 
         return value(0, 0, 0)
 

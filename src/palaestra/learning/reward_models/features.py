@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,8 @@ import polars as pl
 from palaestra.errors import InputError
 from palaestra.learning.reward_models.data import matrix
 
+Features = Callable[[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None], np.ndarray]
+"""Rows, reference and condition of a scorer to float64[rows, features]; NaN where one is missing."""
 Join = Literal["outer", "concat"]
 FLOOR = 1e-6
 """A feature that moves less than this beside its size is not divided by its spread."""

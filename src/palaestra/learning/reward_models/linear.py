@@ -11,8 +11,9 @@ import polars as pl
 from palaestra.errors import InputError
 from palaestra.foundation.files import read_object, write_json
 from palaestra.foundation.progress import Report
-from palaestra.learning.reward_models.data import Labels, Preferences, series, together
-from palaestra.learning.reward_models.features import Join, features, scale_of
+from palaestra.foundation.registry import load_object
+from palaestra.learning.reward_models.data import Labels, Preferences, matrix, series, together
+from palaestra.learning.reward_models.features import Features, Join, features, joined, scale_of
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options
 from palaestra.rewards.judged.linear import fit_differences
 
@@ -25,7 +26,8 @@ class LinearReward(RewardModel):
     features, `float64[columns]`; bias: of labels, 0 of pairs.
 
     Args:
-        features: the column. ridge: ½·ridge·|w|² beside the mean loss, on features of spread 1 (`standardise`).
+        features: the column, or `module:function` of (rows, None, None) to float64[rows, columns].
+        ridge: ½·ridge·|w|² beside the mean loss, on features of spread 1 (`standardise`).
     """
 
     kind = "linear"
@@ -41,6 +43,7 @@ class LinearReward(RewardModel):
     ) -> None:
         keep_options(self, locals())
         self.features, self.ridge, self.standardise, self.join, self.name = features, ridge, standardise, join, name
+        self.of: Features | None = load_object(features, "features") if ":" in features else None
         self.weights: np.ndarray | None = None
         self.bias = 0.0
 
@@ -115,7 +118,10 @@ class LinearReward(RewardModel):
         return self.weights
 
     def _x(self, rows: pl.DataFrame, condition: pl.DataFrame | None) -> np.ndarray:
-        return features(rows, condition, name=self.features, how=self.join, who=self.name)
+        if self.of is None:
+            return features(rows, condition, name=self.features, how=self.join, who=self.name)
+        given = None if condition is None else matrix(condition, "features", f"{self.name} (condition)")
+        return joined(np.asarray(self.of(rows, None, None), float), given, self.join)
 
     def _scale(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return scale_of(x) if self.standardise else (np.zeros(x.shape[1]), np.ones(x.shape[1]))

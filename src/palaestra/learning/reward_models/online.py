@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,8 @@ from palaestra.foundation.files import read_object, write_json
 from palaestra.foundation.progress import Report
 from palaestra.foundation.registry import load_object
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix, series, together
+from palaestra.learning.reward_models.features import Features
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options
-
-Features = Callable[[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None], np.ndarray]
-"""Rows, reference and condition of a scorer to float64[rows, features]; NaN where one is missing."""
 
 
 @REWARD_MODELS.register("online_linear")

@@ -23,6 +23,7 @@ from palaestra.envs.worlds import Slips
 from palaestra.judges.value_pairs import mine
 from palaestra.learning import PolicyGradient
 from palaestra.learning.stages import Context
+from palaestra.learning.stages.search_paths import search_paths
 from palaestra.learning.stages.splice import splice
 from palaestra.play.executors import Local, Plan
 from palaestra_atlas.reproductions import exact
@@ -133,6 +134,37 @@ def values_are_means_of_what_came_of_a_node() -> None:
     rows = {"group": [0] * 5, "node": ["r", "a", "b", "c", "d"], "parent": [None, "r", "r", "b", "b"]}
     found = backup("reward").evaluate(Turns(rows | {"reward": [None, 1.0, None, 0.0, 0.0]}))
     np.testing.assert_array_equal(np.asarray(found), [0.5, 1, 0, 0, 0])
+
+
+def sure() -> TabularPolicy:
+    """A table that knows the only path but for its second cell, at which it is sure of the wrong move."""
+    world = Slips(paths=1, cells=3)
+    right = world.paths[0].tolist()
+    policy = TabularPolicy(3, name="table")
+    seen = [Observation(f"path 0, cell {cell}").key() for cell in range(3)]
+    policy.write(seen, np.eye(3)[[right[0], 1 - right[1], right[2]]] * 40)
+    return policy
+
+
+@exact
+def the_search_supplies_paths_that_part() -> None:
+    """Rollouts of one start are all alike; those of a tree part at every cell, and some are good."""
+    env = functools.partial(Slips, paths=1, cells=3)
+    team = Team(walker=sure())
+    told = Context(np.random.default_rng(0), 1, env, team, Local())
+    stage = search_paths(share=0.75)
+    first = Local().play(env, team, stage.plan(Plan(groups=1, group_size=16, seed=0), told))
+    frame = stage(first, told).frame
+    assert frame.select("group", "episode").n_unique() == 16, "as many episodes as without a search"
+    lengths = frame.filter(pl.col("source") == "search").group_by("episode").len()
+    assert len(lengths) == 12
+    frame = frame.with_columns(pl.col("bad").cast(pl.Float64))
+    pairs, counts = mine(Turns(frame), min_gap=0.0, min_chosen=0.1)
+    assert counts["kept"] > 0, "no good path, no pair"
+    shared = spliced(Turns(frame), pairs, "bad", marker="back")[0]
+    assert shared.filter(pl.col("source") == "prefix").group_by("episode").len()["len"].max() > 1
+    alone = Local().play(env, team, Plan(groups=1, group_size=16, seed=0))
+    assert mine(alone, min_gap=0.0, min_chosen=0.1)[1]["kept"] == 0
 
 
 @exact
