@@ -14,7 +14,7 @@ from palaestra.learning.diversity import archives
 from palaestra.learning.diversity.archives import Evaluated, archive_of, novelty, table
 from palaestra.learning.diversity.behaviour import behaviour
 from palaestra.learning.diversity.descriptors import Autoencoder, Given, path_signature
-from palaestra.learning.diversity.emitters import mutated, pareto_front
+from palaestra.learning.diversity.emitters import CmaEmitter, Emitter, mutated, pareto_front
 from palaestra.learning.diversity.learner import Diversity, elites
 from palaestra.learning.diversity.schedules import Chunk, schedule
 from palaestra.learning.diversity.search import DiversitySearch
@@ -69,6 +69,23 @@ def test_signature_products_of_increments():
     assert np.allclose(second + second.transpose(0, 2, 1), first[:, :, None] * first[:, None])
 
 
+def test_cma_replays_its_ranks_after_a_resume_and_stops_where_all_is_paid_alike():
+    seed = np.ones((1, 3))
+    emitter = CmaEmitter(Evaluated(seed, np.zeros(1), seed, seed), 0.3, 0.0, 0.0)
+    for generation in range(4):
+        asked = emitter.ask(generation)
+        emitter.tell(Evaluated(asked, asked[:, 0], asked, asked), np.zeros(12))
+    pending = emitter.ask(9)
+    again = Emitter.of(emitter.state_dict())
+    assert isinstance(again, CmaEmitter)
+    assert not again.stagnates(30)
+    for each in (emitter, again):
+        each.tell(Evaluated(pending, pending[:, 0], pending, pending), np.zeros(12))
+    assert np.array_equal(emitter.ask(0), again.ask(1))
+    again.tell(Evaluated(pending, np.ones(12), pending, pending), np.zeros(12))
+    assert again.stagnates(30)
+
+
 def played(rewards, places):
     rows = [
         (0, 0, turn, seat, "p", float(x), float(r))
@@ -92,10 +109,12 @@ def advance(policy, learner, generations):
         learner.update(played(np.maximum(1 - abs(x - 1), 0), x))
 
 
-def test_the_search_finds_more_and_a_resume_goes_on_as_it_was():
-    policy, learner = made()
+@pytest.mark.parametrize("emitter", ["elitist", "cma"])
+def test_the_search_finds_more_and_a_resume_goes_on_as_it_was(emitter):
+    search = {"chunk": 24, "sigma": 0.1, "neighbours": 3, "emitter": emitter}
+    policy, learner = made(search=search)
     advance(policy, learner, 6)
-    again, other = made()
+    again, other = made(search=search)
     again.load_state_dict({name: value.clone() for name, value in policy.state_dict().items()})
     other.restore(learner.state())
     advance(policy, learner, 4)
@@ -178,6 +197,8 @@ def test_what_does_not_fit_is_named():
         Diversity(Team(a=TabularPolicy(2)), behaviour=["x"])
     with pytest.raises(InputError, match="space"):
         made(space="autoencode")
+    with pytest.raises(InputError, match="elitist"):
+        DiversitySearch(np.zeros((24, 2)), descriptor=Given(), emitter="elitists")
     with pytest.raises(InputError, match="at least 12"):
         DiversitySearch(np.zeros((4, 2)), descriptor=Given())
     _, learner = made()

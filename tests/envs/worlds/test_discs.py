@@ -15,6 +15,15 @@ def test_the_wall_has_an_end_and_the_square_an_edge():
     assert np.allclose(after, [[0.9, 0.4], [0.2, 0.52], [1.0, 0.1]])
 
 
+def test_headings_divide_the_circle():
+    env = Discs(walkers=1, steps=1, headings=360)
+    assert env.moves[90] == "90 degrees"
+    env.reset(0)
+    env.step({"walker_0": 1})
+    angle = np.pi / 180
+    assert np.allclose(env.state.places[0], [0.5 + 0.12 * np.cos(angle), 0.15 + 0.12 * np.sin(angle)])
+
+
 def test_a_disc_pays_in_its_middle_and_nothing_outside():
     reward, disc = paid(np.array([CENTRES[0], CENTRES[1] + [0.02, 0], [0.5, 0.5]]), 0.08)
     assert reward.tolist() == pytest.approx([1.0, 0.5, 0.0])

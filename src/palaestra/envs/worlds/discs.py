@@ -17,7 +17,6 @@ from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 HEADINGS = 24
-MOVES = tuple(f"{360 * number // HEADINGS} degrees" for number in range(HEADINGS))
 START = np.array([0.5, 0.15])
 CENTRES = np.array([[0.85, 0.8], [0.1, 0.55]])
 """Of the discs."""
@@ -25,15 +24,15 @@ WALL = (0.45, 0.3, 1.0)
 """Height of the wall, and from where to where it goes."""
 
 
-def moved(places: np.ndarray, headings: np.ndarray, stride: float) -> np.ndarray:
-    """Places [n, 2] after a step in the given headings; a step that would cross the wall is not made, edges stop.
+def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = HEADINGS) -> np.ndarray:
+    """Places [n, 2] after a step in the given headings, numbers below `count`, counter-clockwise from the right.
 
     A walker that would cross the wall stays, at an edge it stops.
 
     >>> moved(np.array([[0.5, 0.4], [0.1, 0.4]]), np.array([6, 6]), 0.1).round(2).tolist()
     [[0.5, 0.4], [0.1, 0.5]]
     """
-    angle = 2 * np.pi * headings / HEADINGS
+    angle = 2 * np.pi * headings / count
     after = np.clip(places + stride * np.stack([np.cos(angle), np.sin(angle)], 1), 0, 1)
     height, left, right = WALL
     below, above = np.minimum(places[:, 1], after[:, 1]), np.maximum(places[:, 1], after[:, 1])
@@ -97,13 +96,15 @@ class Discs(NativeEnv):
         radius: float = 0.08,
         sensors: int = 0,
         flicker: int = 0,
+        headings: int = HEADINGS,
     ) -> None:
-        if walkers < 1 or steps < 1 or not stride > 0 or not radius > 0 or sensors < 0 or flicker < 0:
+        if walkers < 1 or headings < 2 or steps < 1 or not stride > 0 or not radius > 0 or sensors < 0 or flicker < 0:
             raise InputError(
                 f"Discs: walkers={walkers} and steps={steps} at least 1, stride={stride} and radius={radius} above 0, "
-                f"sensors={sensors} and flicker={flicker} not negative"
+                f"sensors={sensors} and flicker={flicker} not negative, headings={headings} at least 2"
             )
         self.steps, self.stride, self.radius, self.sensors, self.flicker = steps, stride, radius, sensors, flicker
+        self.headings, self.moves = headings, tuple(f"{360 * at / headings:g} degrees" for at in range(headings))
         self.agents = tuple(f"walker_{number}" for number in range(walkers))
 
     def begin(self) -> tuple[str, _DiscsState]:
@@ -121,7 +122,7 @@ class Discs(NativeEnv):
         left = np.full((len(state.places), 1), 1 - state.step / self.steps)
         arrays = np.hstack([state.places, left]).astype(np.float32)
         return {
-            agent: Observation(f"at {x:.3f} {y:.3f}, {self.steps - state.step} steps left", MOVES, array=array)
+            agent: Observation(f"at {x:.3f} {y:.3f}, {self.steps - state.step} steps left", self.moves, array=array)
             for agent, (x, y), array in zip(self.agents, state.places.tolist(), arrays, strict=True)
         }
 
@@ -129,7 +130,7 @@ class Discs(NativeEnv):
         """Move all walkers at once; an invalid choice goes to the right."""
         state = self.state
         headings = np.array([chosen[agent] or 0 for agent in self.agents])
-        state.places, state.step = moved(state.places, headings, self.stride), state.step + 1
+        state.places, state.step = moved(state.places, headings, self.stride, self.headings), state.step + 1
         reward, disc = paid(state.places, self.radius)
         told: dict[str, Any] = {
             name: dict(zip(self.agents, values, strict=True))

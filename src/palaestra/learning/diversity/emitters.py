@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def pareto_front(values: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Emitter:
-    """One local search (emitter) around a rewarded genome.
+    """One elitist local search (emitter) around a rewarded genome: the best of parents and children are its parents.
 
     Attributes:
         parents: its population; at first only its seed.
@@ -66,6 +66,8 @@ class Emitter:
         found: what it met that was more novel than its seed.
         active: whether it was tried and improved.
     """
+
+    KIND: ClassVar[str] = "elitist"
 
     parents: Evaluated
     sigma: float
@@ -115,6 +117,7 @@ class Emitter:
     def state_dict(self) -> dict[str, Any]:
         """Complete state of the emitter."""
         return {
+            "kind": self.KIND,
             "parents": self.parents.arrays(),
             "sigma": self.sigma,
             "best": self.best,
@@ -124,11 +127,82 @@ class Emitter:
             "active": self.active,
         }
 
-    @classmethod
-    def of(cls, state: dict[str, Any]) -> Emitter:
-        """Emitter restored from its `state_dict`."""
+    @staticmethod
+    def of(state: dict[str, Any]) -> Emitter:
+        """Emitter of the right class, restored from its `state_dict`."""
         found = [Evaluated(**each) for each in state["found"]]
-        return cls(**state | {"parents": Evaluated(**state["parents"]), "means": list(state["means"]), "found": found})
+        kept = state | {"parents": Evaluated(**state["parents"]), "means": list(state["means"]), "found": found}
+        return EMITTERS[kept.pop("kind", Emitter.KIND)](**kept)
+
+
+@dataclass
+class CmaEmitter(Emitter):
+    """Emitter by CMA-ES of pyribs: it samples a normal distribution and adapts its mean, step and covariance by rank.
+
+    The distribution starts at the seed with standard deviation `sigma`. `parents` are the best six genomes so far;
+    `means` are mean rewards of what was sampled. It also stagnates when CMA-ES stops: its step is negligible, its
+    covariance is degenerate, or a generation was rewarded alike.
+
+    Attributes:
+        start: genome of its seed, float64[size].
+        seed: of what CMA-ES draws.
+        ranks: positions of each generation's children, best first. The distribution follows from seed and ranks, so
+            a checkpoint holds them in its place.
+        stopped: whether CMA-ES stopped.
+
+    Source: Hansen and Ostermeier 2001; as an emitter in STAX (arXiv 2111.01919), there with six samples a generation.
+    """
+
+    KIND: ClassVar[str] = "cma"
+
+    start: np.ndarray | None = None
+    seed: int = 0
+    ranks: list[list[int]] = field(default_factory=list)
+    stopped: bool = False
+    strategy: Any = field(default=None, repr=False, compare=False)
+
+    def ask(self, seed: int) -> np.ndarray:
+        """Twelve genomes from the distribution; `seed` counts in the first generation."""
+        if self.start is None:
+            self.start, self.seed = self.parents.genomes[0].copy(), seed
+        return np.array(self._strategy().ask())
+
+    def tell(self, children: Evaluated, novelty: np.ndarray) -> Evaluated:
+        """Adapt the distribution to the ranks of the children; returns those with more reward than all before."""
+        order = np.argsort(-children.reward, kind="stable")
+        if self.strategy is None:
+            self._strategy().ask()
+        self.strategy.tell(order, children.reward[order], CHILDREN // 2)
+        self.ranks.append(order.tolist())
+        self.stopped = bool(self.strategy.check_stop(children.reward[order]))
+        better = super().tell(children, novelty)
+        self.means[-1] = float(children.reward.mean())
+        return better
+
+    def stagnates(self, window: int) -> bool:
+        """Whether CMA-ES stopped, or the reward of what it samples stagnates."""
+        return self.stopped or super().stagnates(window)
+
+    def _strategy(self) -> Any:
+        """The strategy after all generations in `ranks`, which are replayed after a resume."""
+        if self.strategy is None:
+            from ribs.emitters.opt import CMAEvolutionStrategy
+
+            assert self.start is not None
+            self.strategy = CMAEvolutionStrategy(self.sigma, len(self.start), batch_size=CHILDREN, seed=self.seed)
+            self.strategy.reset(self.start)
+            for order in self.ranks:
+                self.strategy.ask()
+                self.strategy.tell(np.array(order), np.zeros(len(order)), CHILDREN // 2)
+        return self.strategy
+
+    def state_dict(self) -> dict[str, Any]:
+        """State without the strategy itself, which is replayed."""
+        own = {"start": self.start, "seed": self.seed, "ranks": [*self.ranks], "stopped": self.stopped}
+        return super().state_dict() | own
+
+
+EMITTERS: Mapping[str, type[Emitter]] = {each.KIND: each for each in (Emitter, CmaEmitter)}
 
 
 def chosen(emitters: Sequence[Emitter], novelty: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:

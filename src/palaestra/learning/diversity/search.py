@@ -2,7 +2,7 @@
 
 Exploring keeps the most novel genomes of a population; those that are rewarded become candidates for emitters, which
 climb the reward locally. Behaviour spaces may be learned on the way. After arXiv 2203.01027 and 2111.01919, and the
-papers' description of their code. Left out: emitters by CMA-ES, which need another population each.
+papers' description of their code.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 from palaestra.learning.diversity.archives import Evaluated, novelty
 from palaestra.learning.diversity.descriptors import Descriptor
-from palaestra.learning.diversity.emitters import CHILDREN, TRIAL, Emitter, chosen, local_sigma, mutated
+from palaestra.learning.diversity.emitters import CHILDREN, EMITTERS, TRIAL, Emitter, chosen, local_sigma, mutated
 from palaestra.learning.diversity.schedules import Chunk, Mode, Schedule, alternate
 
 CRITERIA = ("novelty", "surprise")
@@ -36,7 +36,8 @@ class DiversitySearch:
         chunk: evaluations until the schedule is asked again.
         schedule: explore or exploit.
         planned: evaluations that there will be, for schedules that ask.
-        reach: an emitter mutates with the distance from its seed to the nearest genome over this.
+        emitter: "elitist", mutations of the best six, or "cma", CMA-ES.
+        reach: an emitter's first step is the distance from its seed to the nearest genome over this.
         trials: share of the emitters of a generation that are candidates, if there are enough of both.
         window: generations over which an emitter must improve; default 120 + 20·size / 6, as in CMA-ES.
         limit: generations after which an emitter ends in any case.
@@ -64,6 +65,7 @@ class DiversitySearch:
         chunk: int = 1000,
         schedule: Schedule | None = None,
         planned: int = 0,
+        emitter: str = "elitist",
         reach: float = 3.0,
         trials: float = 1 / 3,
         window: int | None = None,
@@ -83,9 +85,11 @@ class DiversitySearch:
             )
         if not criteria or set(criteria) - set(CRITERIA):
             raise InputError(f"DiversitySearch: criteria={list(criteria)} are some of {', '.join(CRITERIA)}")
+        if emitter not in EMITTERS:
+            raise InputError(f"DiversitySearch: {emitter=}{nearest(emitter, EMITTERS)}")
         self.descriptor, self.sigma, self.offspring, self.added = descriptor, sigma, offspring, added
         self.neighbours, self.chunk, self.planned, self.trials = neighbours, chunk, planned, trials
-        self.reach = reach
+        self.emitter, self.reach = EMITTERS[emitter], reach
         self.schedule, self.criteria = schedule or alternate(), tuple(criteria)
         self.size, self.members, self.limit, self.seed = size, size // offspring, limit, seed
         self.window = 120 + 20 * start.shape[1] // 6 if window is None else window
@@ -122,16 +126,9 @@ class DiversitySearch:
         self.generation += 1
         self.evaluations += len(found)
         self.spent += len(found)
-        self.log.append(
-            {
-                "mode": mode,
-                "criterion": criterion,
-                "evaluations": len(found),
-                "candidates": len(self._waiting()),
-                "emitters": len(self.emitters) - len(self._waiting()),
-                "fitted": False,
-            }
-        )
+        waiting = len(self._waiting())
+        line = {"mode": mode, "criterion": criterion, "evaluations": len(found), "fitted": False}
+        self.log.append(line | {"candidates": waiting, "emitters": len(self.emitters) - waiting})
         if self.spent >= self.chunk:
             self._turn(mode, rng)
         self._prepare(rng)
@@ -162,7 +159,7 @@ class DiversitySearch:
             one = children[at : at + 1]
             new = float(self._novelty(one, [children])[0])
             sigma = local_sigma(one.genomes[0], genomes, self.reach)
-            self.emitters.append(Emitter(one, sigma, float(one.reward[0]), new))
+            self.emitters.append(self.emitter(one, sigma, float(one.reward[0]), new))
 
     # -- exploiting ---------------------------------------------------------------------------------------------------
 
