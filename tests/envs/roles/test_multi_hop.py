@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs import make
-from palaestra.envs.roles.multi_hop import MultiHop, lookups, multi_hop_index, ships
+from palaestra.envs.roles.multi_hop import COLOURS, WARES, MultiHop, lookups, multi_hop_index, ships
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.runs.envs import env
@@ -36,7 +38,20 @@ def test_no_ship_is_on_both_sides() -> None:
     train, test = MultiHop().ships, MultiHop(split="test").ships
     assert not {*train} & {*test}
     assert {*train} | {*test} == {*ships()}
-    assert 20 <= len(test) <= 50
+    assert len(test) == 36
+
+
+@pytest.mark.parametrize("held_out", [0.1, 0.25, 0.5, 0.7])
+@pytest.mark.parametrize("split", ["train", "test", "all"])
+def test_each_answer_is_right_equally_often(split: Literal["train", "test", "all"], held_out: float) -> None:
+    homes = [ships()[ship] for ship in MultiHop(split=split, held_out=held_out).ships]
+    for words, answers in ((WARES, [port.sells for port in homes]), (COLOURS, [port.lamp for port in homes])):
+        assert [answers.count(word) for word in words] == [len(homes) // 12] * 12
+
+
+def test_a_share_is_met_within_a_twelfth() -> None:
+    for share in (0.05, 0.3, 0.62, 0.9):
+        assert len(MultiHop(split="test", held_out=share).ships) / 144 == pytest.approx(share, abs=1 / 12)
 
 
 @pytest.mark.parametrize("workflow", [None, "single()"])

@@ -2,8 +2,10 @@
 
 The corpus has a document for each ship (its home port) and for each port (what it sells, the colour of its lamp). A
 question names a ship and asks about its port, so the second query can only be written once the first was answered.
-Ports are invented words; the corpus is the same in every process. Questions are held out by the hash of the ship's name
-(`palaestra.envs.task_keys`), so no answer can be learned by heart. Left out: questions of three and more hops.
+Ports are invented words; the corpus is the same in every process. Questions about some ships are held out. Each ware
+and each colour is the answer to equally many questions, in training and among the held-out ones, so a word that is said
+whatever was found is right once in twelve times. Ports are the same on both sides. Left out: questions of three and
+more hops.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 
 from palaestra.envs.local_tools import Library
 from palaestra.envs.registry import ENVS
-from palaestra.envs.task_keys import is_held_out, task_id, task_key
+from palaestra.envs.task_keys import task_id, task_key
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.tools import TOOLS, Tool, plain
 from palaestra.errors import InputError, nearest
@@ -26,7 +28,8 @@ COLOURS = ("amber", "black", "blue", "brown", "golden", "green", "grey", "pink",
 BIRDS = ("crane", "eagle", "falcon", "gull", "heron", "kestrel", "lark", "owl", "petrel", "raven", "swan", "tern")
 WARES = ("barley", "cheese", "copper", "cotton", "honey", "iron", "linen", "pepper", "rope", "salt", "timber", "wool")
 SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")
-PORTS = 24
+ROUNDS = 2
+"""Ports that sell each ware, and that have a lamp of each colour."""
 SPLITS = ("train", "test", "all")
 ASKED: Mapping[str, str] = {
     "sells": "What does the home port of the {} sell?",
@@ -43,19 +46,45 @@ class Port(NamedTuple):
 
 
 @functools.cache
-def ships() -> Mapping[str, Port]:
-    """The corpus of `roles/multi_hop`: home port of each ship; the same in every process."""
+def _ports() -> tuple[Port, ...]:
+    """The 24 ports: of the first 12, each sells another ware and has a lamp of another colour; so do the last 12."""
     rng = np.random.default_rng(219)
     pairs = [first + second for first in SYLLABLES for second in SYLLABLES if first != second]
-    names = [str(name) for name in rng.choice(pairs, PORTS, replace=False)]
-    ports = [Port(name, str(rng.choice(WARES)), str(rng.choice(COLOURS))) for name in names]
-    return {f"{colour} {bird}": ports[int(rng.integers(PORTS))] for colour in COLOURS for bird in BIRDS}
+    names = iter(rng.choice(pairs, ROUNDS * len(WARES), replace=False))
+    return tuple(
+        Port(str(next(names)), str(ware), str(lamp))
+        for _ in range(ROUNDS)
+        for ware, lamp in zip(rng.permutation(WARES), rng.permutation(COLOURS), strict=True)
+    )
+
+
+@functools.cache
+def ships() -> Mapping[str, Port]:
+    """The corpus of `roles/multi_hop`: home port of each of 144 ships, six in a port; the same in every process."""
+    names = [f"{colour} {bird}" for colour in COLOURS for bird in BIRDS]
+    homes = np.random.default_rng(220).permutation(np.arange(len(names)) % len(_ports()))
+    return {ship: _ports()[home] for ship, home in zip(names, homes.tolist(), strict=True)}
+
+
+def _held_out(share: float) -> frozenset[str]:
+    """Ships that only "test" asks about: about `share` of all, equally many for each ware and each colour.
+
+    In each port, they are those with the smallest hashes. The two ports of a ware may differ by one ship, and so may
+    those of a colour; the share is thus met within 1/12 of the ships.
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"MultiHop: held_out={share}: expected a share in [0, 1)")
+    out: set[str] = set()
+    for place, port in enumerate(_ports()):
+        crew = sorted((ship for ship, home in ships().items() if home == port), key=task_key)
+        out.update(crew[: round(share * len(crew) + (0.25 if place < len(WARES) else -0.25))])
+    return frozenset(out)
 
 
 @functools.cache
 def _library() -> Library:
     documents = {ship: f"The {ship} sails from {port.name}." for ship, port in ships().items()}
-    told = {port.name: f"{port.name} sells {port.sells}. Its lamp is {port.lamp}." for port in ships().values()}
+    told = {port.name: f"{port.name} sells {port.sells}. Its lamp is {port.lamp}." for port in _ports()}
     return Library(documents | told)
 
 
@@ -83,7 +112,7 @@ class MultiHop(TaskEnv):
 
     Args:
         split: "train", "test" or "all".
-        held_out: share of the ships that only "test" asks about.
+        held_out: share of the ships that only "test" asks about, met within 1/12.
 
     Raises:
         InputError: there is no such split, or the share is out of range.
@@ -92,11 +121,8 @@ class MultiHop(TaskEnv):
     def __init__(self, *, split: Literal["train", "test", "all"] = "train", held_out: float = 0.25) -> None:
         if split not in SPLITS:
             raise InputError(f"MultiHop: split={split!r}{nearest(str(split), SPLITS)}")
-        self.ships = [
-            ship
-            for ship in ships()
-            if split == "all" or bool(is_held_out(task_key(ship), held_out)) == (split == "test")
-        ]
+        out = _held_out(held_out)
+        self.ships = [ship for ship in ships() if split == "all" or (ship in out) == (split == "test")]
         if not self.ships:
             raise InputError(f"MultiHop: held_out={held_out} leaves no ship for {split!r}")
 
@@ -127,7 +153,7 @@ def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callabl
     if not 0 <= skill <= 1:
         raise InputError(f"lookups: skill={skill} must be in [0, 1]")
     last = {"finder": 1} if hop is None else dict(hop)
-    ports = sorted({port.name for port in ships().values()})
+    ports = sorted(port.name for port in _ports())
 
     def play(request: Any) -> str:
         text = request.observation.text
