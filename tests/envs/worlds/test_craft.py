@@ -102,7 +102,7 @@ def test_games_in_one_world_begin_alike_and_remember_only_if_consolidated() -> N
 
 
 def test_each_looks_in_a_part_of_its_own_first() -> None:
-    """Four agents in the middle that know nothing go to four quarters, if each says where it goes; else to one place."""
+    """Four agents in the middle, who know nothing, go to four quarters if they say so; else to one place."""
     for messages, places in ((("claim",), 4), ((), 1)):
         env = Craft(agents=4, messages=messages)
         env.reset(0)
