@@ -119,6 +119,10 @@ def test_sums_and_maxima_along_the_way_from_the_root() -> None:
     np.testing.assert_allclose(values(along("x", how="max"), turns), [1, 2, 4, 5, 7])
     some = Turns(rows | {"x": [None, 2.0, 4.0, None, None]})
     np.testing.assert_array_equal(values(along("x", how="max"), some), [NAN, 2, 4, 3, NAN])
+    many = {name: turns[name].to_list() * 9 for name in ("node", "parent", "x")}
+    groups = {"group": [2 * number + group for number in range(9) for group in rows["group"]]}
+    found = values(along("x"), Turns(many | groups))  # names are unique within a group only
+    np.testing.assert_allclose(found, [1, 3, 5, 9, 7] * 9)
 
 
 def test_deep_and_shuffled_trees_unknown_leaves_and_circles() -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from palaestra.envs.discrete import Slips, check_illegal, describe, isolated, read_turn, source_mentions
+from palaestra.envs.discrete import LONGEST, Slips, check_illegal, describe, isolated, read_turn, source_mentions
 from palaestra.envs.protocol import Observation
 from palaestra.errors import EnvError, InputError
 from palaestra.play.timeouts import Failure, Watchdog
@@ -63,6 +63,8 @@ def test_isolation_seeds_inside_and_restores_outside_even_after_an_error():
         ((14, 10, 0), "14 10 0"),
         ({"a": np.array([2, 3]), "b": 1}, "a:2 3 b:1"),
         (np.zeros((40, 40)), "array 40x40"),
+        (np.zeros(LONGEST), "0" * LONGEST),
+        (np.zeros(LONGEST + 1), f"array {LONGEST + 1}"),
     ],
 )
 def test_description_is_short(value, text):

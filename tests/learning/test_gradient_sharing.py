@@ -62,3 +62,11 @@ def test_what_cannot_work_is_named():
         played(after=2)
     with pytest.raises(InputError, match="split_mlp"):
         GradientSharing(Team(a=MLPPolicy(2, 2)))
+
+
+def test_there_are_never_more_sets_than_allowed():
+    policy, learner, turns = played(after=1, every=1, batches=1, splits=3)
+    policy.sets = 2
+    for _ in range(4):
+        learner.update(turns)
+    assert len(policy.groups()) == 2

@@ -225,3 +225,13 @@ def test_a_game_that_goes_on_has_no_last_steps():
 def test_a_small_head_prefers_nothing_at_first():
     large, small = (QNetworkPolicy(3, 2, head=head, seed=4).values(torch.eye(3)) for head in (1.0, 0.1))
     torch.testing.assert_close(small, large / 10)
+
+
+def test_an_agents_worth_is_that_of_its_own_network():
+    learner = learned("sum", updates=1)
+    seen = torch.eye(3)[[0, 2]][:, None].expand(2, 2, 3)
+    with torch.no_grad():
+        found = learner._values(learner.parts, seen)
+        for place, name in enumerate(("a", "b")):
+            torch.testing.assert_close(found[:, place], learner.parts[f"of_{name}"](seen[:, place]))
+    assert not torch.equal(found[:, 0], found[:, 1])

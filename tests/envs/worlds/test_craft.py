@@ -99,3 +99,14 @@ def test_games_in_one_world_begin_alike_and_remember_only_if_consolidated() -> N
             result = env.step(dict.fromkeys(env.agents, "wood"))
         assert not result.observations
         assert result.info["game"] == 1
+
+
+def test_each_looks_in_a_part_of_its_own_first() -> None:
+    """Four agents in the middle, who know nothing, go to four quarters if they say so; else to one place."""
+    for messages, places in ((("claim",), 4), ((), 1)):
+        env = Craft(agents=4, messages=messages)
+        env.reset(0)
+        for mind in env.state.minds.values():
+            mind.place, mind.seen[:], mind.memory = (8, 8), False, KnowledgeGraph()
+        targets = [env.target(agent, "wood") for agent in env.agents]
+        assert len({(row > 7, column > 7) for row, column in targets}) == places

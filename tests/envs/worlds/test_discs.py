@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.envs.worlds.discs import CENTRES, Discs, moved, paid, sensed
+from palaestra.envs.worlds.discs import CENTRES, HEADINGS, WALL, Discs, moved, paid, sensed
 from palaestra.errors import InputError
 
 
@@ -52,3 +52,13 @@ def test_sensors_tell_places_apart_and_flicker_does_not():
 def test_numbers_out_of_range_are_named(options):
     with pytest.raises(InputError, match="Discs"):
         Discs(**options)
+
+
+def test_a_step_crosses_the_wall_where_it_meets_its_height():
+    """A slanted step is stopped if the wall is where it reaches the wall's height, not where it begins or ends."""
+    height, left, _ = WALL
+    drop = 0.1 * np.sin(np.pi / 4)
+    for inward, stopped in ((-0.01, False), (0.01, True)):  # up and right, half of it below the wall
+        start = np.array([[left + inward - drop / 2, height - drop / 2]])
+        after = moved(start, np.array([HEADINGS // 8]), 0.1)
+        assert np.allclose(after, start if stopped else start + drop)

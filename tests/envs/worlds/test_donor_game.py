@@ -57,3 +57,12 @@ def test_an_untraced_donor_sees_nothing():
 def test_what_is_out_of_range_is_named(options):
     with pytest.raises(InputError, match=next(iter(options))):
         make("native/donor_game", **options)()
+
+
+def test_what_is_known_of_a_recipient_is_said_in_words():
+    """Whoever gave nothing gave: only who paid to punish did not."""
+    for move, said in (("give 0", "gave 0 to"), ("give 0.5", "gave 0.5 to"), ("punish", "paid to punish")):
+        _, seen = played(2, move, players=4, rounds=4, punish=(0.1, 2.0))
+        known = [each.text for each in seen.values() if "nothing is known" not in each.text]
+        assert known
+        assert all(said in each for each in known)

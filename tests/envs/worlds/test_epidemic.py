@@ -31,3 +31,15 @@ def test_what_cannot_be_is_named():
     for options in ({"number": 5}, {"contacts": 3}, {"infects": 1.5}, {"cost": -1.0}, {"levels": 1}, {"spread": 2.0}):
         with pytest.raises(InputError, match="Epidemic"):
             Epidemic(**options)
+
+
+@pytest.mark.parametrize(("beds", "success"), [(0.1, True), (0.0999, False)])
+def test_it_went_well_if_there_were_beds_for_all_at_the_peak(beds, success):
+    """One of ten is ill from the first day on, nobody falls ill and nobody gets well: a peak of .1."""
+    env = Epidemic(number=10, horizon=2, contacts=2, infects=0.0, recovers=0.0, begins=0.1, beds=beds, cost=0.5)
+    env.start(0)
+    paid, _ = env.advance(np.ones(10))
+    assert paid.tolist() == [-0.5] * 10
+    assert env.advance(np.zeros(10))[1] == {"day": 2, "ill": 0.1, "home": 0.0, "infected": 0.1, "success": success} | {
+        "infected": pytest.approx(0.1)
+    }

@@ -60,3 +60,17 @@ def test_tasks_that_come_again_are_remembered():
     assert len({entry.key for entry in env.memory.entries}) == len(env.memory.entries)
     with pytest.raises(InputError, match="tasks"):
         Errands(tasks=-1)
+
+
+@pytest.mark.parametrize(
+    ("replan", "fresh", "plans"),
+    [("never", 0.0, 1), ("on_failure", 0.0, 3), ("on_failure", 1.0, 1), ("after_each", 0.0, 3), ("after_each", 1.0, 3)],
+)
+def test_the_worlds_rule_plans_anew_before_each_later_step_that_asks_for_it(replan, fresh, plans):
+    env = Errands(goals=3, budget=3, fresh=fresh, drift=0.0, replan=replan, experts=[[1.0] * len(KINDS)], price=0.1)
+    seen = env.reset(0)
+    while seen:
+        result = env.step(dict.fromkeys(seen, 0))
+        seen = result.observations
+    assert (result.info["plans"], result.info["success"]) == (plans, fresh == 1.0)
+    assert result.rewards == {"router": pytest.approx(fresh - 0.1 * (plans - 1))}

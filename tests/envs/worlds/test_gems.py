@@ -57,3 +57,6 @@ def test_experts_split_the_gems():
     assert rows["success"].mean() > 0.5
     with pytest.raises(InputError, match="sum to 1"):
         JointPolicy({"a": np.ones((2, 2))}, env.agents)
+    with pytest.raises(InputError, match="probabilities"):
+        JointPolicy({"a": np.array([[1.5, -0.5], [0.0, 0.0]])}, env.agents)
+    assert JointPolicy({"a": np.array([[1.0, 0.0], [0.0, 0.0]])}, env.agents).agents == env.agents

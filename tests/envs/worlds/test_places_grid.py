@@ -35,3 +35,11 @@ def test_the_first_of_two_walkers_takes_a_place() -> None:
 def test_options_out_of_range_are_named() -> None:
     with pytest.raises(InputError, match="side=1"):
         PlacesGrid(side=1)
+
+
+def test_a_walker_sees_shares_of_the_way_and_what_is_taken() -> None:
+    """Of a side of 6: two rows down and five columns right are .4 and 1; cell (1, 0) is at -.6 and -1."""
+    env = placed([[1, 0]], [[3, 5], [1, 0]], chain=False)
+    seen = env.step({"walker_0": "left"}).observations["walker_0"]
+    np.testing.assert_allclose(seen.array, [0.4, 1.0, 0.0, 0.0, 0.0, 1.0, -0.6, -1.0], rtol=1e-6)
+    assert env.aim("walker_0", 0).tolist() == [0.4, 1.0]

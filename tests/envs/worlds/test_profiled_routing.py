@@ -70,3 +70,12 @@ def test_nobody_can_serve_what_is_too_heavy():
             ProfiledRouting(**options)
     with pytest.raises(InputError, match="given needs"):
         ProfiledRouting(given={"xy": [[0, 0]], "demands": [1], "profile": [[1.0]]})
+
+
+def test_the_best_route_is_as_long_as_its_legs():
+    """From the depot at (1, 1) to (4, 5) and (1, 5) and back: 5 + 3 + 4 = 12."""
+    xy, demands = np.array([[1.0, 1.0], [4.0, 5.0], [1.0, 5.0]]), np.array([1.0, 1.0])
+    liked = np.array([[0.5, 0.25]])
+    assert best_routes(xy, demands, liked, 2.0, (1.0, 0.0)) == pytest.approx(-12.0)
+    assert best_routes(xy, demands, liked, 2.0, (0.0, 1.0)) == pytest.approx(0.75)
+    assert best_routes(xy, demands, liked, 1.0, (1.0, 0.0)) == pytest.approx(-18.0)  # there and back, twice

@@ -62,6 +62,8 @@ def test_persuasion_as_it_should_be_and_as_it_was_published():
     assert half["buyer_gain"] == pytest.approx(0.1)
     assert persuasion_commitment(1.0, 2, 0) == 1
     assert persuasion_commitment(1 / 3, 2, 0) == pytest.approx(2 / 3)
+    assert persuasion_commitment(0.2, 2, 0.5) == pytest.approx(0.6)  # .2 (2 - 1) + .8 x (.5 - 1) = 0 at x = 1/2
+    assert persuasion_commitment(0.5, 3, 0.5) == 1  # bad wares are always praised
 
 
 @pytest.mark.parametrize("sellers", [2, 3])
@@ -207,6 +209,10 @@ def test_outcomes_come_as_likely_as_the_model_says(name):
         assert np.exp(
             model.loglik(model.outcomes, np.repeat(theta, len(model.outcomes), 0), design)
         ).sum() == pytest.approx(1)
+    else:
+        y = np.arange(2000.0) if name == "peregrines" else model.mean(theta, design)[0] + np.linspace(-5, 5, 2001)
+        density = np.exp(model.loglik(y, np.repeat(theta, len(y), 0), design))
+        assert density.sum() * (y[1] - y[0]) == pytest.approx(1)
     belief = prior(model, 500)
     truth = belief.theta[7]
     for n in range(20):
@@ -215,6 +221,22 @@ def test_outcomes_come_as_likely_as_the_model_says(name):
     assert belief.weights[7] > 1 / 500
     assert belief.weights.sum() == pytest.approx(1)
     assert (gains(model, belief, N=50, M=50) > -0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "design", "mean"),
+    [
+        ("linear", [2.0], [3.0], 6.0),
+        ("death_process", [0.5], [2.0], 50 * (1 - np.exp(-1))),
+        ("discounting", [np.log(0.01), 7.0], [50.0, 100.0], 0.5),  # 100 in 100 days is worth 50 now
+        ("discounting", [np.log(0.01), 20.0], [30.0, 100.0], 0.01 + 0.98 * 0.8413447),  # 20 more, over α = 20: Φ(1)
+        ("location_finding", [1.0, 1.0, 1.0, 3.0, 3.0, 2.0], [1.0, 2.0], 0.1 + 2 / 1.0001 + 1 / 4.0001),
+        ("dugongs", [2.0, 1.5, -0.5], [2.0], 2 - 1.5 * 0.25),
+        ("peregrines", [4.5, 1.2, 0.07, -0.24], [2.0], np.exp(4.5 + 2.4 + 0.28 - 1.92)),
+    ],
+)
+def test_the_mean_of_an_outcome_by_its_formula(name, theta, design, mean):
+    assert float(MODELS[name]().mean(np.array([theta]), np.array(design))[0]) == pytest.approx(mean)
 
 
 def test_an_impossible_outcome_is_named():

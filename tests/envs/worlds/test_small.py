@@ -272,3 +272,38 @@ def test_settings_can_have_fewer_values() -> None:
     goal = env.state.params["value"]
     _, said = episode("native/desktop", goal, "done", values=3)
     assert said[-1].rewards == {"user_agent": 1.0}
+
+
+def test_every_number_may_be_the_answer() -> None:
+    """The first is said by the first choice after the questions."""
+    for seed in range(8):
+        env, results = episode("native/inquiry", "say 0", bits=1, seed=seed)
+        assert results[0].terminated
+        right = float(env.task == "number 0")
+        assert (results[0].rewards, results[0].info["success"]) == ({"seeker": right}, bool(right))
+        assert results[0].info["gold"] == 6 + 1 - int(right)
+
+
+def test_a_push_moves_a_sample_beside_its_drift() -> None:
+    """Without noise x' = x + .3 (tanh 3x - x) + push, and the last x is paid by its distance from 1."""
+    for name, pushed in (("down", -0.2), ("as it is", 0.0), ("up", 0.2)):
+        env = envs.make("native/denoise", steps=1, noise=0.0, push=0.2)()
+        seen = env.reset(3)["sampler"]
+        x = float(env.task.split()[1])
+        assert seen.text == f"step 0, x {round(4 * x) / 4:+.2f}"
+        result = env.step({"sampler": name})
+        x += 0.3 * (np.tanh(3 * x) - x) + pushed
+        assert result.info["sample"] == pytest.approx(x)
+        assert result.rewards["sampler"] == pytest.approx(-((x - 1) ** 2))
+        assert result.info["success"] == (abs(x - 1) < 0.5)
+
+
+def test_who_never_arrives_stops_at_the_limit() -> None:
+    from palaestra.envs.worlds.automation_grid import LIMIT
+
+    env = envs.make("native/automation_grid", levels=["L2"])()
+    seen, steps = env.reset(0), 0
+    while seen:
+        result = env.step(dict.fromkeys(seen, "wait"))
+        seen, steps = result.observations, steps + 1
+    assert (steps, result.rewards, result.info["success"]) == (LIMIT, {"operator": 0.0}, False)

@@ -90,3 +90,14 @@ def test_long_pools_forget_the_oldest_and_bad_options_are_refused() -> None:
     for bad in ({"share": 1.0}, {"variants": 0}, {"rare": 2.0}, {"template": "before"}):
         with pytest.raises(InputError, match="align_histories: "):
             align_histories(**bad)  # type: ignore[arg-type]
+
+
+def test_all_of_64_histories_are_tried_and_half_right_is_not_right() -> None:
+    stage = align_histories(rare=1.0, variants=99, right="share")
+    stage.known = {("a", n): ("tap", "old") for n in range(6)} | {("a", 6): ("type", "old")}
+    stage.pools = {("a", n): [f"{n}", f"also {n}"] for n in range(6)}
+    assert len(set(stage.histories(("a", 6), np.random.default_rng(0)))) == 64
+    rows = {"trace": ["b"] * 2, "step": [0, 0], "kind": ["tap"] * 2, "recorded": ["old"] * 2, "seed": [0, 0]}
+    keys = {"group": [0, 1], "episode": [0, 0], "turn": [0, 0], "agent": ["x", "x"]}
+    stage._remember(Turns(pl.DataFrame(keys | rows | {"action": ["half", "whole"], "share": [0.5, 1.0]})))
+    assert stage.pools["b", 0] == ["whole"]

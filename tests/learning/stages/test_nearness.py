@@ -67,3 +67,15 @@ def test_numbers_out_of_range_are_named() -> None:
         nearness(gamma=1.0)
     with pytest.raises(InputError, match="expectile=0"):
         nearness(expectile=0)
+
+
+def test_turns_that_enter_and_turns_that_go_on_weigh_as_their_means() -> None:
+    """State 1 enters the goal, which is worth 2 / .05; state 0 enters it in one of its two turns.
+
+    Of two turns that enter and two that go on, its own have weights 1/2 and 1/2 · 1/2: (40 / 2 + 36 / 4) / (3 / 4).
+    """
+    here, there = np.array([0, 0, 1, 2]), np.array([-1, 1, -1, 1])
+    enters = np.array([True, False, True, False])
+    score, value = fitted(here, np.zeros(4, int), there, enters, gamma=0.95, expectile=0.5)
+    assert score == pytest.approx([29 / 0.75] * 2 + [40.0, 36.0], abs=2e-3)
+    assert value == pytest.approx(score)
