@@ -223,7 +223,7 @@ def spoken(text: str) -> list[object]:
 
 def of_terms() -> Iterator[tuple[str, Case]]:
     for name in TERMS:
-        if name not in ("auxiliary", "kto", "value"):
+        if name not in ("auxiliary", "information", "kto", "task_classifier", "value"):
             yield f"term {name}", lambda n=name: spoken(f"{n}()")
     for text in texts("""
         surrogate(0) | surrogate(0, dual_clip=1.5) | surrogate([0, None]) | gmpo(0.25) | gmpo([0.25, None]) | rloo(0) |

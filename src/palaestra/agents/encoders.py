@@ -1,4 +1,4 @@
-"""Encoders of what an agent saw in its last turns: from a window of observations to a context vector.
+"""Encoders of what an agent saw in its last turns, and of its relation to the agents around it, to a vector.
 
 A window is float32[rows, steps, 1 + features] as `palaestra.envs.recent` makes it: the newest turn last, each turn
 begins with 1, turns before the agent's first one are zeros.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+ABSENT = -1e9
+"""Logit of attention to somebody who is not there."""
 
 
 class PrefixEncoder(nn.Module):
@@ -148,3 +151,40 @@ class NeighbourEncoder(nn.Module):
         instant = self.instants(seen, behaviour)
         found = torch.cat([behaviour[:, -1], instant[:, -1]], -1) * (seen[:, -1, :, :1] > 0)
         return found.flatten(1)
+
+
+class RelationNet(nn.Module):
+    """MRA's relation [65]: from own features, the others and a latent to a vector of one size for any number of others.
+
+    units u_j = tanh(W [own, other_j] + latent); the weights of a head are a softmax of A u_j over the others that are
+    there; the relation is the sum of weight · u_j, head after head. The order of the others has no effect. With nobody
+    there the relation is 0.
+
+    Args:
+        own: features of oneself. each: features of another agent. latents: how many. heads: of attention.
+        width: of a unit.
+
+    Source: arXiv 2108.12988 and its code, where the relation is an n × n matrix and a policy's attention follows it.
+    Here each agent computes its own row, and the units themselves are summed.
+    """
+
+    def __init__(self, own: int, each: int, latents: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.pair = nn.Linear(own + each, width)
+        self.latent = nn.Embedding(latents, width)
+        self.attend = nn.Linear(width, heads, bias=False)
+
+    def forward(self, own: Tensor, others: Tensor, latents: Tensor) -> Tensor:
+        """Relations under n latents per row, [rows, n, heads · width].
+
+        Args:
+            own: [rows, own].
+            others: [rows, slots, 1 + each], the first number of a slot 1 if somebody is there.
+            latents: int64[rows, n].
+        """
+        there = (others[..., :1] > 0)[:, None]
+        about = own[:, None].expand(-1, others.shape[1], -1)
+        pairs = self.pair(torch.cat([about, others[..., 1:]], -1))
+        units = torch.tanh(pairs[:, None] + self.latent(latents)[:, :, None])
+        weights = torch.softmax(self.attend(units).masked_fill(~there, ABSENT), 2) * there
+        return (weights.transpose(2, 3) @ units).flatten(2)

@@ -1,6 +1,6 @@
-"""`RelationalPolicy`: attention over any number of other agents, led by a latent that is drawn from what the game is.
+"""`RelationalPolicy`: attention over any number of other agents, under a latent that a description of the game draws.
 
-The latent is the first token of an action and the choice its second one, so each objective for sequences trains both.
+The latent is the first token of an action and the choice its second one, so every objective for sequences trains both.
 Left out: critics over relations, and one matrix of relations for all agents (each row of it is its agent's own).
 """
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.agents.discrete import ILLEGAL, DiscretePolicy
+from palaestra.agents.encoders import RelationNet
 from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
@@ -23,61 +24,41 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class RelationNet(nn.Module):
-    """From own features, the others and a latent to a vector of fixed size, whatever the number and order of others.
-
-    units u_j = tanh(W [own, other_j] + latent), weights of each head a softmax of A u_j over the others that are there;
-    the relation is the sum of weights · u_j, head after head. Where nobody is there it is 0.
-
-    Args:
-        own: features of oneself. each: features of another one. latents, heads, width: numbers.
-    """
-
-    def __init__(self, own: int, each: int, latents: int, heads: int, width: int) -> None:
-        super().__init__()
-        self.pair = nn.Linear(own + each, width)
-        self.latent = nn.Embedding(latents, width)
-        self.attend = nn.Linear(width, heads, bias=False)
-
-    def forward(self, own: Tensor, others: Tensor, latents: Tensor) -> Tensor:
-        """[rows, n, heads · width] of own [rows, own], others [rows, slots, 1 + each], n latents int64[rows, n]."""
-        there = (others[..., :1] > 0)[:, None]
-        about = own[:, None].expand(-1, others.shape[1], -1)
-        pairs = self.pair(torch.cat([about, others[..., 1:]], -1))
-        units = torch.tanh(pairs[:, None] + self.latent(latents)[:, :, None])
-        weights = torch.softmax(self.attend(units).masked_fill(~there, ILLEGAL), 2) * there
-        found: Tensor = (weights.transpose(2, 3) @ units).flatten(2)
-        return found
-
-
 class RelationalPolicy(DiscretePolicy):
-    """Draws a latent z from what the game is, then an action from its own features and its relation to the others.
+    """Policy that draws a latent z from the game, then an action from its own features and its relation under z.
 
     An observation holds `own` numbers of oneself, of which the first `game` describe the game, such as how many agents
     there are; then the others one after the other, each as 1 and its features, zeros if a slot is empty. Arrays may
-    differ in length: there can be any number of slots. `action_ids` of a row are z and the choice.
+    differ in length, since there can be any number of slots. `action_ids` of a row are z and the choice.
 
     Args:
-        inputs: features of the first observation that was seen; only checked.
-        actions: number of choices.
-        own: numbers before the first slot. each: numbers of a slot, the leading 1 included.
-        game: own numbers that the task encoder reads, a linear layer that begins at 0 and a softmax over latents, so that
-            all latents are drawn alike in a game of which nothing was learned.
-        latents: how many; with 1 the latent is constant. temperature: of that softmax.
-        told: whether relation and head read the description of the game as well; otherwise they know it by z alone.
-        heads, width: of attention. hidden: widths of the head's tanh layers. seed: of the first parameters.
+        inputs: Length of the first observation's array; only checked.
+        actions: Number of choices.
+        own: Numbers before the first slot.
+        each: Numbers of a slot, the leading 1 included.
+        game: Own numbers that the task encoder reads, a linear layer and a softmax over latents. Its weights begin at
+            0, so all latents are equally likely in a game of which nothing was learned.
+        latents: How many; with 1 the latent is constant.
+        temperature: Of that softmax.
+        told: Whether relation and head read the description of the game as well; if not, they know it by z alone.
+        heads: Of attention.
+        width: Of a unit of the relation.
+        hidden: Widths of the head's tanh layers.
+        name: Of the policy.
+        seed: Of the first parameters.
 
     Raises:
-        InputError: a number is out of range, or the observation does not consist of such slots.
+        InputError: A number is out of range, or the observation does not consist of such slots.
 
-    Source: MRA [65], arXiv 2108.12988, and its code: z per agent from an encoder of the number of agents, attention over
-    agents given z. There the encoder has a hidden layer and a temperature of 4, a relation is learned by the information
-    bonus alone and the encoder by the classifier; here credit reaches all parts.
+    Source: MRA [65], arXiv 2108.12988, and its code: z per agent from an encoder of the number of agents, attention
+    over agents given z. There the encoder has a hidden layer and a temperature of 4, the relation is learned by the
+    information bonus alone and the encoder by the classifier; here credit reaches all parts.
     """
 
     KIND = "relational"
     SETTINGS: ClassVar[tuple[str, ...]] = (
-        "inputs", "actions", "own", "each", "game", "latents", "temperature", "told", "heads", "width", "hidden", "name",
+        "inputs", "actions", "own", "each", "game", "latents", "temperature", "told", "heads", "width", "hidden",
+        "name",
     )  # fmt: skip
 
     def __init__(
@@ -97,26 +78,15 @@ class RelationalPolicy(DiscretePolicy):
         name: str = "relational",
         seed: int = 0,
     ) -> None:
-        if (
-            min(latents, heads, width, game) < 1
-            or not temperature > 0
-            or each < 2
-            or not game <= own
-            or min(hidden, default=1) < 1
-        ):
+        smallest = min(latents, heads, width, game, *hidden)
+        if smallest < 1 or not temperature > 0 or each < 2 or game > own:
             raise InputError(
-                f"RelationalPolicy: latents={latents}, heads={heads}, width={width} and hidden={list(hidden)} must be at "
-                f"least 1, each={each} 2, temperature={temperature} above 0, and game={game} from 1 to own={own}"
+                f"RelationalPolicy: latents={latents}, heads={heads}, width={width} and hidden={list(hidden)} must be "
+                f"at least 1, each={each} 2, temperature={temperature} above 0, and game={game} from 1 to own={own}"
             )
         self.inputs, self.own, self.each, self.game, self.latents = inputs, own, each, game, latents
-        self.told, self.heads, self.width, self.hidden, self.temperature = (
-            told,
-            heads,
-            width,
-            tuple(hidden),
-            temperature,
-        )
-        self.mine = own if told else own - game
+        self.told, self.heads, self.width, self.hidden = told, heads, width, tuple(hidden)
+        self.temperature, self.mine = temperature, own if told else own - game
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoder = nn.Linear(game, latents, bias=False)
@@ -138,18 +108,18 @@ class RelationalPolicy(DiscretePolicy):
         return f"the observation has {found}, policy {self.name!r} reads {self.own} and then slots of {self.each}"
 
     def misfit(self, observation: Observation) -> str | None:
-        """Also an array that is not own features and whole slots."""
+        """Reason why this cannot be acted on, such as an array that is not own features and whole slots."""
         reason = self._unfit(None if observation.array is None else np.size(observation.array))
         return f"InputError: {reason}" if reason else super().misfit(observation)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def part(self, name: str) -> nn.Module:
-        """One of `encoder`, `relation` and `head`."""
+        """Submodule `encoder`, `relation` or `head`."""
         return self.module.get_submodule(name)
 
     def padded(self, arrays: Sequence[Sequence[float] | np.ndarray]) -> Tensor:
-        """Arrays of any lengths as [rows, longest], empty slots behind."""
+        """Arrays of any lengths as float32[rows, longest], with empty slots at the end."""
         lengths = {len(each) for each in arrays}
         features = np.zeros((len(arrays), max(lengths, default=self.own)), np.float32)
         for length in lengths:
@@ -165,12 +135,12 @@ class RelationalPolicy(DiscretePolicy):
         return self.padded(features.to_list())
 
     def latent_logits(self, features: Tensor) -> Tensor:
-        """Of the task encoder, [rows, latents]."""
+        """Logits of the task encoder, [rows, latents]."""
         found: Tensor = self.part("encoder")(features[:, : self.game])
         return found / self.temperature
 
     def every_latent(self, features: Tensor) -> Tensor:
-        """All latents for each row, int64[rows, latents]."""
+        """Numbers of all latents for each row, int64[rows, latents]."""
         return torch.arange(self.latents, device=features.device).expand(len(features), -1)
 
     def relations(self, features: Tensor, latents: Tensor) -> Tensor:
@@ -204,7 +174,7 @@ class RelationalPolicy(DiscretePolicy):
         return torch.logsumexp(mixed[..., None] + torch.log_softmax(under, -1), 1)
 
     def logits_of_rows(self, rows: pl.DataFrame) -> Tensor:
-        """Of the choices under the latent that each row drew."""
+        """Logits of the choices under the latent that each row drew."""
         return self.choice_logits(self.features_of_rows(rows), self.tokens(rows)[:, :1])[:, 0]
 
     def tokens(self, rows: pl.DataFrame) -> Tensor:

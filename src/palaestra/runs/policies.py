@@ -191,7 +191,7 @@ def factored(made: Making) -> Policy:
 
 @POLICIES.register("relational")
 def relational(made: Making) -> Policy:
-    """A small network with attention over any number of others, led by a drawn latent; options.own and options.each."""
+    """Policy kind: attention over any number of others under a latent drawn from the game; needs `own` and `each`."""
     from palaestra.agents import RelationalPolicy
 
     return _on_arrays(made, RelationalPolicy)

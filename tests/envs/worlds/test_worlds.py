@@ -128,6 +128,7 @@ SETTINGS = [
     ("reputation", {"encounters": 3}, True),
     ("reputation", {"encounters": 3, "direct": True, "selection": False, "visible": False}, True),
     ("retries", {}, False),
+    ("ring_walkers", {"seats": 8}, True),
     ("review", {}, True),
     ("slips", {"slip": True}, True),
     ("slips", {"paths": 3}, True),

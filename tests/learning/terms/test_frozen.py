@@ -23,7 +23,8 @@ DPO = (
     "discopop",
 )  # fmt: skip
 TEXTS = [
-    *(f"{name}()" for name in TERMS if name not in ("auxiliary", "kto")),  # these two ask the policy itself
+    # these ask the policy itself
+    *(f"{name}()" for name in TERMS if name not in ("auxiliary", "information", "kto", "task_classifier")),
     "surrogate(clip=[.1, .3], dual_clip=1.5)", "surrogate(None)", "surrogate(ratio='sequence')",
     *(f"surrogate(aggregate='{how}')" for how in ("sequence-mean", "sequence-sum")),
     "surrogate(aggregate='constant', constant=7)", "rloo(None)", "gmpo([.1, .2])", "cispo(.2)", "reinforce(1.1)",

@@ -27,8 +27,8 @@ EXAMPLES = {
     "clip_cov": "clip_cov(low=.01)",
     "corridor": "corridor(.1)",
 }
-NOT_FROM_TENSORS = {"auxiliary"}
-"""It reads the observations of a policy; tests/learning/test_auxiliary.py."""
+NOT_FROM_TENSORS = {"auxiliary", "information", "task_classifier"}
+"""They read the observations of a policy; tests/learning/test_auxiliary.py and terms/test_latents.py."""
 TEXTS = {name: f"{name}()" for name in TERMS if name not in NOT_FROM_TENSORS} | EXAMPLES
 
 

@@ -18,7 +18,6 @@ from palaestra.envs.worlds.codes import CodesEnv
 from palaestra.envs.worlds.commons import Commons
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
-from palaestra.envs.worlds.crowd import Crowd
 from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
@@ -86,6 +85,7 @@ from palaestra.envs.worlds.repository import Repository
 from palaestra.envs.worlds.reputation import Reputation
 from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.review import Review
+from palaestra.envs.worlds.ring_walkers import RingWalkers
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.shelf import Shelf
@@ -132,7 +132,6 @@ __all__ = [
     "Commons",
     "Corridor",
     "Craft",
-    "Crowd",
     "Cups",
     "Denoise",
     "Desktop",
@@ -205,6 +204,7 @@ __all__ = [
     "Reputation",
     "Retries",
     "Review",
+    "RingWalkers",
     "Routing",
     "SecondLook",
     "Shelf",

@@ -1,6 +1,6 @@
-"""Terms for policies that act by a drawn latent: information between latent and action, and a game told by relations.
+"""Terms for policies that draw a latent: information between latent and action, and a classifier of games.
 
-Both go through all latents of a row instead of drawing some, so a step has no chance of its own.
+Both are exact over all latents of a row, so they draw no random numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, numbe
 
 
 def latent_information(logp: Tensor, chosen: Tensor, prior: Tensor | None = None) -> Tensor:
-    """log p(a | z) - log Σ_k w_k p(a | z_k), a lower bound of the information between latent and action.
+    """Lower bound of the information between latent and action, log p(a | z) - log Σ_k w_k p(a | z_k).
 
     With w_k = 1/K it is log(K p_z) - log Σ p_k: 0 if all latents act alike, at most log K.
 
     Args:
-        logp: log p(a | z_k) of one action under K latents, [rows, K]. chosen: which of them is z, int64[rows].
+        logp: log p(a | z_k) of one action under K latents, [rows, K].
+        chosen: Which of them is z, int64[rows].
         prior: w, [rows, K]; default 1/K each.
 
     Returns:
@@ -54,14 +55,17 @@ def _of(piece: MicroBatch) -> RelationalPolicy:
 
 @TERMS.register()
 def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
-    """MRA's [65] bonus (2108.12988): minus weight · mean `latent_information` of the greedy action under each latent.
+    """MRA's bonus [65]: minus weight · mean `latent_information` of the greedy action under each latent.
 
     The gradient reaches the relation net alone, not the head or the task encoder. The mean runs over rows and latents.
+    It needs a policy of kind `relational`. Metric: `information`, in nats.
 
     Args:
-        weight: of the bonus.
-        prior: "uniform": latents count alike, so that they stay apart in games that use one of them only; "game": they
-            count as the task encoder draws them, as in the authors' code.
+        weight: Of the bonus.
+        prior: "uniform": latents have equal weight, so that they stay different in games that use only one of them;
+            "game": their weight is the probability that the task encoder gives them, as in the authors' code.
+
+    Source: arXiv 2108.12988 and its code, where the head of the bonus is a slow copy of the policy's.
     """
     number("information", low=0.0, weight=weight)
     choice("information", ("uniform", "game"), prior=prior)
@@ -88,15 +92,20 @@ def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
 
 @TERMS.register()
 def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight: float = 0.1) -> Term:
-    """MRA's [65] cross-entropy (2108.12988) of a linear head that tells from the relation which game was played.
+    """MRA's task classifier [65]: cross-entropy of a linear head that says from the relation which game was played.
 
-    It is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and head:
-    games that want other latents come apart. The share that is told rightly is in the metrics as `told_rightly`.
+    The loss is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and
+    the linear head, and different games come to draw different latents. Metric: `told_rightly`, the accuracy.
 
     Args:
-        column: names the game, such as `part` of `native/mixture`.
-        values: the games that are told apart, at least two; rows of others leave the mean.
-        weight: of the loss.
+        column: Column that names the game, such as `part` of `native/mixture`.
+        values: Games that are classified, at least two; rows of other games leave the mean.
+        weight: Of the loss.
+
+    Raises:
+        InputError: `values` are fewer than two different games, or the policy is not of kind `relational`.
+
+    Source: arXiv 2108.12988 and its code.
     """
     number("task_classifier", low=0.0, weight=weight)
     known = {str(value): place for place, value in enumerate(values)}
@@ -106,7 +115,9 @@ def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight:
     def make(policy: Learnable) -> nn.Module:
         if not isinstance(policy, RelationalPolicy):
             raise InputError(f"term task_classifier: policy {policy.name!r} must be of kind 'relational'")
-        head = nn.Linear(policy.heads * policy.width, len(known))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            head = nn.Linear(policy.heads * policy.width, len(known))
         return head.to(next(policy.module.parameters()).device)
 
     def loss(piece: MicroBatch) -> Tensor:
@@ -116,7 +127,8 @@ def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight:
         used = max(int((games[piece.step.chosen] >= 0).sum()), 1)
         at = np.flatnonzero(games[piece.at] >= 0)
         if not len(at):
-            return 0 * head(piece.new.new_zeros(1, policy.heads * policy.width)).sum()
+            nothing: Tensor = 0 * head(piece.new.new_zeros(1, policy.heads * policy.width)).sum()
+            return nothing
         features = policy.features_of_rows(piece.frame[at])
         wanted = torch.from_numpy(games[piece.at][at]).to(features.device)
         logp = torch.log_softmax(head(policy.relations(features, policy.every_latent(features))), -1)
@@ -124,7 +136,8 @@ def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight:
         told = logp.gather(2, wanted[:, None, None].expand(-1, policy.latents, 1))[..., 0]
         right = ((logp.argmax(-1) == wanted[:, None]) * chances.detach()).sum()
         piece.log("told_rightly", right / used)
-        return -weight * (chances * told).sum() / used
+        found: Tensor = -weight * (chances * told).sum() / used
+        return found
 
     return Term("task_classifier", loss, needs=(column,), module=make)
 

@@ -1,7 +1,7 @@
-"""[65] MRA: relations under a latent that is drawn from what the game is, learned in crowds of several sizes at once.
+"""[65] MRA: relations under a latent that is drawn from what the game is, learned in rings of several sizes at once.
 
-Walkers on a ring in crowds of three, four and six stand in for the particle worlds. Which of company and room pays is a
-property of the size; in five and eight, which were not met, a few gradient steps choose among the latents' strategies.
+Walkers on a ring, three, four or six of them, stand in for the particle worlds. Which of the others matters is a
+property of the size; with five and eight, which were not met, a few gradient steps choose among the latents' relations.
 Not here: critics over relations and replay; the objective is a clipped surrogate on returns standardised by size.
 """
 
@@ -19,7 +19,7 @@ import torch
 from palaestra.agents import RelationalPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import by_task
-from palaestra.envs.worlds import Crowd
+from palaestra.envs.worlds import RingWalkers
 from palaestra.learning import PolicyGradient
 from palaestra.learning.terms import latent_information
 from palaestra.play.rollout import rollout
@@ -27,33 +27,33 @@ from palaestra.runs.inline import learn
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.verification.measures import Left
 
-MET, UNMET, SEATS = [3, 4, 6], [5, 8], 8
-MEET, ADAPT = 70, 8
-"""Iterations in crowds of the first sizes, and then in those of the others."""
+MET, UNMET, SEATS, CELLS = [3, 4, 6], [5, 8], 8, 10
+MEET, ADAPT = 200, 4
+"""Iterations with the first sizes, and then with the others."""
 
 
 def world(sizes: Sequence[int]) -> dict[str, Any]:
     """Options of the ring."""
-    return {"sizes": list(sizes), "seats": SEATS, "cells": 10, "horizon": 6}
+    return {"sizes": list(sizes), "seats": SEATS, "cells": CELLS}
 
 
 def plain(**changes: Any) -> dict[str, Any]:
-    """Training in crowds of three, four and six, then a few steps in five and eight, in which teams are compared."""
+    """Training in rings of three, four and six, then a few steps in five and eight, in which teams are compared."""
     options = {"own": SEATS, "game": SEATS, "each": 3, "latents": 6}
     classifier = f"task_classifier('size', {MET}, weight=0.1)"
     return {
         "name": "meta",
-        "env": {"make": "native/crowd", "options": world(UNMET)},
+        "env": {"make": "native/ring_walkers", "options": world(UNMET)},
         "policies": {"walker": {"kind": "relational", "options": options}},
         "team": {"*": "walker"},
-        "credit": "by_task(return_to_go(gamma=0.8), over=('size', 'turn'))",
+        "credit": "by_task(over='size')",
         "learn": {
-            "lr": 0.02, "epochs": 2, "minibatch": 1024,
+            "lr": 0.02, "epochs": 4, "minibatch": 1024,
             "terms": ["surrogate(clip=0.2)", "entropy(0.03)", "information(0.05)", classifier],
         },
         "phases": [{"name": "meet", "until": MEET, "env": {"options": world(MET)}}, {"name": "adapt"}],
         "train": {
-            "iterations": MEET + ADAPT, "groups": 32, "group_size": 1, "evaluate_every": 1000,
+            "iterations": MEET + ADAPT, "groups": 64, "group_size": 1, "evaluate_every": 1000,
             "checkpoint_every": 1000,
         },
         "evaluation": {"tasks": 100, "trials": 1, "look_tasks": 2, "look_trials": 1},
@@ -81,19 +81,25 @@ def held_out_return(system: str = "after") -> Callable[[Left], list[float]]:
 
 
 def policy(**options: Any) -> RelationalPolicy:
-    """A small one for `Crowd`."""
+    """A small one for `RingWalkers`."""
     given: dict[str, Any] = {"own": SEATS, "game": SEATS, "each": 3, "latents": 3, "name": "walker"}
-    return RelationalPolicy(SEATS + 3 * (SEATS - 1), 3, **given | options)
+    return RelationalPolicy(SEATS + 3 * (SEATS - 1), CELLS, **given | options)
 
 
 def played(walker: RelationalPolicy, sizes: Sequence[int] = MET, groups: int = 12, seed: int = 0) -> Turns:
-    """Play in crowds of these sizes."""
-    env = Crowd(**world(sizes))
-    return rollout(lambda: Crowd(**world(sizes)), Team(dict.fromkeys(env.agents, walker)), groups=groups, seed=seed)
+    """Play in rings of these sizes."""
+    team = Team(dict.fromkeys(RingWalkers(**world(sizes)).agents, walker))
+    return rollout(lambda: RingWalkers(**world(sizes)), team, groups=groups, seed=seed)
+
+
+def updates(walker: RelationalPolicy, turns: Turns, term: str, steps: int, metric: str, lr: float) -> list[float]:
+    """A metric of each update with this term alone."""
+    learner = PolicyGradient(Team({"a": walker}), term, lr=lr)
+    return [float(learner.update(turns)["walker"][metric] or 0.0) for _ in range(steps)]
 
 
 def some_features(walker: RelationalPolicy, sizes: Sequence[int] = MET) -> torch.Tensor:
-    """What walkers see in crowds of these sizes."""
+    """What walkers see in rings of these sizes."""
     return walker.features_of_rows(played(walker, sizes).frame)
 
 
@@ -107,7 +113,7 @@ def information_of_a_latent() -> None:
 
 @exact
 def any_number_in_any_order() -> None:
-    """Order of the others and empty slots change nothing; crowds larger than those of the start are read as well."""
+    """Order of the others and empty slots change nothing; larger rings than that of the start are read as well."""
     walker = policy()
     features = some_features(walker)
     latents = walker.every_latent(features)
@@ -134,7 +140,7 @@ def latents_act_apart() -> None:
 
 @exact
 def games_draw_their_latents() -> None:
-    """The task encoder draws latents with other chances in crowds of another size, and only by the size."""
+    """The task encoder draws latents with other chances in rings of another size, and only by the size."""
     walker = policy()
     torch.nn.init.normal_(walker.module.get_parameter("encoder.weight"))
     features = some_features(walker)
@@ -147,14 +153,13 @@ def games_draw_their_latents() -> None:
 
 @exact
 def information_grows_by_the_relation_alone() -> None:
-    """With the bonus alone it grows by more than the double, and head and encoder stay as they were."""
+    """With the bonus alone it more than doubles, and head and encoder stay as they were."""
     walker = policy()
     turns = played(walker)
     before = {name: each.clone() for name, each in walker.state_dict().items()}
-    learner = PolicyGradient(Team({"a": walker}), "information(1.0)", lr=0.02)
-    measured = [learner.update(turns)["walker"]["information"] for _ in range(100)]
-    assert measured[0] < 0.1
-    assert measured[-1] > 0.25
+    measured = updates(walker, turns, "information(1.0)", 100, "information", 0.02)
+    assert measured[0] < 0.2
+    assert measured[-1] > 0.45
     moved = {name.split(".")[0] for name, each in walker.state_dict().items() if not torch.equal(each, before[name])}
     assert moved == {"relation"}
 
@@ -163,9 +168,8 @@ def information_grows_by_the_relation_alone() -> None:
 def relations_tell_the_game() -> None:
     """With the classifier alone the size is told from the relation, though nothing but the latent knows it."""
     walker = policy()
-    turns = played(walker, groups=24)
-    learner = PolicyGradient(Team({"a": walker}), f"task_classifier('size', {MET}, weight=1.0)", lr=0.03)
-    measured = [learner.update(turns)["walker"]["told_rightly"] for _ in range(80)]
+    classifier = f"task_classifier('size', {MET}, weight=1.0)"
+    measured = updates(walker, played(walker, groups=24), classifier, 80, "told_rightly", 0.03)
     assert measured[0] < 0.6
     assert measured[-1] > 0.9
 
@@ -176,7 +180,7 @@ def sizes_meet_in_one_run() -> None:
     turns = played(policy(), groups=40)
     sizes = turns["size"].to_numpy()
     assert sorted({*sizes.tolist()}) == MET
-    paid = np.where(sizes == 6, 100.0, 1.0) * turns["reward"].to_numpy()
+    paid = np.where(sizes == 6, 100.0, 1.0) * np.random.default_rng(0).normal(size=len(sizes))
     credit = np.asarray(by_task("reward", over="size").evaluate(turns.with_column(reward=paid)))
     shares = np.array([np.square(credit[sizes == size]).sum() * (sizes == size).sum() for size in MET])
     np.testing.assert_allclose(shares, shares.mean(), rtol=0.02)
@@ -184,14 +188,14 @@ def sizes_meet_in_one_run() -> None:
 
 @reproduction(
     65,
-    claim="A few gradient steps in crowds of sizes that were not met choose among the strategies of the latents",
+    claim="A few gradient steps with numbers of walkers that were not met choose among the relations of the latents",
     baseline="the same team before these steps",
-    criterion="the return per agent in the last two of eight iterations is higher by at least 0.15 than in the first",
+    criterion="the reward in play of the last of four iterations is higher by at least 0.3 than in that of the first",
     seeds=(0, 1),
     slow=True,
 )
 def experiment(seeds: Sequence[int]) -> Outcome:
-    """Return per agent in play of the first iteration in sizes that were not met, and of the last two."""
+    """Reward in play of the first iteration with sizes that were not met, and of the last."""
     curves = np.array([learn(plain(), seed=seed).curve("reward") for seed in seeds])
-    before, after = float(curves[:, MEET].mean()), float(curves[:, -2:].mean())
-    return Outcome({"before": before, "after": after}, after - before >= 0.15)
+    before, after = float(curves[:, MEET].mean()), float(curves[:, -1].mean())
+    return Outcome({"before": before, "after": after}, after - before >= 0.3)
