@@ -74,6 +74,7 @@ class OpenSpielEnv:
         self._text = text or _text_of(kind)
         self._tensor = _tensor_of(kind)
         self.agents = tuple(f"player_{player}" for player in range(self._players))
+        self._nothing: dict[str, float | None] = dict.fromkeys(self.agents, 0.0)
         self._turn: dict[str, Observation] = {}
         self.task = ""
         self._seed = 0
@@ -130,7 +131,7 @@ class OpenSpielEnv:
             totals = self._worth(self._node)
         rewards: dict[str, float | None]
         if totals == self._returns:  # in most games until the last turn
-            rewards = dict.fromkeys(self.agents, 0.0)
+            rewards = self._nothing.copy()
         else:
             rewards = {
                 agent: now - before for agent, now, before in zip(self.agents, totals, self._returns, strict=True)
@@ -204,18 +205,25 @@ class OpenSpielEnv:
         return self._turn.copy()
 
     def _see(self, node: Node, player: int) -> Observation:
-        """Observation of a player who has something to decide, made when it is read."""
-        return LazyObservation.of(functools.partial(self._part, node, player))
-
-    def _part(self, node: Node, player: int, name: str) -> Any:
-        """One field of an observation: `text`, `choices`, `mask` or `array`."""
-        make = self._makers[name]
-        if node.parts is None:
-            return make(node.state, player)
-        found = node.parts.get((player, name))
+        """Observation of a player who has something to decide, made when it is read; of a kept state once for all."""
+        if node.seen is None:
+            return LazyObservation.of(functools.partial(self._part, node.state, player))
+        found = node.seen.get(player)
         if found is None:
-            found = node.parts[player, name] = make(node.state, player)
-        return found.copy() if isinstance(found, np.ndarray) else found
+            made = LazyObservation.of(functools.partial(self._kept, node.state, player))
+            found = node.seen[player] = made
+        return found
+
+    def _part(self, state: Any, player: int, name: str) -> Any:
+        """One field of an observation: `text`, `choices`, `mask` or `array`."""
+        return self._makers[name](state, player)
+
+    def _kept(self, state: Any, player: int, name: str) -> Any:
+        """The field for an observation that many episodes share: its arrays cannot be written to."""
+        found = self._makers[name](state, player)
+        if isinstance(found, np.ndarray):
+            found.flags.writeable = False
+        return found
 
     def _worth(self, node: Node) -> list[float]:
         """Returns of all players so far."""

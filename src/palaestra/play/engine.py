@@ -27,6 +27,7 @@ from palaestra.algebra.schema import SKIPPED
 from palaestra.envs.facts import Facts, facts_of
 from palaestra.envs.protocol import Action, Env, EnvFactory, LikelyAction, NoAction, Observation
 from palaestra.errors import InputError, PolicyError, RewardError
+from palaestra.foundation.generators import remember
 from palaestra.play.plan import Plan
 from palaestra.play.recording import EpisodeRecord, TurnRecord
 from palaestra.play.streams import Streams
@@ -259,6 +260,7 @@ class Engine:
                 plays.append(_Play(EpisodeRecord(*key, self._seed(key[0])), place, self._streams))
             if not plays:
                 break
+            remember([play.record.seed for play in plays])
             results = self.envs.map(
                 lambda play: begin(play.place.env, self.factory, play.record.seed),
                 plays,
