@@ -48,7 +48,7 @@ ARGUMENTS: dict[str, dict] = {
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
 GAMES = {
     "advantage_feedback", "archetypes", "branches", "coordinator", "mean_field", "omission", "one_model", "options",
-    "program", "stage_beam", "subgoals", "switching", "turn_tree",
+    "program", "stage_beam", "subgoals", "switching", "thoughts", "turn_tree",
 }  # fmt: skip
 """A program of somebody tells its agents itself, the others are over games; what they say is tested beside them."""
 WRONG_FIRST = {"refine", "conducted", "audited"}

@@ -89,7 +89,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         # in these nothing of what is said comes back to whoever said it
         **_none("archetypes audited chain contest context_window coordinator graph handover mean_field nested omission "
                 "one_conversation one_model options "
-                "personas pipeline program self_consistency single star subgoals switching tree"),
+                "personas pipeline program self_consistency single star subgoals switching thoughts tree"),
     },
 }  # fmt: skip
 """Rows by kind of name; None: it is no loop, and why stands beside it."""

@@ -39,6 +39,7 @@ from palaestra.teams.subgoals import Subgoals, subgoals
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.supervisor import Supervised, supervisor
 from palaestra.teams.switching import SwitchingEnv, switching
+from palaestra.teams.thoughts import Thoughts, thoughts
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 from palaestra.teams.turn_tree import TurnTree, turn_tree
 
@@ -79,6 +80,7 @@ __all__ = [
     "Subgoals",
     "Supervised",
     "SwitchingEnv",
+    "Thoughts",
     "TreeSearchEnv",
     "TurnTree",
     "advantage_feedback",
@@ -110,6 +112,7 @@ __all__ = [
     "subgoals",
     "supervisor",
     "switching",
+    "thoughts",
     "tree_search",
     "turn_tree",
     "votes",
@@ -123,7 +126,7 @@ for made in (
     workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, nested, one_conversation,
     omission, one_model, orchestrated, personas, pipeline, program, proposer, self_organized, self_summary, supervisor,
     tree_search, context_window, branches, turn_tree, stage_beam, subgoals, coordinator, switching, mean_field,
-    archetypes, options,
+    archetypes, options, thoughts,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

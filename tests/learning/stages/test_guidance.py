@@ -82,3 +82,35 @@ def test_bad_options_are_refused() -> None:
     with pytest.raises(InputError, match="injection: "):
         injection(share=0)
     assert isinstance(Turns({"group": []}), Turns)
+
+
+def why(request: Any) -> str:
+    """Repeats the act that it was told."""
+    act = request.observation.text.split("I do: ")[1].splitlines()[0]
+    return "" if act == "turn to 0" else f"I want {act[-1]}"
+
+
+def test_a_reason_is_written_after_the_act_and_counted() -> None:
+    from palaestra.teams import thoughts
+
+    policy = TabularPolicy(16, name="opener")
+    told = context(policy)
+    told.env = thoughts(told.env, ["I want 1", "I want 2", "I want 3"])
+    stage = injection(explain=f"{__name__}:why")
+    first = Local().play(told.env, told.team, stage.plan(Plan(groups=3, group_size=16, seed=5), told))
+    rows = stage(first, told).frame.filter(pl.col("source") == "injected")
+    assert set(rows["action"].to_list()) == {"turn to 0", *(f"<think>I want {n}</think>turn to {n}" for n in (1, 2, 3))}
+    assert set(rows["rationale"]) == {"", "I want 1", "I want 2", "I want 3"}
+    assert rows["action_ids"].list.first().to_list() == [
+        {"0": 0, "1": 5, "2": 10, "3": 15}[said[-1]] for said in rows["action"]
+    ]
+    assert told.spent.calls > 0
+    again = injection(explain=f"{__name__}:why")
+    again.load_state_dict(stage.state_dict())
+    assert again.state_dict() == stage.state_dict()
+    assert injection(explain="writer").asks == ("writer",)
+    told = context(TabularPolicy(4, name="opener"))
+    stage.plan(Plan(groups=3, group_size=16, seed=5), told)
+    first = Local().play(told.env, told.team, Plan(groups=3, group_size=8, seed=5))
+    with pytest.raises(InputError, match="thoughts"):
+        stage(first, told)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -19,9 +19,12 @@ from palaestra.algebra.signals import evaluate, mean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.helped import Help, Helped, HelpedEpisode
 from palaestra.errors import InputError
+from palaestra.learning.stages.asking import Adviser
+from palaestra.learning.stages.explained import explained
 from palaestra.learning.stages.hints import hold_back
 from palaestra.learning.stages.own_context import POLICY, refuse_help, rescored, unhelped
 from palaestra.learning.stages.stage import Context, Stage, stage
+from palaestra.teams.thoughts import parted
 
 if TYPE_CHECKING:
     from palaestra.play.plan import Plan
@@ -195,19 +198,32 @@ class injection(Stage):
 
     Args:
         choices: a column with the actions that there were, a list of texts; default: those that the table has.
+        explain: a policy of the recipe without a seat, or `module:function`, that writes the reason after the act
+            (ActRe), in an env with `thoughts(…)`: see `palaestra.learning.stages.explained`.
+
+    Raises:
+        InputError: share is out of range; when it is called: such a policy is missing, or the env has no such choice.
     """
 
     adds = ADDS
     notes = ("_more",)
 
     def __init__(
-        self, *, share: float = 0.5, score: str = "success", solved: float = 0.5, choices: str | None = None
+        self,
+        *,
+        share: float = 0.5,
+        score: str = "success",
+        solved: float = 0.5,
+        choices: str | None = None,
+        explain: str | None = None,
     ) -> None:
         if not 0 < share < 1:
             raise InputError(f"injection: share={share} is not in (0, 1)")
         self.share, self.solved, self.choices, self.score = share, solved, choices, parse(score, columns=(score,))
         self.needs = {"group", "episode", "turn", "seed", "action", "policy"} | self.score.needs()
         self.needs |= {choices} if choices else set()
+        self.adviser = None if explain is None else Adviser(explain)
+        self.asks = self.adviser.asks if self.adviser else ()
         self._more: dict[int, int] = {}
 
     def plan(self, plan: Plan, context: Context) -> Plan:
@@ -219,7 +235,7 @@ class injection(Stage):
         """The first attempts, with those that have an injected action below them."""
         (found,) = evaluate(turns, mean(self.score, over="episode"))
         frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
-        known = sorted(set(frame["action"].drop_nulls().to_list()))
+        known = sorted({parted(each)[1] for each in frame["action"].drop_nulls().to_list()})
         wanted = []
         for part in frame.sort("group", "episode", "turn").partition_by("group", maintain_order=True):
             group, seed = int(part["group"][0]), int(part["seed"][0])
@@ -230,6 +246,17 @@ class injection(Stage):
                 put = {int(context.rng.integers(length)): Help(action=str(context.rng.choice(actions)))} if lost else {}
                 wanted.append((group, HelpedEpisode(seed, put)))
         made = play_helped(context, turns, wanted, source="injected") if wanted else None
+        if made is not None and self.adviser is not None:
+            made = explained(made, self.adviser.begin(context), context)
         whole = with_helped(turns, made)
         context.metrics["injected"] = float((whole["source"] == "injected").sum())
         return whole
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the adviser: amounts spent and answers."""
+        return self.adviser.state_dict() if self.adviser else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        if self.adviser:
+            self.adviser.load_state_dict(state)

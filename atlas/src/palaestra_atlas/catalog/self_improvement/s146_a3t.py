@@ -2,12 +2,14 @@
 
 A table that was taught one wrong step of each lock, and is sure of it, never tries another: more attempts do not
 help. One random action put in at a random step does. Successes are cloned, failures of the same task pushed away from,
-with no more weight than its successes. Left out: the reason that a language model writes for the action; each round
-goes on from the policy of the last one instead of refitting the base.
+with no more weight than its successes. Every action is said with a reason, one of a few texts; that of an injected
+action is written after it and learned with it. Left out: reasons in free words; each round goes on from the policy of
+the last one instead of refitting the base.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,28 @@ from palaestra.learning.stages import Context
 from palaestra.learning.stages.guidance import injection
 from palaestra.learning.stages.selection import accumulate, weights
 from palaestra.play.executors import Local, Plan
+from palaestra.teams.thoughts import Thoughts, thoughts, with_thought
 from palaestra_atlas.reproductions import exact
 
 LOCKS, STEPS, NUMBERS = 6, 4, 4
+REASONS = tuple(f"{number} is next" for number in range(NUMBERS))
 
 
-def mistaken(sure: float = 0.98) -> Any:
-    """A script that opens each lock but for one step, at which it is sure of a wrong number."""
+def writer(request: Request) -> str:
+    """ActRe in a script: the reason for the action that it reads of."""
+    return REASONS[int(request.observation.text.split("I do: turn to ")[1].split()[0])]
+
+
+def mistaken(sure: float = 0.995) -> Any:
+    """A script that opens each lock, with a reason for each number, but for one step: it is sure of a wrong one."""
     right = Lock(locks=LOCKS, steps=STEPS, numbers=NUMBERS).right
 
     def play(request: Request) -> str:
         lock, step = (int(word.strip(",")) for word in request.observation.text.split()[1:4:2])
         number = int(right[lock, step])
         number = (number + 1) % NUMBERS if step == lock % STEPS else number
-        return f"turn to {number if request.rng.random() < sure else int(request.rng.integers(NUMBERS))}"
+        said = number if request.rng.random() < sure else int(request.rng.integers(NUMBERS))
+        return with_thought(REASONS[said], f"turn to {said}")
 
     return play
 
@@ -48,11 +58,13 @@ def recipe(seed: int, folder: Path) -> None:
     """Writes the recipe of a table that was taught by `mistaken`, `a3t.yaml`."""
     made = {
         "name": "a3t",
-        "env": {"make": "native/lock", "options": {"locks": LOCKS, "steps": STEPS, "numbers": NUMBERS}},
-        "policies": {"table": {"kind": "tabular", "options": {"actions": NUMBERS}}},
+        "env": {"make": "native/lock", "options": {"locks": LOCKS, "steps": STEPS, "numbers": NUMBERS},
+                "workflow": f"thoughts({list(REASONS)})"},
+        "policies": {"table": {"kind": "tabular", "options": {"actions": NUMBERS * (1 + len(REASONS))}}},
         "team": {"opener": "table"},
         "warm_start": {"script": f"{__name__}:mistaken", "groups": 300, "steps": 300, "lr": 0.1},
-        "stages": ["injection()", "accumulate(2)", 'weights(\'signed("success", over="task")\')'],
+        "stages": [f"injection(explain='{__name__}:writer')", "accumulate(2)",
+                   'weights(\'signed("success", over="task")\')'],
         "credit": "return_to_go()",
         "learn": {"lr": 0.4, "terms": ['clone(column="weight")']},
         "train": {"iterations": 25, "groups": 6, "group_size": 16, "evaluate_every": 25, "checkpoint_every": 25,
@@ -116,6 +128,38 @@ def an_action_is_put_in_where_an_attempt_failed() -> None:
     solved = Turns(first.frame.with_columns(success=pl.lit(True)))
     stage.plan(Plan(groups=4, group_size=8, seed=1), told)
     assert (stage(solved, told)["source"] == "policy").all()
+
+
+@exact
+def a_reason_is_written_after_the_act_and_learned_with_it() -> None:
+    """An injected turn says the reason for its action, scored as one choice; a step of cloning raises both."""
+    policy = TabularPolicy(NUMBERS * (1 + len(REASONS)), name="table")
+    team = Team(opener=policy)
+    env = thoughts(functools.partial(Lock, locks=LOCKS, steps=STEPS), REASONS)
+    told = Context(np.random.default_rng(0), 1, env, team, Local())
+    stage = injection(explain=f"{__name__}:writer")
+    first = Local().play(env, team, stage.plan(Plan(groups=4, group_size=8, seed=1), told))
+    whole = stage(first, told)
+    put = whole.frame.filter(pl.col("source") == "injected")
+    assert len(put) == 16
+    choices = env().reset(0)["opener"].choices
+    assert choices is not None
+    for said, ids, logprobs, seen in put.select("action", "action_ids", "logprobs", "observation").iter_rows():
+        number = int(said[-1])
+        assert said == f"<think>{number} is next</think>turn to {number}"
+        assert choices[ids[0]] == said
+        np.testing.assert_allclose(logprobs, [np.log(1 / len(choices))], atol=1e-6)
+        assert seen.startswith("lock"), "the turn that is learned from says nothing of the act"
+    cloned = Turns(put.head(1).with_columns(weight=pl.lit(1.0)))
+    PolicyGradient(team, 'clone(column="weight")').forward_backward(cloned)
+    slope = policy.module.get_parameter("logits").grad
+    assert slope is not None
+    assert int(slope[0].argmin()) == cloned["action_ids"][0][0]
+    env_ = Thoughts(functools.partial(Lock, locks=1, steps=1), REASONS)
+    env_.reset(0)
+    right = env_.env.right[0, 0]  # type: ignore[attr-defined]
+    result = env_.step({"opener": with_thought(REASONS[0], f"turn to {right}")})
+    assert (result.info["success"], result.info["rationale"]) == (True, {"opener": REASONS[0]})
 
 
 @exact
