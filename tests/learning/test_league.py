@@ -269,3 +269,26 @@ def test_workers_play_the_same() -> None:
         runner.close()
         teams.append(team.state_dict()["one"]["logits"])
     assert torch.equal(*teams)
+
+
+def test_a_standing_is_of_games_since_the_snapshot_and_of_the_newest_past_self() -> None:
+    """(points + 1) / (games + 2): a win is a point, a draw half of one."""
+    made = trainer({"rule": "pfsp(hard)", "every": 1, "matches": 0, "scripts": ["dice"]}).league
+    rewards = {"player_0": [1.0, 1.0, 0.0, -1.0], "player_1": [-1.0, -1.0, 0.0, 1.0]}
+    played = pl.DataFrame(
+        [
+            {"group": game, "episode": 0, "turn": 0, "agent": seat, "reward": paid[game], "error": None}
+            for seat, paid in rewards.items()
+            for game in range(4)
+        ],
+        schema_overrides={"error": pl.String},
+    )
+    made._note(0, played, ("player_1",))
+    assert made.recent.tolist() == [[2.5], [4.0]]
+    assert made._standing().won.tolist() == [pytest.approx(3.5 / 6)]
+    made.past["0"] = {}
+    made.payoffs.grow("0")
+    made.recent = np.zeros((2, 2))
+    made._note(0, played, ("player_1",))
+    made.payoffs.add(1, 0, np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0]))  # won, drawn, lost
+    assert made._standing().won.tolist() == [pytest.approx((2.5 + 1.5 + 1) / (4 + 3 + 2)), 0.5]

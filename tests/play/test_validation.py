@@ -178,6 +178,8 @@ def test_what_a_decision_fills() -> None:
     assert row.logprobs is not None
     assert row.logprobs.dtype == np.float32
     assert (row.tokens_in, row.tokens_out, row.cost, row.duration) == (2, 1, 2.0, 0.25)
+    ends = [-(2**31), 2**31 - 1]
+    assert accepted(Decision("x", action_ids=ends)).action_ids.tolist() == ends  # type: ignore[union-attr, arg-type]
     row = accepted(Decision("x", tokens_in=9, tokens_out=8, duration=3.0))
     assert (row.tokens_in, row.tokens_out, row.duration) == (9, 8, 3.0)
 

@@ -20,7 +20,7 @@ from palaestra.errors import InputError, RecipeError
 from palaestra.runs import build
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import Recipe, load, look, names, validate
-from palaestra.runs.trust import code_in
+from palaestra.runs.trust import code_in, refuse
 
 PLAIN: dict[str, Any] = {
     "name": "plain",
@@ -264,3 +264,11 @@ def test_a_module_of_the_current_folder_is_found_with_trust(tmp_path: Path) -> N
     assert "add --trust" in refused.stderr
     say(*words, "--trust", cwd=tmp_path)
     assert (tmp_path / "was imported").exists()
+
+
+@pytest.mark.parametrize(("count", "said"), [(4, "'d'), which"), (5, "'d' and 1 more), which")])
+def test_four_names_of_code_are_shown_and_others_counted(count: int, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        refuse({"imports": list("abcde"[:count])}, "evil.yaml")
+    assert said in str(caught.value)
+    assert f"read {', '.join('abcde'[:count])}, then" in str(caught.value)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.bounds import kept, table
 
 from palaestra import envs
 from palaestra.envs import Observation
-from palaestra.errors import InputError
 
 RANGES = """
 answers: tasks >= 1; answers >= 2; right in [1, 8]; wordings >= 1
@@ -117,38 +116,12 @@ wishes: wishes >= 1; answers >= 2; offset >= 0.
 working: work in [0, 19]; horizon >= 4
 workshop: levels in [1, 4]; steps >= 1
 """
-"""A world a line: `name >= least`, `name > least`, `name in [least, most]`; numbers with a point need not be whole."""
-BOUNDS = dict(each.split(":") for each in RANGES.replace("\n    ", " ").strip().splitlines())
-
-
-def _refused(world: str, options: dict[str, Any]) -> bool:
-    try:
-        envs.make(f"native/{world}", **options)()
-    except InputError:
-        return True
-    return False
-
-
-def _ends(said: str) -> list[tuple[str, bool, int]]:
-    """Of a range, each end as it is written, whether it belongs to the range, and which way is out of it."""
-    if found := re.fullmatch(r"in ([\[(])(\S+), (\S+)([\])])", said):
-        opens, least, most, closes = found.groups()
-        return [(least, opens == "[", -1), (most, closes == "]", 1)]
-    sign, end = said.split()
-    return [(end, sign[1:] == "=", -1 if sign[0] == ">" else 1)]
+BOUNDS = table(RANGES)
 
 
 @pytest.mark.parametrize("world", BOUNDS)
 def test_an_option_may_have_its_bounds_and_nothing_beyond(world: str) -> None:
-    for each in map(str.strip, BOUNDS[world].split(";")):
-        said, _, with_ = each.partition(" with ")
-        others = {name: eval(value) for name, value in (pair.split("=") for pair in with_.split())}
-        name, rest = said.split(" ", 1)
-        for text, closed, out in _ends(rest):
-            end, step = (float(text), 1e-9) if "." in text else (int(text), 1)
-            inside, outside = (end, end + out * step) if closed else (end - out * step, end)
-            assert not _refused(world, others | {name: inside}), (name, inside)
-            assert _refused(world, others | {name: outside}), (name, outside)
+    kept(lambda **options: envs.make(f"native/{world}", **options)(), BOUNDS[world])
 
 
 LENGTHS = """

@@ -12,7 +12,7 @@ import pytest
 from palaestra.errors import StorageError
 from palaestra.interface.report.load import SeedRun, load_run
 from palaestra.interface.report.page import write_report
-from palaestra.interface.report.rewards import rewards
+from palaestra.interface.report.rewards import _shares, rewards
 
 
 def play(iteration: int = 3, seed: int = 0, *, farm: bool = True, episodes: int = 40) -> pl.DataFrame:
@@ -111,3 +111,11 @@ def test_share_over_training_from_metrics_or_from_the_turns_kept(tmp_path: Path,
     if kept == "turns":
         with pytest.raises(StorageError, match="iteration-000002"):
             load_run(tmp_path / "run")
+
+
+def test_shares_over_training_need_two_iterations() -> None:
+    lines = [{"iteration": n, "components": {"r_right": 3.0, "r_echo": -1.0}} for n in range(2)]
+    assert _shares([seed_of("0", play(), lines[:1])], ["right", "echo"]) is None
+    chart = _shares([seed_of("0", play(), lines)], ["right", "echo"])
+    assert chart is not None
+    assert "75" in chart.svg
