@@ -72,7 +72,7 @@ class Pulls(NativeEnv):
         return {"puller": float(pays)}, info
 
     def worth(self, tries: Callable[[int, int, int], float]) -> float:
-        """Exact expected return of a policy, a function (pulled, tried, won) to its chance of trying the unknown arm."""
+        """Exact expected return of a policy, a function (pulled, tried, won) to its chance of the unknown arm."""
 
         @lru_cache(None)
         def value(pulled: int, tried: int, won: int) -> float:
