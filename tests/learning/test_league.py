@@ -84,6 +84,7 @@ def test_rules_weigh_members_as_published() -> None:
     with_script = standing(cycle("s12", 1.0), scripts=1)
     assert read_rule("scripts").draw(with_script).tolist() == [1, 0, 0]
     assert read_rule("uniform(recent=.5)").draw(with_script).tolist() == [1, 0, 1]
+    assert read_rule("partners(oldest=.1)").draw(with_script) == pytest.approx([0.3, 0.4, 0.3])
     assert read_rule("uniform").answer(with_script).tolist() == [0, 0.5, 0.5]
     assert read_rule("latest").answer(with_script).tolist() == [0, 0, 1]
 
@@ -106,6 +107,7 @@ def test_the_meta_strategy_leaves_out_who_is_dominated() -> None:
         ("psro(nsh)", "unknown solver 'nsh'; did you mean 'nash'"),
         ("unifrm", "unknown matchmaking 'unifrm'; did you mean 'uniform'"),
         ("uniform(recent=0)", r"recent=0"),
+        ("partners(oldest=2)", r"oldest=2"),
         ("pfsp(hrd)", r"weighting='hrd'; did you mean 'hard'"),
         ("pfsp(power=-1)", r"power=-1"),
     ],

@@ -64,6 +64,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.teams.method_matrix",
         "palaestra.teams.pipeline_stream",
         "palaestra.runs.adaptation",
+        "palaestra.runs.partners",
     ),
     example='rubric("net")',
 )

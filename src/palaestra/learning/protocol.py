@@ -117,6 +117,7 @@ LEARNERS: Registry[Learner] = Registry(
         "palaestra.learning.generations",
         "palaestra.learning.gradient_sharing",
         "palaestra.learning.inverse_soft_q",
+        "palaestra.learning.meta_gradient",
         "palaestra.learning.q_learning",
         "palaestra.learning.value_decomposition",
         "palaestra.learning.play",

@@ -51,12 +51,12 @@ def _none(names: str) -> dict[str, Loop | None]:
 LOOPS: dict[str, dict[str, Loop | None]] = {
     "learner": {
         **_rows("weights", "between", "scalar",
-                "bandit gradient_sharing policy_gradient q_learning value_decomposition"),
+                "bandit gradient_sharing meta_gradient policy_gradient q_learning value_decomposition"),
         **_rows("weights", "between", "population", "diversity generations"),
         **_rows("weights", "between", "demonstration", "inverse_soft_q"),
         "play": None,
     },
-    "matchmaking": {**_rows("team", "between", "population", "latest pfsp psro uniform"), "scripts": None},
+    "matchmaking": {**_rows("team", "between", "population", "latest partners pfsp psro uniform"), "scripts": None},
     "stage": {
         **_rows("weights", "between", "scalar",
                 "agent_model alternate bilevel central_critic critic explors heron human_gain imagine "

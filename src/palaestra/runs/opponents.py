@@ -48,6 +48,11 @@ class OpponentsPart(Section):
     matches: int = Field(
         32, ge=0, description="episodes of each pair of members, for the pay-off matrix; 0: no matrix is measured"
     )
+    meets: int | None = Field(
+        None,
+        ge=1,
+        description="opponents drawn for an iteration, whom its groups meet in turn; null: each group draws its own",
+    )
     scripts: Texts = Field((), description="policies without a seat that are opponents from the beginning, by name")
     seats: tuple[tuple[str, ...], ...] | None = Field(
         None,

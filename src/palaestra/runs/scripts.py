@@ -363,6 +363,20 @@ def punisher(share: float = 1.0) -> Play:
     return functools.partial(play, share=share)
 
 
+@script("code")
+def code(number: int | None = 0, noise: float = 0.0, shared: int = 0) -> Play:
+    """Scripted speaker and listener of `native/referential`: says and understands words by a code.
+
+    Args:
+        number: The code: 0 is the human one, others permute its words; null: in each turn a code drawn anew.
+        noise: Share of turns with a random choice instead.
+        shared: The first so many objects have their human word in every code.
+    """
+    from palaestra.envs.worlds.referential import coder
+
+    return functools.partial(coder, number=number, noise=noise, shared=shared)
+
+
 @script("optimum")
 def optimum(game: str) -> Play:
     """Scripted player: the best joint policy of a small common-interest OpenSpiel game, found by enumeration."""

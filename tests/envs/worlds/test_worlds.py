@@ -78,6 +78,7 @@ SETTINGS = [
     ("kuramoto", {"number": 3, "modes": 2}, True),
     ("landmarks", {}, True),
     ("places_grid", {"walkers": 2}, True),
+    ("referential", {}, False),
     ("landmarks", {"shows": "own", "walkers": 1}, True),
     ("levels", {}, True),
     ("lock", {"locks": 5}, True),

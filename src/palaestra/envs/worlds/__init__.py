@@ -78,6 +78,7 @@ from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.quest import Quest
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.rag import Rag
+from palaestra.envs.worlds.referential import Referential
 from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.rendezvous import Rendezvous
 from palaestra.envs.worlds.repair import Repair
@@ -197,6 +198,7 @@ __all__ = [
     "Quest",
     "Queue",
     "Rag",
+    "Referential",
     "Refusals",
     "Rendezvous",
     "Repair",

@@ -44,6 +44,7 @@ class LeagueSettings:
         every: iterations between snapshots of the learner; None: none is taken.
         matches: episodes of each pair of members, played when a member comes in; 0: none.
         seats: seats of the opponents; of several lists each group takes the next.
+        meets: opponents drawn for an iteration, whom its groups meet in turn; None: each group draws its own.
     """
 
     rule: Rule
@@ -52,6 +53,7 @@ class LeagueSettings:
     every: int | None
     matches: int
     seats: tuple[Seats, ...]
+    meets: int | None = None
 
 
 class League:
@@ -207,8 +209,10 @@ class League:
         """Number of the list of seats and of the opponent, of each group."""
         stream = np.random.SeedSequence(self.seed, spawn_key=(plan.iteration, DRAWS))
         p = self.probabilities()
-        members = np.random.default_rng(stream).choice(len(p), size=len(plan.numbers), p=p)
-        lists = len(self.settings.seats)
+        lists, groups = len(self.settings.seats), len(plan.numbers)
+        members = np.random.default_rng(stream).choice(len(p), size=self.settings.meets or groups, p=p)
+        if self.settings.meets is not None:
+            members = members[np.arange(groups) // lists % self.settings.meets]
         return [((plan.iteration + at) % lists, int(member)) for at, member in enumerate(members)]
 
     def _note(self, member: int, played: pl.DataFrame, seats: Seats) -> None:
@@ -282,7 +286,8 @@ class League:
         """Settings that must not change on resume."""
         told = self.settings
         seats = [list(each) for each in told.seats]
-        return {"rule": told.text, "floor": told.floor, "every": told.every, "matches": told.matches, "seats": seats}
+        found = {"rule": told.text, "floor": told.floor, "every": told.every, "matches": told.matches, "seats": seats}
+        return found if told.meets is None else found | {"meets": told.meets}
 
 
 def seated(

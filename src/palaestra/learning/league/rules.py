@@ -98,6 +98,29 @@ class Uniform(Rule):
         return found
 
 
+@MATCHMAKING.register("partners")
+class Partners(Rule):
+    """Matchmaking rule `partners`: scripts and past selves alike, of which the oldest keeps a share of its own.
+
+    For games in which partners must understand each other: the oldest is the one that was taught by people's language,
+    and who never meets it again forgets that language (Gupta et al. 2021 [117], a reconstruction).
+    oldest: share of groups that meet the oldest past self; the others are drawn uniformly from all members.
+    """
+
+    def __init__(self, oldest: float = 0.2) -> None:
+        if not 0 <= oldest <= 1:
+            raise InputError(f"partners: oldest={oldest}, a share from 0 to 1 is expected")
+        self.oldest = oldest
+
+    def draw(self, standing: Standing) -> np.ndarray:
+        """Uniform over all members, mixed with the oldest past self."""
+        found = np.full(len(standing.past), 1 / len(standing.past))
+        if standing.past.any():
+            found *= 1 - self.oldest
+            found[int(np.argmax(standing.past))] += self.oldest
+        return found
+
+
 @MATCHMAKING.register("pfsp")
 class Prioritised(Rule):
     """Matchmaking rule `pfsp`, prioritised fictitious self-play (AlphaStar): weights by the learner's win rate p.
