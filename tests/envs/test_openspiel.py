@@ -356,3 +356,42 @@ def test_threads_that_read_at_once_see_their_own_features():
         ((agent, each),) = seen.items()
         assert array == each.array.tolist()
         seen = env.step({agent: int(each.mask.argmax())}).observations
+
+
+@pytest.mark.parametrize("name", ["tiny_hanabi", "kuhn_poker", "hanabi(players=2,colors=1,hand_size=2)"])
+def test_everyone_may_be_asked(name):
+    check_env(openspiel(name, everyone=True), seeds=range(4))
+
+
+def test_who_waits_sees_what_the_game_shows_it_and_passes():
+    game = "hanabi(players=2,colors=2,hand_size=2,max_life_tokens=1)"
+    env, alone, rng = openspiel(game, everyone=True)(), openspiel(game)(), np.random.default_rng(0)
+    for seed in range(5):
+        seen, one = env.reset(seed), alone.reset(seed)
+        while seen:
+            ((acting, own),) = one.items()
+            for player, (agent, observation) in enumerate(seen.items()):
+                np.testing.assert_array_equal(observation.array, alone.state.observation_tensor(player))
+                assert observation.choices[:-1] == own.choices or agent != acting
+                assert observation.legal == (own.legal if agent == acting else ("pass",))
+            move = int(rng.choice(np.flatnonzero(own.mask)))
+            last = env.game.num_distinct_actions()
+            found, plain = (
+                env.step({each: move if each == acting else last for each in seen}),
+                alone.step({acting: move}),
+            )
+            assert found.rewards == plain.rewards
+            assert all(found.info["valid"].values())
+            seen, one = found.observations, plain.observations
+        assert found.terminated
+
+
+def test_a_waiting_player_cannot_do_anything_else():
+    env = openspiel("kuhn_poker", everyone=True)()
+    result = (env.reset(0), env.step({"player_0": 0, "player_1": 0}))[1]
+    assert result.info["valid"] == {"player_0": True, "player_1": False}
+    assert result.observations, "the game goes on"
+    with pytest.raises(EnvError, match="agents to act"):
+        env.step({"player_1": 0})
+    with pytest.raises(InputError, match="at once already"):
+        openspiel("matrix_rps", everyone=True)

@@ -23,6 +23,7 @@ import numpy as np
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, read_turn
 from palaestra.envs.lazy import LazyObservation
 from palaestra.envs.openspiel_states import CHANCE, MOST, SIMULTANEOUS, Moves, Node, Tree
+from palaestra.envs.openspiel_together import Together
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, missing_extra, nearest
 from palaestra.foundation.generators import generator
@@ -434,17 +435,37 @@ def _observer_of(game: Any, kind: Any, tensor: str | None) -> Any:
     return observer
 
 
+class OpenSpielTogether(Together, OpenSpielEnv):
+    """A turn-based OpenSpiel game in which all players are asked every turn, and who does not act passes."""
+
+
 def openspiel(
-    name: str, *, illegal: Illegal = "lose", text: Text | None = None, success: float | None = None
+    name: str,
+    *,
+    illegal: Illegal = "lose",
+    text: Text | None = None,
+    success: float | None = None,
+    everyone: bool = False,
 ) -> EnvFactory:
     """Factory of an env of an OpenSpiel game by name; the game and its options are checked at once.
+
+    Args:
+        name: OpenSpiel's name, parameters included: `"kuhn_poker(players=3)"`.
+        illegal: "lose" ends the episode of an illegal action, "random" plays a random one; see `OpenSpielEnv`.
+        text: replaces the text of the observations.
+        success: an agent succeeds if its return reaches this number; see `OpenSpielEnv`.
+        everyone: all players are shown every turn and those who do not act can only pass, for methods that need what
+            all see (MAPPO, VDN, QMIX).
 
     >>> env = openspiel("tiny_hanabi")()
     >>> seen = env.reset(seed=0)["player_0"]
     >>> seen.text, seen.legal
     ('p0:d1', ('p0a0', 'p0a1', 'p0a2'))
+    >>> {agent: seen.legal for agent, seen in openspiel("tiny_hanabi", everyone=True)().reset(seed=0).items()}
+    {'player_0': ('p0a0', 'p0a1', 'p0a2'), 'player_1': ('pass',)}
     """
-    factory = functools.partial(OpenSpielEnv, name, illegal=illegal, text=text, success=success)
+    made = OpenSpielTogether if everyone else OpenSpielEnv
+    factory = functools.partial(made, name, illegal=illegal, text=text, success=success)
     try:
         for seen in factory().reset(0).values():
             repr(seen)  # which reads all of it

@@ -62,11 +62,11 @@ def hashed(seeds: np.ndarray) -> np.ndarray:
     given = [(seeds & low).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)]
     given += [np.zeros_like(given[0])] * 2
     steps = iter(_MIX)
-    pool = [_scramble(each, *next(steps)) for each in given]
+    pool: list[np.ndarray] = [_scramble(each, *next(steps)) for each in given]
     for source in range(4):
         for target in range(4):
             if source != target:
-                mixed = pool[target] * _LEFT - _scramble(pool[source], *next(steps)) * _RIGHT
+                mixed: np.ndarray = pool[target] * _LEFT - _scramble(pool[source], *next(steps)) * _RIGHT
                 pool[target] = mixed ^ (mixed >> _HALF)
     drawn = [_scramble(pool[place % 4], *step) for place, step in enumerate(_DRAW)]
     return np.stack([drawn[i] | (drawn[i + 1].astype(np.uint64) << np.uint64(32)) for i in (0, 2, 4, 6)], 1)
