@@ -106,7 +106,9 @@ def mutants_of(path: Path) -> list[Mutant]:
                 add(right, left.end_col_offset, right.col_offset, changed, function)
 
     def visit(node: ast.AST, function: str) -> None:
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+        if isinstance(node, ast.Compare) and of_a_draw(node):
+            pass  # a drawn number is never equal to another
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
             between(node.left, node.comparators[0], type(node.ops[0]), COMPARISONS[type(node.ops[0])], function)
         elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             sides = (node.left, node.right)
@@ -124,6 +126,12 @@ def mutants_of(path: Path) -> list[Mutant]:
 
     visit(ast.parse(path.read_bytes()), "")
     return found
+
+
+def of_a_draw(node: ast.Compare) -> bool:
+    """Whether a side of a comparison is `rng.random(…)`."""
+    calls = [each.func for each in (node.left, *node.comparators) if isinstance(each, ast.Call)]
+    return any(isinstance(each, ast.Attribute) and each.attr == "random" for each in calls)
 
 
 def changed_default(value: object) -> str | None:
