@@ -297,7 +297,7 @@ def try_to_kill(mutant: Mutant, copy: Path, steps: list[list[tuple[float, str]]]
     rows[mutant.line - 1] = row[: mutant.start] + mutant.now.encode() + row[mutant.end :]
     target.write_bytes(b"".join(rows))
     for tests in steps:
-        signal.alarm(int(60 + 10 * sum(seconds for seconds, _ in tests)))
+        signal.alarm(int(60 + 4 * sum(seconds for seconds, _ in tests)))
         names = [name for _, name in tests]
         code = pytest.main(["-x", "-q", *names])
         if code == pytest.ExitCode.USAGE_ERROR:  # a name of a test that is made from the sources
