@@ -7,7 +7,7 @@
 
 First the tests of these packages and the quick worked numbers of the atlas run once, unchanged; those that fail then
 kill nothing. Every mutant is made in a copy of the sources, in a fork of this process, which has imported all but the
-sources, and meets the tests that execute its function, the cheapest first, until one fails or a minute of tests has
+sources, and meets the tests that execute its function, the cheapest first, until one fails or 40 seconds of tests have
 passed. Printed are the survivors, with file and line, and the share that was killed; exit code 1 if it is below 95 %. A
 survivor is a test that is missing, or a change that nobody can observe: those stand in `equivalent.txt`, with the
 reason, and do not count.
@@ -47,7 +47,7 @@ SIGNATURES = "tests/test_public_api.py"
 """The one test that sees a default without calling what has it."""
 NUMBERS = "tests/atlas/reproductions/test_reproductions.py"
 """The worked numbers of the rows of the atlas, of which only quick ones are asked: they play most worlds."""
-QUICK, LIMIT = 3.0, 60.0
+QUICK, LIMIT = 3.0, 40.0
 """Seconds of the checks of a row that is quick, by its evidence, and of all the tests that one mutant meets."""
 FIRST = "test_frozen.py"
 """Files of tests that see most, and are asked before all others."""
