@@ -18,7 +18,7 @@ from palaestra.envs.worlds import Dilemma, Lock
 from palaestra.envs.worlds.native import NativeEnv
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.metering import Meter
-from palaestra.judges.planning import SEARCHES, BestOf, Searching, beam, best_of, foresight, tree
+from palaestra.judges.planning import SEARCHES, BestOf, Searching, _shared, beam, best_of, foresight, tree
 from palaestra.play.executors import Local, Plan
 
 LOCK = functools.partial(Lock, steps=4, numbers=3, shown=True)
@@ -203,3 +203,9 @@ def test_a_critic_rewrites_what_the_policy_thought() -> None:
 
 def deeper(question: str, thought: str, said: str) -> str:
     return str(int(thought) + 1)
+
+
+@pytest.mark.parametrize(("tokens", "parts"), [(7, [3, 2, 2]), (6, [2, 2, 2]), (1, [1, 0, 0])])
+def test_a_scorers_tokens_are_shared_whole(tokens, parts):
+    before, after = {"tokens": 10, "cost": 1.0}, {"tokens": 10 + tokens, "cost": 2.5}
+    assert _shared(before, after, 3) == [(part, 0.5) for part in parts]

@@ -11,6 +11,7 @@ import pytest
 from palaestra import envs
 from palaestra.envs.prefixed import Prefixed
 from palaestra.envs.protocol import StepResult
+from palaestra.envs.worlds.grid_world import KEYS
 from palaestra.errors import InputError
 
 
@@ -307,3 +308,25 @@ def test_who_never_arrives_stops_at_the_limit() -> None:
         result = env.step(dict.fromkeys(seen, "wait"))
         seen, steps = result.observations, steps + 1
     assert (steps, result.rewards, result.info["success"]) == (LIMIT, {"operator": 0.0}, False)
+
+
+def test_the_right_fix_solves_and_advice_is_that_of_the_cause() -> None:
+    env = envs.make("native/retries", causes=3, tries=2, skill=1.0, luck=(0.0, 0.0))()
+    env.reset(4)
+    cause = env.state.cause
+    first = env.step({"actor": f"fix {(cause + 1) % 3}"})
+    assert (first.rewards, first.info["score"]) == ({"actor": 0.0}, 0.0)
+    assert first.observations["reflector"].text == f"it failed like {cause}"
+    told = env.step({"reflector": f"fix {cause}"})
+    assert told.info["advised"] == 1.0
+    assert told.observations["actor"].text == f"task, advice: fix {cause}"
+    last = env.step({"actor": f"fix {cause}"})
+    assert (last.rewards, last.info["success"], last.terminated) == ({"actor": 1.0}, True, True)
+
+
+def test_a_key_that_is_none_stands_still_for_a_step() -> None:
+    env = envs.make("native/explored_grid", test="plan", explore=3)()
+    before = env.reset(1)["explorer"]
+    for choice in (before.choices[len(KEYS)], "no key"):
+        after = env.step({"explorer": choice}).observations["explorer"]
+        assert after.text.splitlines()[-1].split(" time")[0] == before.text.split(" time")[0]
