@@ -38,6 +38,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "commons": (make("native/commons", talk="none"), {}),
     "shelf": (make("native/shelf", solo=True), {}),
     "quest": (make("native/quest"), {"errs": 0.2}),
+    "code": (make("native/referential"), {"number": 3, "noise": 0.2, "shared": 4}),
     "stays_home": (make("native/epidemic", number=12, horizon=3), {"noise": 0.1}),
     "lookups": (role_tools(make("roles/multi_hop"), {"*": ["multi_hop_index()"]}), {"skill": 0.7}),
     "functions": (pipeline(make("roles/functions", prompt="short"), roles=("writer", "reviewer")), {"accuracy": 0.9}),

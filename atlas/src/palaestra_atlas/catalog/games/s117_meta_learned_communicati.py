@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from palaestra.runs.partners import with_partners
 from palaestra.runs.recipe import validate
 from palaestra.runs.scripts import make as make_script
 from palaestra.runs.trainers import trainer_of
-from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.reproductions import exact
 
 if TYPE_CHECKING:
     from palaestra.learning.trainer import Trainer
@@ -68,18 +67,6 @@ def plain(corpus: str, iterations: int = 60, groups: int = 512) -> dict[str, Any
 def paired(recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe without a pool: the partner is the player itself."""
     return recipe | {"name": "pair", "opponents": {"rule": "latest", "every": None, "matches": 0, "meets": 4}}
-
-
-def static(recipe: dict[str, Any], folder: Path, seed: int) -> dict[str, Any]:
-    """The recipe with a pool of five pairs from other seeds, taught by the same people and trained by self-play."""
-    alone = recipe | {"opponents": None, "learn": {"lr": 0.01}, "credit": "standardise('reward', over='agent')"}
-    alone["train"] = {"iterations": 40, "groups": 128, "group_size": 1}
-    pool = {}
-    for number in range(5):
-        learn(alone, seed=7_000_000 + 10 * seed + number).team.save(folder / f"pair_{number}")
-        pool[f"pair_{number}"] = {"kind": "saved", "options": {"run": str(folder / f"pair_{number}")}}
-    part = {"rule": "scripts", "every": None, "matches": 0, "meets": 4, "scripts": list(pool)}
-    return recipe | {"name": "static", "opponents": part, "policies": recipe["policies"] | pool}
 
 
 def taught(seed: int, folder: Path) -> str:
@@ -230,27 +217,3 @@ def a_partner_is_met_before_and_after() -> None:
     table = with_partners(trained, {"stranger": scripted(number=5, shared=4)}, steps=1, test=50)
     assert table["seat"].to_list() == ["all", "speaker", "listener"]
     np.testing.assert_allclose(table["gain"], table["after"] - table["before"])
-
-
-@reproduction(
-    117,
-    claim="A pool of past copies leaves a start that adapts better to new codes than self-play does.",
-    baseline="A pair that has only itself; a static pool of five pairs of other seeds is measured beside it.",
-    criterion="Success with five new codes after five steps, mean over seeds: at least .02 higher than the pair's.",
-    seeds=(0, 1),
-    slow=True,
-    name="pools",
-)
-def pools(seeds: Sequence[int]) -> Outcome:
-    """Train with three pools and let each adapt to the same five partners."""
-    found: dict[str, list[float]] = {"growing": [], "static": [], "pair": [], "growing_before": []}
-    for seed in seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            growing = plain(taught(seed, Path(folder)))
-            for recipe in (growing, static(growing, Path(folder), seed), paired(growing)):
-                met = {name: scripted(number=part["options"]["number"], shared=4) for name, part in codes(seed).items()}
-                before, after, _ = with_partners(learn(recipe, seed=seed), met, seed=seed).row(0)[2:]
-                found[recipe["name"]].append(after)
-                found["growing_before"] += [before] if recipe["name"] == "growing" else []
-    measured = {name: float(np.mean(values)) for name, values in found.items()}
-    return Outcome(measured, measured["growing"] - measured["pair"] >= 0.02)
