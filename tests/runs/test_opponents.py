@@ -95,6 +95,17 @@ def test_what_is_wrong_in_a_recipe_is_named(opponents: Any, complaint: str) -> N
             {"team": {"player_0": "one", "player_1": "dice"}},
             None,  # past selves of the one policy that learns sit where the script is in the proof
         ),
+        (
+            {"seats": ["player_2"]},  # whose past self should sit there?
+            {"env": {"make": "openspiel/kuhn_poker(players=3)"}, "team": {**SEATED, "player_2": "fair"}},
+            r"opponents.seats: no past self can sit in player_2, where no policy learns, and several do elsewhere; "
+            r"name scripts and every: null, or seats of a policy that learns",
+        ),
+        (
+            {"seats": ["player_2"], "scripts": ["dice"], "every": None, "rule": "scripts"},
+            {"env": {"make": "openspiel/kuhn_poker(players=3)"}, "team": {**SEATED, "player_2": "fair"}},
+            None,
+        ),
         ({"scripts": ["lost"]}, {"policies": KUHN["policies"] | {"lost": {"kind": "random"}}}, None),
         (
             {},
