@@ -27,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from importlib import import_module
@@ -175,7 +176,12 @@ class Watch:
         self.root = f"{copy / 'src' / 'palaestra'}/"
         self.seen: Seen = defaultdict(lambda: {"shared": set(), "tests": {}})
         self.called: set[tuple[str, str]] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Envs are played in threads, so those are watched too."""
         sys.settrace(self._trace)
+        threading.settrace(self._trace)
 
     def _trace(self, frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
@@ -183,9 +189,10 @@ class Watch:
             self.called.add((code.co_filename, code.co_name))
 
     def _taken(self) -> set[str]:
-        found = {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in self.called}
+        called = self.called.copy()
         self.called.clear()
-        sys.settrace(self._trace)  # somebody may have taken it away
+        self._begin()  # somebody may have taken it away
+        found = {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in called}
         return found
 
     def pytest_itemcollected(self, item: Any) -> None:
@@ -230,6 +237,7 @@ def watch(copy: Path, files: list[str], to: Path) -> int:
     rows = quick_rows() if NUMBERS in files else []
     pytest.main(["-q", *(path for path in files if path != NUMBERS), *rows], plugins=[plugin])
     sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
     for found in plugin.seen.values():
         found["shared"] = sorted(found["shared"])
         found["tests"] = {name: [t, sorted(what)] for name, (t, what, passed) in found["tests"].items() if passed}
