@@ -41,6 +41,8 @@ def test_tasks_are_opponents_and_seats_and_halves_are_of_episodes() -> None:
     )
     assert [(s.tolist(), q.tolist()) for s, q in _tasks(rows)] == [([0, 1], [2]), ([3, 4], [5])]
     assert _tasks(rows.head(2)) == []
+    more = pl.DataFrame({"group": range(6), "episode": [0] * 6, "agent": ["a"] * 6})
+    assert [(s.tolist(), q.tolist()) for s, q in _tasks(more, 4)] == [([0, 2], [1, 3]), ([4], [5])]
 
 
 def test_no_steps_and_first_order_are_the_policy_gradient_of_the_queries() -> None:
@@ -94,6 +96,7 @@ def test_a_resume_goes_on_with_the_same_numbers(tmp_path) -> None:
     [
         ({"steps": -1}, "steps=-1"),
         ({"rate": 0.0}, "rate=0.0"),
+        ({"episodes": 3}, "episodes=3"),
         ({"minibatch": 4}, "minibatch"),
         ({"corpus": "none.parquet"}, "cannot be read"),
     ],

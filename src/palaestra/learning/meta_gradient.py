@@ -44,6 +44,7 @@ class MetaGradient(PolicyGradient):
         team: as of `PolicyGradient`. terms: loss of support and query.
         steps: gradient steps of an adaptation; 0: plain policy gradient on the queries.
         rate: length of these steps, of gradients that are not clipped.
+        episodes: of a task, an even number; an opponent with more is several tasks. None: as many as there are.
         first_order: the gradient at θ' is applied to θ as it is, without that of the adaptation.
         corpus: Parquet file of turns, of scripted speakers for example, that the anchor reads; None: no anchor.
         anchor: terms on the corpus, at θ: supervised loss, and KL to the policies as they were at the start.
@@ -61,19 +62,23 @@ class MetaGradient(PolicyGradient):
         *,
         steps: int = 3,
         rate: float = 1.0,
+        episodes: int | None = 64,
         first_order: bool = False,
         corpus: str | None = None,
         anchor: str | Iterable[str | Term] = ("clone(0.3)", "kl(0.05)"),
         **gradient: Any,
     ) -> None:
-        if steps < 0 or not rate > 0:
-            raise InputError(f"learn.kind meta_gradient: steps={steps} must be at least 0, rate={rate} above 0")
+        if steps < 0 or not rate > 0 or (episodes is not None and (episodes < 2 or episodes % 2)):
+            raise InputError(
+                f"learn.kind meta_gradient: steps={steps} must be at least 0, rate={rate} above 0, and "
+                f"episodes={episodes} an even number"
+            )
         super().__init__(team, terms, **gradient)
         if self.epochs > 1 or self.minibatch or gradient.get("sequential") or self.devices.size > 1:
             raise InputError("learn.kind meta_gradient: takes no epochs, minibatch or sequential, and one process")
         if wrong := [name for name, each in self.policies.items() if not hasattr(each, "module")]:
             raise InputError(f"learn.kind meta_gradient: policy {wrong[0]!r} is no small network, as kind mlp is")
-        self.steps, self.rate, self.first_order = steps, rate, first_order
+        self.steps, self.rate, self.episodes, self.first_order = steps, rate, episodes, first_order
         self.anchor: PolicyGradient | None = None
         self.taught: dict[str, Batch] = {}
         if corpus is not None:
@@ -104,7 +109,7 @@ class MetaGradient(PolicyGradient):
     def _meta(self, name: str, batch: Batch) -> list[Taken]:
         parameters = self._parameters(name)
         before = [None if p.grad is None else p.grad.clone() for p in parameters]
-        tasks, taken = _tasks(batch.rows), []
+        tasks, taken = _tasks(batch.rows, self.episodes), []
         queries = sum(len(query) for _, query in tasks)
         total = [torch.zeros_like(p) for p in parameters]
         for support, query in tasks:
@@ -156,12 +161,13 @@ class MetaGradient(PolicyGradient):
             self.anchor.restore((state or {})["anchor"])
 
 
-def _tasks(rows: pl.DataFrame) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Row numbers of support and query of each opponent and seat; a task without one of them is left out."""
+def _tasks(rows: pl.DataFrame, episodes: int | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Row numbers of support and query of each task, of at most so many episodes; one without both is left out."""
     by = [name for name in ("opponent", "agent") if name in rows.columns]
+    place = pl.struct("group", "episode").rank("dense").over(by).cast(pl.Int64) - 1
     numbered = rows.select(*by, "group", "episode").with_row_index("_row")
-    numbered = numbered.with_columns(_query=pl.struct("group", "episode").rank("dense").over(by) % 2 == 0)
-    found = numbered.group_by(by, maintain_order=True).agg(
+    numbered = numbered.with_columns(_query=place % 2 == 1, _part=place // (episodes or len(rows) or 1))
+    found = numbered.group_by(*by, "_part", maintain_order=True).agg(
         support=pl.col("_row").filter(~pl.col("_query")), query=pl.col("_row").filter("_query")
     )
     pairs = zip(found["support"], found["query"], strict=True)
