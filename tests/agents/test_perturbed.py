@@ -93,6 +93,20 @@ def test_an_attack_keeps_the_victim_and_is_stored_with_it(team: Path, tmp_path: 
     assert {id(each) for each in hardened.parameters()} == {id(each) for each in hardened.module["victim"].parameters()}
 
 
+def test_a_network_of_shifts_is_stored_and_taken_over(team: Path, tmp_path: Path) -> None:
+    shift = "epsilon=1, aim='network', hidden=[8]"
+    library.attack(team, "walker_0", observations=shift, target=TARGET, directory=tmp_path / "out", jobs=1, seeds=1)
+    training = tmp_path / "out" / "training"
+    stored: Any = Team.load(training)["walker_0"]
+    hardened: Any = perturbed_policy(str(training), "attacker", epsilon=1.0, learns="victim")
+    torch.testing.assert_close(hardened.shifted(torch.eye(4)), stored.shifted(torch.eye(4)))
+    assert float(stored.shifted(torch.eye(4)).detach().sub(torch.eye(4)).abs().max()) > 0
+    for weights, words in ((True, "weights=True"), (False, "weights=False")):
+        made = f"{shift}, weights={weights}"
+        recipe = observation_attacks.derive(validate(RECIPE), team, [0], seat="walker_0", shift=made, target=TARGET)
+        assert words in str(recipe.stages[-1])
+
+
 def test_what_cannot_be_shifted_is_named(team: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give --target with it"):
         library.attack(team, "walker_0", observations="epsilon=1", directory=tmp_path)

@@ -20,8 +20,9 @@ from palaestra.errors import InputError, nearest
 if TYPE_CHECKING:
     import polars as pl
 
-AIMS = ("intention", "away", "noise")
-"""Which shift: towards the intention's action, away from the victim's own, or a random corner of the ball."""
+AIMS = ("intention", "network", "away", "noise")
+"""Which shift: towards the intention's action, by gradient or by a network; away from the victim's own action; or a
+random corner of the ball."""
 
 
 class PerturbedPolicy(DiscretePolicy):
@@ -35,7 +36,8 @@ class PerturbedPolicy(DiscretePolicy):
         learns: "intention": scored are its own log-probabilities of what was done, so that it learns off-policy from
             what the victim was led to do. "victim": those of the victim at shifted observations, while the intention
             stays, which is training against the attack.
-        hidden, victim_hidden: widths of the intention's and the victim's layers. seed: of the intention's start.
+        hidden: widths of the intention's layers, and of the shift network's. victim_hidden: of the victim's.
+        seed: of the intention's start.
 
     Raises:
         InputError: an option is out of range.
@@ -66,6 +68,10 @@ class PerturbedPolicy(DiscretePolicy):
             "intention": MLPPolicy(inputs, actions, hidden=hidden, seed=seed),
             "victim": MLPPolicy(inputs, actions, hidden=victim_hidden, seed=seed),
         }
+        if aim == "network":
+            parts["adversary"] = MLPPolicy(inputs, inputs, hidden=hidden, seed=seed + 1)
+            for parameter in parts["adversary"].module[-1].parameters():  # type: ignore[index]
+                torch.nn.init.zeros_(parameter)
         module = torch.nn.ModuleDict({part: made.module for part, made in parts.items()})
         super().__init__(module, actions=actions, name=name)
         self.inputs, self.epsilon, self.aim, self.steps, self.learns = inputs, epsilon, aim, steps, learns
@@ -83,7 +89,7 @@ class PerturbedPolicy(DiscretePolicy):
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """Logits of the victim at the shifted observations, [observations, actions]."""
         seen = torch.from_numpy(np.array([np.asarray(o.array).ravel() for o in observations], np.float32))
-        return self._of("victim", self.shifted(seen))
+        return self.of("victim", self.shifted(seen))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
         """Logits of the intention at the true features, or of the victim at shifted ones, by `learns`."""
@@ -91,7 +97,7 @@ class PerturbedPolicy(DiscretePolicy):
         if features.null_count() or not (features.list.len() == self.inputs).all():
             raise InputError(f"PerturbedPolicy.score: every row needs {self.inputs} features")
         seen = torch.from_numpy(features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.inputs))
-        return self._of("intention", seen) if self.learns == "intention" else self._of("victim", self.shifted(seen))
+        return self.of("intention", seen) if self.learns == "intention" else self.of("victim", self.shifted(seen))
 
     def shifted(self, seen: torch.Tensor) -> torch.Tensor:
         """Attacked observations, within `epsilon` of the given ones in every feature, float32[rows, inputs]."""
@@ -99,13 +105,15 @@ class PerturbedPolicy(DiscretePolicy):
             return seen
         if self.aim == "noise":
             return seen + self.epsilon * _corner(seen)
+        if self.aim == "network":
+            return seen + self.epsilon * torch.tanh(self.of("adversary", seen))
         with torch.enable_grad():
-            wanted = self._of("intention" if self.aim == "intention" else "victim", seen).detach()
+            wanted = self.of("intention" if self.aim == "intention" else "victim", seen).detach()
             step = self.epsilon if self.steps == 1 else 2 * self.epsilon / self.steps
             moved = seen.clone()
             for _ in range(self.steps):
                 moved.requires_grad_(True)
-                loss = self._loss(self._of("victim", moved), wanted)
+                loss = self._loss(self.of("victim", moved), wanted)
                 (gradient,) = torch.autograd.grad(loss, moved)
                 moved = moved.detach() - step * gradient.sign()
                 moved = seen + (moved - seen).clamp(-self.epsilon, self.epsilon)
@@ -116,9 +124,16 @@ class PerturbedPolicy(DiscretePolicy):
         logp = torch.log_softmax(logits, -1)
         if self.aim == "away":
             return logp.gather(1, wanted.argmax(-1, keepdim=True)).sum()
-        return (logp.exp() * (logp - torch.log_softmax(wanted, -1))).sum()
+        return self.divergences(logits, wanted).sum()
 
-    def _of(self, part: str, seen: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def divergences(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """KL(victim ‖ intention) of each row, from the logits of both, float32[rows]."""
+        logp = torch.log_softmax(logits, -1)
+        return (logp.exp() * (logp - torch.log_softmax(wanted, -1))).sum(-1)
+
+    def of(self, part: str, seen: torch.Tensor) -> torch.Tensor:
+        """Output of a part ("victim", "intention" or "adversary") for observations, float32[rows, …]."""
         modules: Any = self.module
         found: torch.Tensor = modules[part](seen)
         return found

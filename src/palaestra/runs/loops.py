@@ -61,7 +61,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
         **_rows("weights", "between", "scalar",
                 "agent_model alternate bilevel central_critic critic explors heron human_gain imagine "
                 "minority_influence multipliers outcome_critics pair_reward preference_reward prefix_critic "
-                "process_reward progress q_critic rnd token_critic utterance_reward"),
+                "process_reward progress q_critic rnd token_critic utterance_reward weighted_attack"),
         **_rows("weights", "between", "demonstration", "evolving_teacher hops step_rewards"),
         **_rows("weights", "between", "population", "population share"),
         **_rows("memory", "between", "scalar", "counts replay running_scale"),

@@ -1,7 +1,8 @@
 """Attacks on what a member of a trained team sees: within ε its observations are shifted until it does what is wanted.
 
 RAT ([182]): an intention policy learns a behaviour from preferences between episodes, and the shifts lead the frozen
-victim to the intention's actions. Random shifts of the same size are a control.
+victim to the intention's actions. They are found by gradient, or by a network that learns from weighted replay. Random
+shifts of the same size are a control.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def attack_observations(
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.
         train: what trains the derived recipe, `palaestra.runs.jobs.train`.
         seat: the agent whose observations are shifted.
-        shift: options of `PerturbedPolicy`, such as "epsilon=0.5" or "epsilon=0.5, steps=4, aim='noise'".
+        shift: options of `PerturbedPolicy`, such as "epsilon=0.5" or "epsilon=0.5, steps=4, aim='noise'". With
+            aim='network' the stage `weighted_attack` trains a network of shifts, without its outer loop if
+            weights=False.
         target: expression over the table of turns, above 0 where the behaviour happened; of two episodes the one with
             more of it is preferred.
         iterations: of the intention's training. None: as many as the run has.
@@ -111,6 +114,7 @@ def derive(
     _, values, options = read_call(f"perturbed({shift})")
     if values or "epsilon" not in options:
         raise InputError(f"--observations {shift!r}: expected options by name with epsilon, e.g. epsilon=0.5")
+    weights = options.pop("weights", True)
     made = attacks.derive(
         recipe, run, trained, seat=seat, target=target, influence=0.0, kind="mlp", iterations=iterations, seeds=seeds
     )
@@ -120,6 +124,8 @@ def derive(
     victim = {"run": str(run.resolve()), "policy": member, "seeds": list(trained), **options}
     data["policies"][attacker] = {"kind": "perturbed", "options": victim}
     data["stages"] = [*made.stages, f"preference_reward({seat!r}, {'1.0 * (' + target + ')'!r})"]
+    if options.get("aim") == "network":
+        data["stages"].append(f"weighted_attack({seat!r}, weights={bool(weights)})")
     data["reward"] = f"by_role(({seat!r}, fill_missing('preference', 0.0)), otherwise=0.0)"
     counted = recipe.evaluation.agents
     data["evaluation"]["agents"] = None if counted is None else list(counted)

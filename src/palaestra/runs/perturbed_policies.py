@@ -55,10 +55,12 @@ def perturbed_policy(
     given: dict[str, Any] = {"victim_hidden": getattr(found, "victim_hidden", found.hidden)} | options
     if isinstance(found, PerturbedPolicy):
         given |= {"hidden": found.hidden}
+        if found.aim == "network":
+            given.setdefault("aim", found.aim)
     given |= {"epsilon": epsilon, "learns": learns, "name": name, "seed": seed}
     made = PerturbedPolicy(found.inputs, found.actions, **given)
     take: Any = made.module
-    for part in ("victim", "intention") if learns == "victim" else ("victim",):
-        if part in inner:
+    for part in ("victim", "intention", "adversary") if learns == "victim" else ("victim",):
+        if part in inner and part in take:
             take[part].load_state_dict(inner[part].state_dict())
     return made

@@ -1,14 +1,14 @@
 """[182] RAT: a trained policy is led to a behaviour by small shifts of what it sees.
 
-Walkers on a ring instead of robots, scripted preferences instead of people's. The shift is found by signed gradients
-for each observation, so there is no adversary network, and no replay whose samples could be weighed.
+Walkers on a ring instead of robots, scripted preferences instead of people's. Weights of replayed samples follow the
+gradient through one step of the network of shifts, which is a reconstruction, as the abstract alone was read.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,7 @@ from palaestra.agents.perturbed import PerturbedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.preference_reward import preference_reward
+from palaestra.learning.stages.weighted_attack import outer_loss, weighted_attack
 from palaestra.runs.observation_attacks import derive
 from palaestra.runs.perturbed_policies import perturbed_policy
 from palaestra.runs.recipe import Recipe, validate
@@ -116,6 +117,81 @@ def away_from_its_own() -> None:
     best = before.argmax(1)
     rows = np.arange(len(best))
     assert (after[rows, best] < before[rows, best]).all()
+
+
+class Between(torch.nn.Module):
+    """Logits of the second of three actions where the first feature is 0, of the third elsewhere."""
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """Logits, [rows, 3]."""
+        middle = (seen[:, :1].abs() < 0.5).to(seen.dtype)
+        return 6 * torch.cat([0 * middle, middle, 1 - middle], -1)
+
+
+def misled(aim: str = "network") -> PerturbedPolicy:
+    """A victim whose second feature decides between two actions; a linear shift cannot do all that is intended."""
+    made = PerturbedPolicy(2, 3, epsilon=1.0, aim=aim, hidden=(), victim_hidden=(), name="a")
+    weight, bias = made.module.get_submodule("victim").parameters()
+    with torch.no_grad():
+        weight.copy_(torch.tensor([[0.0, 0.0], [0.0, 3.0], [0.0, -3.0]]))
+        bias.zero_()
+    cast(Any, made.module)["intention"] = Between()
+    return made
+
+
+def attacked(weights: bool, rounds: int = 12) -> tuple[float, dict[str, float]]:
+    """How probable the action that pays becomes where it pays, which is in a tenth of what is visited."""
+    policy, rng = misled(), np.random.default_rng(0)
+    stage = weighted_attack(
+        "a", "fill_missing('preference', 0.0)", weights=weights, memory=400, batch=64, steps=20, outer_lr=0.03
+    )
+    told = Context(rng, 0, None, Team(a=policy), None)  # type: ignore[arg-type]
+    for _ in range(rounds):
+        place = rng.choice([-1.0, 0.0, 1.0], size=200, p=[0.45, 0.1, 0.45])
+        features = np.stack([place, np.zeros(200)], axis=1).astype(np.float32)
+        with torch.no_grad():
+            p = torch.softmax(policy.of("victim", policy.shifted(torch.from_numpy(features))), -1).numpy()
+        done = (p.cumsum(1) < rng.random((200, 1))).sum(1).clip(0, 2)
+        pays = np.where(place == 0, np.where(done == 1, 1.0, -1.0), 0.0)
+        rows = {"episode": np.arange(200), "turn": [0] * 200, "agent": ["a"] * 200, "reward": [0.0] * 200,
+                "features": features.tolist(), "action_ids": done[:, None].tolist(), "preference": pays}  # fmt: skip
+        stage(Turns(pl.DataFrame(rows).with_columns(pl.col("features").cast(pl.List(pl.Float32)))), told)
+    middle = torch.zeros(1, 2)
+    with torch.no_grad():
+        found = torch.softmax(policy.of("victim", policy.shifted(middle)), -1)
+    return float(found[0, 1]), told.metrics
+
+
+@exact
+def the_outer_gradient() -> None:
+    """The gradient of each weight through one step of the network is that of finite differences."""
+    policy, rng = misled(), np.random.default_rng(1)
+    policy.module.double()
+    network = policy.module.get_submodule("adversary").requires_grad_(True)
+    x = [torch.from_numpy(rng.normal(size=(5, 2))) for _ in range(2)]
+    done, worth = torch.tensor([0, 1, 2, 1, 0]), torch.from_numpy(rng.normal(size=5))
+
+    def value(h: torch.Tensor) -> torch.Tensor:
+        return outer_loss(policy, network, (x[0], done), (x[1], done, worth), h, 0.5)
+
+    h = torch.ones(5, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(value(h), h, allow_unused=True)
+    assert found is not None, "no gradient reaches the weights"
+    step = 1e-5 * torch.eye(5, dtype=torch.float64)
+    expected = [float((value(h + each) - value(h - each)).detach()) / 2e-5 for each in step]
+    assert max(abs(each) for each in expected) > 1e-3
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-7)
+
+
+@exact
+def weights_where_visited_states_mislead() -> None:
+    """Nine tenths of what is replayed asks for another shift than the tenth that pays: weights turn it round."""
+    even, told = attacked(weights=False)
+    assert told["weight_deviation"] == 0.0
+    led, told = attacked(weights=True)
+    assert told["weight_deviation"] > 0.5, told
+    assert even < 0.3, even
+    assert led > 0.7, led
 
 
 def learned(goal: str) -> tuple[dict[str, float], list[float]]:
