@@ -94,6 +94,7 @@ def test_an_unknown_name_or_option_is_answered_with_the_nearest(spec, options, m
         ("textarena/Nim-v0", "textarena", "textarena"),
         ("gymnasium/CartPole-v1", "gymnasium", "gymnasium"),
         ("reasoning_gym/lcm", "reasoning_gym", "reasoning-gym"),
+        ("overcooked/cramped_room", "overcooked_ai_py", "overcooked"),
     ],
 )
 def test_a_library_that_is_not_installed_is_one_line(monkeypatch, spec, module, extra):

@@ -148,7 +148,6 @@ def overcooked(
     return pettingzoo(make, api="parallel", illegal=illegal, success=success, facts={"progress": float})
 
 
-@functools.cache
 def _package() -> tuple[Any, Any]:
     """The package's modules of rules and of actions; what its old gym says about itself is not passed on."""
     if importlib.util.find_spec("overcooked_ai_py") is None:
