@@ -95,9 +95,16 @@ class RubricGame:
 
     def accuracy(self, rng: np.random.Generator) -> float | None:
         """Share of the labelled answers that the rules judge rightly, those without a verdict left out."""
-        said = [(self.players.judge(self.judge, answer, rng), label) for answer, label in self.labelled]
-        known = [verdict[0] == label for verdict, label in said if verdict is not None]
+        said = self.verdicts([answer for answer, _ in self.labelled], rng)
+        known = [verdict[0] == label for verdict, (_, label) in zip(said, self.labelled, strict=True) if verdict]
         return float(np.mean(known)) if known else None
+
+    def verdicts(self, answers: Sequence[Any], rng: np.random.Generator) -> Sequence[tuple[bool, Any] | None]:
+        """What the players' `judge` says of each answer under the rules now; in one batch if they have `judge_all`."""
+        together = getattr(self.players, "judge_all", None)
+        if together is not None:
+            return together(self.judge, answers, rng)  # type: ignore[no-any-return]
+        return [self.players.judge(self.judge, answer, rng) for answer in answers]
 
     def _rewritten(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Rules:
         made = None if advice is None else self.players.rewrite(rules, advice, rng)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import load_object
+from palaestra.judges.metering import Limits
 from palaestra.judges.rubric_game import Planted, Players, RubricGame
+from palaestra.judges.rubric_players import PolicyPlayers
+from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.stage import Context, Stage, stage
+
+SIDES = ("writer", "judge")
 
 
 @stage
@@ -23,26 +28,45 @@ class rubric_game(Stage):
     `flipped`.
 
     Args:
-        answer: the column that is judged. players: `module:name` of something that makes `Players` of its own; default
-            marks, `Planted`, for columns of lists of whole numbers. rules: the rubric at the start. checked: labelled
-            answers per round; 0: adversarial play alone.
+        answer: The column that is judged: text, or a list of marks for the default players.
+        label: The column of labels.
+        players: A policy of the recipe that has both sides, or `{"writer": NAME, "judge": NAME}`: `PolicyPlayers`,
+            with rules in words. `module:name`: a function that makes other `Players`. Default: marks, `Planted`.
+        flaws: Marks that make an answer bad, for the default players.
+        rules: The rubric at the start.
+        rounds: Rounds of the game in each iteration.
+        queries: Planted answers per round.
+        checked: Labelled answers per round; 0: adversarial play alone.
+        task: What the answers are answers to, one sentence for policies.
+        budget: Most calls of each policy in the run, or {"tokens": …}, {"price": …}.
 
     Raises:
-        InputError: a number is out of range.
+        InputError: A number is out of range, a side of the players is unknown or missing, or flaws, a task or a budget
+            are given to players that have none.
     """
 
     adds = {"verdict": "the judge finds nothing to blame"}
 
     def __init__(
-        self, answer: str = "marks", *, label: str = "good", players: str | None = None, flaws: int | None = None,
-        rules: Sequence[Any] = (), rounds: int = 1, queries: int = 4, checked: int = 4,
+        self, answer: str = "marks", *, label: str = "good", players: str | Mapping[str, str] | None = None,
+        flaws: int | None = None, rules: Sequence[Any] = (), rounds: int = 1, queries: int = 4, checked: int = 4,
+        task: str | None = None, budget: Limits = None,
     ) -> None:  # fmt: skip
         if rounds < 0:
             raise InputError(f"rubric_game: rounds={rounds} must not be negative")
         if flaws is not None and (flaws < 1 or players is not None):
             raise InputError(f"rubric_game: flaws={flaws} must be at least 1, and none with players of your own")
-        planted = Planted() if flaws is None else Planted(tuple(range(flaws)))
-        made: Players = planted if players is None else load_object(players, "players")()
+        self.advisers = _advisers(players, budget)
+        if not self.advisers and (task is not None or budget is not None):
+            raise InputError(f"rubric_game: task={task!r} and budget={budget} are for players that are policies")
+        self.asks = tuple(dict.fromkeys(name for each in self.advisers.values() for name in each.asks))
+        made: Players
+        if self.advisers:
+            made = PolicyPlayers() if task is None else PolicyPlayers(task)
+        elif isinstance(players, str):
+            made = load_object(players, "players")()
+        else:
+            made = Planted() if flaws is None else Planted(tuple(range(flaws)))
         self.answer, self.label, self.rounds, self.checked = answer, label, rounds, checked
         self.game = RubricGame(made, [((), True)], tuple(rules), queries=queries, checked=checked)
         self.game.labelled = []
@@ -50,31 +74,60 @@ class rubric_game(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `verdict`; null where the judge gave none."""
+        if self.advisers:
+            self._bind(context)
         answers, labels = turns[self.answer].to_list(), turns[self.label].to_list()
         met = [(answer, bool(good)) for answer, good in zip(answers, labels, strict=True) if None not in (answer, good)]
         self.game.labelled = [*self.game.labelled, *met][-200:]
         for _ in range(self.rounds):
             self.game.round(context.rng)
-        found = [
-            None if answer is None else self.game.players.judge(self.game.judge, answer, context.rng)
-            for answer in answers
-        ]
+        said = iter(self.game.verdicts([answer for answer in answers if answer is not None], context.rng))
+        found = [None if answer is None else next(said) for answer in answers]
         verdict = np.array([np.nan if each is None else float(each[0]) for each in found])
-        context.spent.add(calls=len(answers) + self.rounds * (self.game.queries + self.checked))
+        if not self.advisers:
+            context.spent.add(calls=len(answers) + self.rounds * (self.game.queries + self.checked))
         right = [each[0] == good for each, good in zip(found, labels, strict=True) if each is not None]
         context.metrics |= {"rules": float(len(self.game.judge)), "accuracy": float(np.mean(right)) if right else 0.0}
         if self.game.history:
             context.metrics |= {name: float(self.game.history[-1][name]) for name in ("missed", "flipped")}
         return turns.with_column(verdict=verdict)
 
+    def _bind(self, context: Context) -> None:
+        """Give the players their policies of this iteration."""
+        asked = {id(each): each.begin(context) for each in self.advisers.values()}
+        writer, judge = (asked[id(self.advisers[side])] for side in SIDES)
+        self.game.players.bind(writer, judge, context.seed)  # type: ignore[attr-defined]
+
     def state_dict(self) -> dict[str, Any]:
-        """State: both sides' rules, labelled answers, and the history."""
+        """State: both sides' rules, labelled answers, the history, and of policies what they spent and answered."""
         game = self.game
-        labelled = [(list(answer), good) for answer, good in game.labelled]
-        return {"judge": list(game.judge), "hide": list(game.hide), "labelled": labelled, "history": game.history}
+        labelled = [(answer if isinstance(answer, str) else list(answer), good) for answer, good in game.labelled]
+        state = {"judge": list(game.judge), "hide": list(game.hide), "labelled": labelled, "history": game.history}
+        if not self.advisers:
+            return state
+        asked = {side: adviser.state_dict() for side, adviser in self.advisers.items()}
+        return state | {"asked": asked, "answers": dict(game.players.cache.answers)}  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.game.judge, self.game.hide = tuple(state["judge"]), tuple(state["hide"])
         self.game.labelled = [(answer, good) for answer, good in state["labelled"]]
         self.game.history = list(state["history"])
+        for side, spent in state.get("asked", {}).items():
+            self.advisers[side].load_state_dict(spent)
+        if "answers" in state:
+            self.game.players.cache.answers |= state["answers"]  # type: ignore[attr-defined]
+
+
+def _advisers(players: str | Mapping[str, str] | None, budget: Limits) -> dict[str, Adviser]:
+    """Policies of the two sides by name; none for players that are no policies."""
+    if players is None or (isinstance(players, str) and ":" in players):
+        return {}
+    named = dict.fromkeys(SIDES, players) if isinstance(players, str) else dict(players)
+    for side in named:
+        if side not in SIDES:
+            raise InputError(f"rubric_game: players: {side!r}{nearest(side, SIDES)}")
+    if missing := [side for side in SIDES if side not in named]:
+        raise InputError(f"rubric_game: players: no {missing[0]}; name a policy for each of {', '.join(SIDES)}")
+    made = {name: Adviser(name, budget=budget) for name in named.values()}
+    return {side: made[name] for side, name in named.items()}
