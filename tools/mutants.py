@@ -192,8 +192,7 @@ class Watch:
         called = self.called.copy()
         self.called.clear()
         self._begin()  # somebody may have taken it away
-        found = {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in called}
-        return found
+        return {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in called}
 
     def pytest_itemcollected(self, item: Any) -> None:
         """What its file executed until now belongs to all of its tests."""

@@ -37,3 +37,14 @@ def test_all_edges_are_a_plain_debate():
 def test_what_cannot_be_is_said(options):
     with pytest.raises(InputError):
         played(**options)
+
+
+def test_of_several_first_answers_one_is_drawn_from_the_first_that_differ():
+    """`0 / 0 / 1 / 2 / 3` with first=3 is one of 0, 1 and 2; a single answer is taken as it is."""
+    team = Team(dict.fromkeys(SAID, ScriptedPolicy(lambda request: "0 / 0 / 1 / 2 / 3")))
+    frame = rollout(directed(Zero, 3, 2, keep=1, first=3), team, groups=30, seed=0).frame
+    first = frame.filter(pl.col("round") == 0)
+    assert set(first["answer"]) == {"0", "1", "2"}
+    team = Team(dict.fromkeys(SAID, ScriptedPolicy(lambda request: "1")))
+    frame = rollout(directed(Zero, 3, 2, keep=1, first=3), team, groups=2, seed=0).frame
+    assert set(frame["answer"]) == {"1"}
