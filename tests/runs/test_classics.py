@@ -13,7 +13,7 @@ from palaestra.runs.trainers import trainer_of
 
 PACKAGES = {"spread": "mpe2", "foraging": "lbforaging", "hanabi": "pyspiel", "kitchen": "overcooked_ai_py"}
 SHORT: dict[str, dict[str, Any]] = {"spread": {"max_cycles": 5}, "kitchen": {"horizon": 10}}
-NAMES = {"mappo", "ippo", "iql", "vdn", "qmix"}
+NAMES = {"mappo", "ippo", "iql", "vdn", "qmix", "coma"}
 
 
 def cases() -> list[tuple[str, str | None]]:
@@ -47,6 +47,6 @@ def values(policy: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_each_of_them_has_all_five(name: str) -> None:
+def test_each_of_them_has_all_six(name: str) -> None:
     main = {"foraging": "vdn"}.get(name, "mappo")
     assert {main, *load(name).evaluation.controls} >= NAMES
