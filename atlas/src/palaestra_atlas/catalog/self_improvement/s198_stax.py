@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from palaestra.agents import PopulationPolicy, Team
 from palaestra.agents.population import genome_size
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.discs import paid, sensed
 from palaestra.learning.diversity.descriptors import Autoencoder, Given
+from palaestra.learning.diversity.learner import Diversity
 from palaestra.learning.diversity.schedules import Chunk, discounted, schedule
 from palaestra.learning.diversity.search import DiversitySearch
 from palaestra_atlas.catalog.self_improvement.s196_serene import walk
@@ -27,13 +29,18 @@ SENSORS, FLICKER, RADIUS = 6, 36, 0.08
 
 
 def ran(
-    generations: int, *, criteria: Sequence[str] = ("novelty",), modes: str = "fixed(1)", pays: float = 0.0
+    generations: int,
+    *,
+    criteria: Sequence[str] = ("novelty",),
+    modes: str = "fixed(1)",
+    pays: float = 0.0,
+    emitter: str = "elitist",
 ) -> DiversitySearch:
     """A small search over genomes of six numbers, its descriptor an autoencoder of them."""
     start = np.random.default_rng(0).normal(size=(24, 6))
     search = DiversitySearch(
         start, descriptor=Autoencoder(6, code=2, hidden=8, epochs=5), chunk=24, criteria=criteria,
-        schedule=schedule(modes), sigma=0.3, seed=2,
+        schedule=schedule(modes), sigma=0.3, emitter=emitter, seed=2,
     )  # fmt: skip
     for _generation in range(generations):
         genomes = search.ask()
@@ -83,10 +90,31 @@ def criterion_is_drawn() -> None:
 
 @exact
 def rewards_are_climbed() -> None:
-    """Rewarded genomes are exploited by emitters, in turn with exploring: the rewarded archive gets better."""
-    search = ran(30, modes="alternate()", pays=3.0)
-    assert search.rewarded is not None
-    assert search.rewarded.reward.max() > search.rewarded.reward[0] + 0.1
+    """Rewarded genomes are exploited by emitters of both kinds, in turn with exploring: rewards get better."""
+    for emitter in ("elitist", "cma"):
+        search = ran(30, modes="alternate()", pays=3.0, emitter=emitter)
+        assert search.rewarded is not None
+        assert search.rewarded.reward.max() > search.rewarded.reward[0] + 0.1
+
+
+@exact
+def views_become_places() -> None:
+    """The learner fits the autoencoder to the views of a generation; what it archives has the places of its code."""
+    seats = [f"w{number}" for number in range(26)]
+    policy = PopulationPolicy(2, 3, keys=seats, seed=1)
+    learner = Diversity(
+        Team(dict.fromkeys(seats, policy)), behaviour=["view"], space="autoencoder", elites=2,
+        autoencoder={"code": 2, "hidden": 8, "epochs": 5}, search={"chunk": 24, "sigma": 0.1},
+    )  # fmt: skip
+    for _generation in range(2):
+        frame = pl.DataFrame({"agent": seats, "view": policy.genomes[:, :5].tolist(), "advantage": [0.0] * 26})
+        learner.update(Turns(frame.with_columns(group=0, episode=0, turn=0, policy=pl.lit("p"))))
+    search = learner.search
+    assert search is not None
+    assert search.fits == 1
+    assert search.novel is not None
+    code = search.descriptor.encode(search.novel.seen)
+    assert np.allclose(learner.archives.select("place_0", "place_1").to_numpy(), code)
 
 
 @exact
