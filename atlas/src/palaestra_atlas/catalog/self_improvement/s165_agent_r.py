@@ -162,7 +162,7 @@ def the_search_supplies_paths_that_part() -> None:
     pairs, counts = mine(Turns(frame), min_gap=0.0, min_chosen=0.1)
     assert counts["kept"] > 0, "no good path, no pair"
     shared = spliced(Turns(frame), pairs, "bad", marker="back")[0]
-    assert shared.filter(pl.col("source") == "prefix").group_by("episode").len()["len"].max() > 1
+    assert shared.filter(pl.col("source") == "prefix").group_by("episode").len()["len"].max() > 1  # type: ignore[operator]
     alone = Local().play(env, team, Plan(groups=1, group_size=16, seed=0))
     assert mine(alone, min_gap=0.0, min_chosen=0.1)[1]["kept"] == 0
 
