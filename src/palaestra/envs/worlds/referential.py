@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.agents.policy import Request
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
@@ -46,7 +45,7 @@ class Referential(NativeEnv):
         InputError: an attribute has fewer than one value, or there are more than 26 values in all, or one object.
     """
 
-    agents = ("speaker", "listener")
+    agents: tuple[str, ...] = ("speaker", "listener")
     facts = {"target": int, "message": int, "agrees": bool}
 
     def __init__(self, *, values: Sequence[int] = (2, 4)) -> None:
@@ -113,13 +112,13 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
     return found
 
 
-def coder(request: Request, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
+def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
     """What a speaker or listener of a code does; see the script `code`."""
     seen = request.observation
     choices, size = seen.choices or (), len(seen.choices or ()) // 2
     told = next((at for at, name in enumerate(choices) if seen.text.endswith(name)), -1)
     speaks = told >= size
     if told < 0 or request.rng.random() < noise:
-        return seen.legal[int(request.rng.integers(size))]
+        return str(seen.legal[int(request.rng.integers(size))])
     code = meanings(int(request.rng.integers(1, 2**31)) if number is None else number, size, shared)
-    return choices[code[told - size]] if speaks else choices[size + int(np.argsort(code)[told])]
+    return str(choices[code[told - size]] if speaks else choices[size + int(np.argsort(code)[told])])

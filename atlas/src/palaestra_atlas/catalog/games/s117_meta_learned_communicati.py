@@ -173,7 +173,9 @@ def the_gradient_is_that_of_the_adapted_start() -> None:
     bias = player.module[2].bias
 
     def loss(part: pl.DataFrame) -> torch.Tensor:
-        ratio = (player.score(part).logprobs[:, 0] - torch.tensor(part["logprobs"].list.first().to_numpy())).exp()
+        ratio: torch.Tensor = (
+            player.score(part).logprobs[:, 0] - torch.tensor(part["logprobs"].list.first().to_numpy())
+        ).exp()
         return -(ratio * torch.tensor(part["advantage"].to_numpy(), dtype=ratio.dtype)).mean()
 
     def after(word: int, shift: float) -> float:
