@@ -62,7 +62,7 @@ def test_persuasion_as_it_should_be_and_as_it_was_published():
     assert half["buyer_gain"] == pytest.approx(0.1)
     assert persuasion_commitment(1.0, 2, 0) == 1
     assert persuasion_commitment(1 / 3, 2, 0) == pytest.approx(2 / 3)
-    assert persuasion_commitment(0.2, 2, 0.5) == pytest.approx(0.6)  # .2 (2 - 1) + .8 x (.5 - 1) = 0 at x = 1/2
+    assert persuasion_commitment(0.1, 3, 0.5) == pytest.approx(0.5)  # .1 (3 - 1) + .9 x (.5 - 1) = 0 at x = 4/9
     assert persuasion_commitment(0.5, 3, 0.5) == 1  # bad wares are always praised
 
 
