@@ -68,20 +68,20 @@ def lines() -> Iterator[str]:
             if callable(made):
                 said |= {made, getattr(made, "__init__", made)}
                 yield f"{package}.{name}{signature(made)}"
-    for home in HOMES:
+    parts = [import_module(f"palaestra.{part}") for part in PARTS]
+    modules = sorted(each.name for part in parts for each in walk_packages(part.__path__, f"{part.__name__}."))
+    for home in (*HOMES, *modules):  # some kinds are registered by what a run imports late
         import_module(home)
-    for kind in REGISTRIES:
+    for kind in sorted(REGISTRIES):
         for name in sorted(REGISTRIES[kind]):
             made = REGISTRIES[kind][name]
             if made not in said and made.__module__.startswith("palaestra."):
                 said |= {made, getattr(made, "__init__", made)}
                 yield f"{kind} {name}{signature(made)}"
-    for package in PARTS:
-        part = import_module(f"palaestra.{package}")
-        for found in sorted(each.name for each in walk_packages(part.__path__, f"{part.__name__}.")):
-            for name, made in sorted(defaults(import_module(found))):
-                if made not in said:
-                    yield f"{name}{signature(made)}"
+    for module_name in modules:
+        for name, made in sorted(defaults(import_module(module_name))):
+            if made not in said:
+                yield f"{name}{signature(made)}"
 
 
 if __name__ == "__main__":

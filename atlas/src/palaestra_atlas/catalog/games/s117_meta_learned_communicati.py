@@ -28,7 +28,7 @@ from palaestra.learning.meta_gradient import MetaGradient
 from palaestra.play.rollout import rollout
 from palaestra.runs.build import resolve, scripted_team
 from palaestra.runs.inline import learn, started
-from palaestra.runs.partners import with_partners
+from palaestra.runs.partners import partners, with_partners
 from palaestra.runs.recipe import validate
 from palaestra.runs.scripts import make as make_script
 from palaestra.runs.trainers import trainer_of
@@ -219,3 +219,20 @@ def a_partner_is_met_before_and_after() -> None:
     table = with_partners(trained, {"stranger": scripted(number=5, shared=4)}, steps=1, test=50)
     assert table["seat"].to_list() == ["all", "speaker", "listener"]
     np.testing.assert_allclose(table["gain"], table["after"] - table["before"])
+
+
+@exact
+def who_does_not_step_stays_as_it_is() -> None:
+    """`palaestra analyze partners` without a step: nothing is gained, in neither seat."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        taught(0, folder)
+        recipe, met = folder / "short.yaml", folder / "codes.json"
+        recipe.write_text(json.dumps(plain(str(folder / "corpus.parquet"), iterations=1, groups=16)))
+        met.write_text(json.dumps(dict(list(codes(0).items())[:1])))
+        still = partners(steps=0, episodes=8, test=20)(recipe, met)
+        moved = partners(steps=1, episodes=8, rate=5.0, test=20)(recipe, met)
+    assert still["seat"].to_list() == ["all", "speaker", "listener"]
+    assert still["gain"].to_list() == [0.0, 0.0, 0.0]
+    assert moved["before"].to_list() == still["before"].to_list()
+    assert moved["gain"][0] == (moved["after"] - moved["before"])[1:].mean() != 0.0
