@@ -54,7 +54,7 @@ def soft_update(values: Tensor, there: Tensor, eta: float) -> Tensor:
 
 
 class NeighbourEncoder(nn.Module):
-    """iPLAN's encoder [48] of each of `others` agents in sight: a latent of its behaviour, one of its intention.
+    """iPLAN's encoder [48]: from an agent's windows, a behaviour and an instant latent of each of `others` in sight.
 
     An observation holds, after `own` numbers that are not read, the others one after the other, each as 1 and its
     features, zeros if a slot is empty. The behaviour of a neighbour is the `soft_update` with `eta` of a softmax of

@@ -112,7 +112,7 @@ def mask_steps(windows: np.ndarray, ratio: float, rng: np.random.Generator) -> n
 
 
 class ContrastiveEncoder:
-    """Contrastive training of a copy of an encoder by `info_nce`, with a slow average of that copy.
+    """Trainer of a copy of an encoder by `info_nce` of two views; `follow` moves `slow`, an average of that copy.
 
     Args:
         encoder: from windows to contexts. inputs: size of a context. steps: turns of a window.

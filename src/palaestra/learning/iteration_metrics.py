@@ -37,7 +37,7 @@ def measure(
     learned: Mapping[str, Mapping[str, Any]],
     learners: Collection[str],
 ) -> dict[str, Any]:
-    """Fields of a line of metrics that come from an iteration's table and its update.
+    """Return an iteration's line of metrics, a nested dict: reward, success, errors, components, fields per policy.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by

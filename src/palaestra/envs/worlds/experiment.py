@@ -183,7 +183,7 @@ def believed(model: DesignModel, name: str, text: str, particles: int) -> Partic
 
 
 def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """A scripted scientist: the experiment of largest expected information gain; predicts the belief's mean."""
+    """Make a scripted player: it picks the experiment of most expected information gain, predicts the belief's mean."""
     world = MODELS[model]()
 
     @functools.lru_cache(4096)

@@ -24,7 +24,7 @@ def endless(sums: np.ndarray) -> np.ndarray:
 
 
 def beyond_chance(gains: np.ndarray, owner: np.ndarray, number: int, otherwise: float = 0.0) -> tuple[np.ndarray, ...]:
-    """(mean gain, significant) of each kind over its examples: float64[number], bool[number].
+    """Return each kind's mean gain over its examples, float64[number], and if it exceeds chance, bool[number].
 
     By more than 2 + √(2 ln number) standard errors, the largest of so many zero-mean ones hardly being there. A kind
     with one example takes the typical (median) deviation of the others, or `otherwise` where there are none.

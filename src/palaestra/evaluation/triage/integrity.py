@@ -32,7 +32,7 @@ def integrity(
     again: Mapping[str, Sequence[float]] | None = None,
     level: float = 0.95,
 ) -> pl.DataFrame:
-    """Integrity violations of a run's folder: changed graders, literal or irreproducible metrics.
+    """Table of violations in a run's folder: changed graders, metrics typed into code, or not reached by fresh runs.
 
     Columns: file, rule, severity, evidence.
 

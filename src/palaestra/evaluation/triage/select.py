@@ -155,7 +155,7 @@ def because(row: Mapping[str, Any]) -> str:
 
 
 def outcome_of(episodes: pl.DataFrame) -> pl.Series:
-    """Outcome of each episode: `regressed`, `failed`, `succeeded`, or null where the table does not say.
+    """Return each episode's outcome: `regressed` (vs the first row's system), `failed`, `succeeded`, null if unknown.
 
     regressed: it failed, in a task in which the system of the first row succeeds in at least half of its trials.
     """
