@@ -11,8 +11,8 @@ from palaestra.runs import build
 from palaestra.runs.recipe import Recipe, alone, load, override
 from palaestra.runs.trainers import trainer_of
 
-PACKAGES = {"spread": "mpe2", "foraging": "lbforaging", "hanabi": "pyspiel", "kitchen": "overcooked_ai_py"}
-SHORT: dict[str, dict[str, Any]] = {"spread": {"max_cycles": 5}, "kitchen": {"horizon": 10}}
+PACKAGES = {"spread": "mpe2", "foraging": "lbforaging", "hanabi": "pyspiel", "overcooked": "overcooked_ai_py"}
+SHORT: dict[str, dict[str, Any]] = {"spread": {"max_cycles": 5}, "overcooked": {"horizon": 10}}
 NAMES = {"mappo", "ippo", "iql", "vdn", "qmix", "coma"}
 
 
