@@ -1,4 +1,4 @@
-"""What fifty seats at a slow endpoint take, and what becomes of one of them while its endpoint is down.
+"""Wall time of a round of fifty seats at a slow endpoint, and the rows of a seat whose endpoint is down.
 
 Fifty chat policies share a commons: in each round everybody is asked at once how much to take, then one of them speaks;
 an answer takes 0.2 s. A round should cost its longest chain, which is two answers, not fifty-one. Then they debate with

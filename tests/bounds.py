@@ -7,16 +7,28 @@ Numbers with a point need not be whole. `with other=value …` after a range say
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from palaestra.errors import PalaestraError
+from palaestra.foundation.registry import REGISTRIES
+from palaestra.interface.cli.names import HOMES
 
 
 def table(text: str) -> dict[str, str]:
     """Ranges by what they are of."""
     lines = text.replace("\n    ", " ").strip().splitlines()
     return {what: ranges for what, _, ranges in (line.rpartition(": ") for line in lines)}
+
+
+def registered(kind: str, word: str, known: Mapping[str, object] = {}) -> Callable[..., Any]:
+    """Maker of what `word`, a name with options, stands for, which takes further options; known: names in `word`."""
+    for home in HOMES:
+        import_module(home)
+    name = word.partition("(")[0]
+    given, options = eval(word, {**known, name: lambda *given, **options: (given, options)})
+    return lambda **more: REGISTRIES[kind][name](*given, **options | more)
 
 
 def kept(make: Callable[..., object], ranges: str) -> None:

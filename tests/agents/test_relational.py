@@ -87,10 +87,10 @@ def test_arrays_of_any_length_are_read_together():
 def test_the_game_reaches_choices_by_the_latent_alone_unless_it_is_told():
     features = torch.zeros(2, 9)
     features[0, 1], features[1, 4], features[:, 6] = 1.0, 1.0, 1.0
-    for told in (False, True):
-        policy = made(told=told)
+    for reads in (False, True):
+        policy = made(reads_game=reads)
         first, second = policy.choice_logits(features, policy.every_latent(features))
-        assert first.equal(second) is not told
+        assert first.equal(second) is not reads
 
 
 def test_what_it_cannot_read_is_refused():

@@ -330,7 +330,7 @@ def test_only_so_many_states_are_remembered():
     second = tree.after(first, 1)
     beyond = tree.after(second, 2)
     assert tree.after(second, 2) is not beyond
-    assert beyond.seen is None
+    assert beyond.observations is None
     assert tree.after(beyond, 3).state.history() == [0, 1, 2, 3]
     assert (tree.room, tree.root.state.history()) == (0, [])
     forgetful = Tree(tree.root.state, room=0)

@@ -21,7 +21,7 @@ NORTH, SOUTH, EAST, WEST, STAY, INTERACT = range(6)
 
 
 def played(env, moves):
-    """What a cook who moves so while the other stays is paid and told in each step."""
+    """Rewards and infos of each step of a cook who moves so while the other stays."""
     env.reset(0)
     return [env.step({"player_0": move, "player_1": STAY}) for move in moves]
 

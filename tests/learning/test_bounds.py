@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
-from tests.bounds import kept, table
-
-from palaestra.foundation.registry import REGISTRIES
-from palaestra.interface.cli.names import HOMES
+from tests.bounds import kept, registered, table
 
 STAGES = """
 accumulate(): last >= 1
@@ -96,8 +91,4 @@ EVERY = [pytest.param(kind, word, id=word) for kind, words in KINDS.items() for 
 
 @pytest.mark.parametrize(("kind", "word"), EVERY)
 def test_an_option_may_have_its_bounds_and_nothing_beyond(kind: str, word: str) -> None:
-    for home in HOMES:
-        import_module(home)
-    name = word.partition("(")[0]
-    given, options = eval(word, {name: lambda *given, **options: (given, options)})
-    kept(lambda **more: REGISTRIES[kind][name](*given, **options | more), KINDS[kind][word])
+    kept(registered(kind, word), KINDS[kind][word])

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
-from tests.bounds import kept, table
+from tests.bounds import kept, registered, table
 
 from palaestra.envs.worlds import Cups, PlacesGrid
-from palaestra.foundation.registry import REGISTRIES
-from palaestra.interface.cli.names import HOMES
 
 WORKFLOWS = """
 advantage_feedback(World): max_queries >= 1
@@ -47,15 +43,5 @@ EVERY = [pytest.param(kind, word, id=word) for kind, words in KINDS.items() for 
 
 @pytest.mark.parametrize(("kind", "word"), EVERY)
 def test_an_option_may_have_its_bounds_and_nothing_beyond(kind: str, word: str) -> None:
-    for home in HOMES:
-        import_module(home)
-    name = word.partition("(")[0]
-    known = {name: lambda *given, **options: (given, options), "World": Cups, "Grid": PlacesGrid}
-    given, options = eval(word, known)
-
-    def make(**more: object) -> None:
-        made = REGISTRIES[kind][name](*given, **options | more)
-        if kind == "workflow":
-            made()
-
-    kept(make, KINDS[kind][word])
+    make = registered(kind, word, {"World": Cups, "Grid": PlacesGrid})
+    kept((lambda **more: make(**more)()) if kind == "workflow" else make, KINDS[kind][word])

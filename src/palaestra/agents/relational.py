@@ -40,7 +40,7 @@ class RelationalPolicy(DiscretePolicy):
             0, so all latents are equally likely in a game of which nothing was learned.
         latents: How many; with 1 the latent is constant.
         temperature: Of that softmax.
-        told: Whether relation and head read the description of the game as well; if not, they know it by z alone.
+        reads_game: Whether relation and head read the description of the game as well; if not, they know it by z alone.
         heads: Of attention.
         width: Of a unit of the relation.
         hidden: Widths of the head's tanh layers.
@@ -57,7 +57,7 @@ class RelationalPolicy(DiscretePolicy):
 
     KIND = "relational"
     SETTINGS: ClassVar[tuple[str, ...]] = (
-        "inputs", "actions", "own", "each", "game", "latents", "temperature", "told", "heads", "width", "hidden",
+        "inputs", "actions", "own", "each", "game", "latents", "temperature", "reads_game", "heads", "width", "hidden",
         "name",
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ class RelationalPolicy(DiscretePolicy):
         game: int = 1,
         latents: int = 6,
         temperature: float = 0.25,
-        told: bool = False,
+        reads_game: bool = False,
         heads: int = 2,
         width: int = 16,
         hidden: Sequence[int] = (32,),
@@ -85,8 +85,8 @@ class RelationalPolicy(DiscretePolicy):
                 f"at least 1, each={each} 2, temperature={temperature} above 0, and game={game} from 1 to own={own}"
             )
         self.inputs, self.own, self.each, self.game, self.latents = inputs, own, each, game, latents
-        self.told, self.heads, self.width, self.hidden = told, heads, width, tuple(hidden)
-        self.temperature, self.mine = temperature, own if told else own - game
+        self.reads_game, self.heads, self.width, self.hidden = reads_game, heads, width, tuple(hidden)
+        self.temperature, self.mine = temperature, own if reads_game else own - game
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encoder = nn.Linear(game, latents, bias=False)

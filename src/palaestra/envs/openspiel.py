@@ -207,12 +207,12 @@ class OpenSpielEnv:
 
     def _see(self, node: Node, player: int) -> Observation:
         """Observation of a player who has something to decide, made when it is read; of a kept state once for all."""
-        if node.seen is None:
+        if node.observations is None:
             return LazyObservation.of(functools.partial(self._part, node.state, player))
-        found = node.seen.get(player)
+        found = node.observations.get(player)
         if found is None:
             made = LazyObservation.of(functools.partial(self._kept, node.state, player))
-            found = node.seen[player] = made
+            found = node.observations[player] = made
         return found
 
     def _part(self, state: Any, player: int, name: str) -> Any:

@@ -18,11 +18,11 @@ Moves = int | tuple[int, ...]
 class Node:
     """An immutable game state with caches: who acts, returns, remembered successors and observations.
 
-    player: who acts. returns: of each player so far. children: the states after it that are remembered. seen:
-    observations by player; None where nothing is kept. deal: chance outcomes that led here, set by whom they concern.
+    player: who acts. returns: of each player so far. children: the states after it that are remembered.
+    observations: by player; None where nothing is kept. deal: chance outcomes that led here, set by whom they concern.
     """
 
-    __slots__ = ("children", "deal", "outcomes", "player", "returns", "seen", "state")
+    __slots__ = ("children", "deal", "observations", "outcomes", "player", "returns", "state")
 
     def __init__(self, state: Any, kept: bool = False) -> None:
         self.state = state
@@ -30,7 +30,7 @@ class Node:
         self.returns: list[float] | None = None
         self.outcomes: list[tuple[int, float]] | None = None
         self.children: dict[Moves, Node] = {}
-        self.seen: dict[int, Observation] | None = {} if kept else None
+        self.observations: dict[int, Observation] | None = {} if kept else None
         self.deal: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class Tree:
                 state.apply_actions(list(moves))
             else:
                 state = node.state.child(moves)
-            kept = self.room > 0 and node.seen is not None
+            kept = self.room > 0 and node.observations is not None
             found = Node(state, kept)
             if kept:
                 node.children[moves] = found

@@ -100,7 +100,7 @@ class RubricGame:
         return float(np.mean(known)) if known else None
 
     def verdicts(self, answers: Sequence[Any], rng: np.random.Generator) -> Sequence[tuple[bool, Any] | None]:
-        """What the players' `judge` says of each answer under the rules now; in one batch if they have `judge_all`."""
+        """Judgements of the answers under the rules now, by the players' `judge`, or in one batch by `judge_all`."""
         together = getattr(self.players, "judge_all", None)
         if together is not None:
             return together(self.judge, answers, rng)  # type: ignore[no-any-return]

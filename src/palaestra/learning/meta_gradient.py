@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class MetaGradient(PolicyGradient):
     """Meta-learner: moves parameters θ so that `steps` gradient steps with one partner raise the objective most.
 
-    The rows of each opponent of a league and each seat are a task of their own; `opponents.meets` says how many there
-    are. Every other episode belongs to the support, the rest to the query. Adaptation is plain gradient descent on the
-    support's loss, θ' = θ - rate · ∇L(θ), so many times; θ then moves along the gradient of the query's loss at θ',
-    taken through the adaptation (MAML, arXiv 1703.03400). The turns were played with θ, so the terms should use the
+    The rows of each opponent of a league and each seat are a task of their own; `opponents.per_iteration` says how many
+    there are. Every other episode belongs to the support, the rest to the query. Adaptation is plain gradient descent
+    on the support's loss, θ' = θ - rate · ∇L(θ), so many times; θ then moves along the gradient of the query's loss at
+    θ', taken through the adaptation (MAML, arXiv 1703.03400). The turns were played with θ, so the terms should use the
     ratio to that play, without clipping: `surrogate(clip=None)`. θ itself is held near language data by the terms of
     `anchor`.
 

@@ -48,7 +48,7 @@ class OpponentsPart(Section):
     matches: int = Field(
         32, ge=0, description="episodes of each pair of members, for the pay-off matrix; 0: no matrix is measured"
     )
-    meets: int | None = Field(
+    per_iteration: int | None = Field(
         None,
         ge=1,
         description="opponents drawn for an iteration, whom its groups meet in turn; null: each group draws its own",

@@ -108,7 +108,7 @@ def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()
         every=part.every,
         matches=part.matches,
         seats=seat_lists(part, team, setup.learned(team)),
-        meets=part.meets,
+        per_iteration=part.per_iteration,
     )
     named = dict(reversed(setup.parts))  # policies of controls come last, and are others
     parts = {name: named[name] for name in part.scripts}

@@ -187,6 +187,6 @@ def test_an_unknown_trick_of_a_market_is_named() -> None:
 
 @pytest.mark.parametrize(("rounds", "opens"), [(1, "keep 95"), (2, "keep 15"), (3, "keep 90")])
 def test_a_bargainer_offers_a_step_more_than_refusing_is_worth(rounds, opens):
-    """Who begins gets 1, 1 - .8 or .92, in steps of .05; what the other may as well refuse is no offer."""
+    """The first player gets 1, 1 - .8 or .92, in steps of .05; an offer that leaves the other indifferent is none."""
     seen = Bargaining((0.9, 0.8), rounds=rounds).reset(0)["first"]
     assert equilibrium()(Request(seen, "first", np.random.default_rng(0))) == opens

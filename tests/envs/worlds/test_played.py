@@ -137,7 +137,7 @@ def test_a_mask_is_filled_by_what_was_searched_for() -> None:
 
 
 def _seats(env: Any, search: str, seed: int) -> list[Any]:
-    """What the planner, the rewriter and the observer may do."""
+    """Legal actions of the planner, the rewriter and the observer."""
     seen = [env.reset(seed)["planner"], env.step({"planner": search}).observations["rewriter"]]
     first = int(np.flatnonzero(seen[1].mask)[0])
     return [*seen, env.step({"rewriter": first}).observations["observer"]]

@@ -113,7 +113,7 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
 
 
 def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
-    """What a speaker or listener of a code does; see the script `code`."""
+    """Word or object that a speaker or listener of a code chooses; see the script `code`."""
     seen = request.observation
     choices, size = seen.choices or (), len(seen.choices or ()) // 2
     told = next((at for at, name in enumerate(choices) if seen.text.endswith(name)), -1)

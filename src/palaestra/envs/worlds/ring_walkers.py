@@ -14,7 +14,7 @@ from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 RULES: Mapping[int, str] = MappingProxyType({3: "right", 4: "left", 5: "left", 6: "far", 8: "right"})
-"""Whom to go to, by the number of walkers."""
+"""Rule by the number of walkers: the walker to go to."""
 
 
 @ENVS.register("native/ring_walkers")

@@ -1,8 +1,8 @@
 """Position auctions for users who read in order and stop at the first click: the cascade model.
 
-Clicks depend on the order of reading, which the seller chooses together with the placement (position auctions in
-AI-generated content [99], arXiv 2506.03309). The paper names an order-sensitive cascade and approximate solutions; here
-stand the usual cascade model, and solvers with a factor that are derived and equal or bounded by brute force.
+Clicks depend on the order of reading (position auctions in AI-generated content [99], arXiv 2506.03309). The paper's
+abstract names an order-sensitive cascade and approximate solutions; that the seller chooses the order together with the
+placement is from a summary by others. The cascade here is the usual one, and solvers and their factor are derived.
 Left out: users who stop without a click.
 """
 

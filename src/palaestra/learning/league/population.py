@@ -44,7 +44,7 @@ class LeagueSettings:
         every: iterations between snapshots of the learner; None: none is taken.
         matches: episodes of each pair of members, played when a member comes in; 0: none.
         seats: seats of the opponents; of several lists each group takes the next.
-        meets: opponents drawn for an iteration, whom its groups meet in turn; None: each group draws its own.
+        per_iteration: opponents drawn for an iteration, whom its groups meet in turn; None: each group draws its own.
     """
 
     rule: Rule
@@ -53,7 +53,7 @@ class LeagueSettings:
     every: int | None
     matches: int
     seats: tuple[Seats, ...]
-    meets: int | None = None
+    per_iteration: int | None = None
 
 
 class League:
@@ -210,9 +210,9 @@ class League:
         stream = np.random.SeedSequence(self.seed, spawn_key=(plan.iteration, DRAWS))
         p = self.probabilities()
         lists, groups = len(self.settings.seats), len(plan.numbers)
-        members = np.random.default_rng(stream).choice(len(p), size=self.settings.meets or groups, p=p)
-        if self.settings.meets is not None:
-            members = members[np.arange(groups) // lists % self.settings.meets]
+        members = np.random.default_rng(stream).choice(len(p), size=self.settings.per_iteration or groups, p=p)
+        if self.settings.per_iteration is not None:
+            members = members[np.arange(groups) // lists % self.settings.per_iteration]
         return [((plan.iteration + at) % lists, int(member)) for at, member in enumerate(members)]
 
     def _note(self, member: int, played: pl.DataFrame, seats: Seats) -> None:
@@ -287,7 +287,7 @@ class League:
         told = self.settings
         seats = [list(each) for each in told.seats]
         found = {"rule": told.text, "floor": told.floor, "every": told.every, "matches": told.matches, "seats": seats}
-        return found if told.meets is None else found | {"meets": told.meets}
+        return found if told.per_iteration is None else found | {"per_iteration": told.per_iteration}
 
 
 def seated(

@@ -99,7 +99,7 @@ def updates(walker: RelationalPolicy, turns: Turns, term: str, steps: int, metri
 
 
 def some_features(walker: RelationalPolicy, sizes: Sequence[int] = MET) -> torch.Tensor:
-    """What walkers see in rings of these sizes."""
+    """First observations of the walkers in rings of these sizes."""
     return walker.features_of_rows(played(walker, sizes).frame)
 
 
