@@ -15,6 +15,14 @@ import torch
 from palaestra.agents import LMPolicy
 from palaestra.agents.backends.sampling import evaluate, sample
 
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def loaded(folder: Any) -> LMPolicy:
+    """The model of a folder; transformers loads with settings of the whole process, so never two at a time."""
+    with _ONE_AT_A_TIME:
+        return LMPolicy.from_pretrained(folder)
+
 
 class FakeServer:
     """Serves what is in `folder`. Faults are attributes that a test sets.
@@ -68,7 +76,7 @@ class FakeServer:
         """As it comes up: the weights of its folder, no adapters, no version."""
         self.version, self.answered = "default", 0
         self.adapters: dict[str, LMPolicy] = {}
-        self.policy = LMPolicy.from_pretrained(self.folder)
+        self.policy = loaded(self.folder)
 
     def close(self) -> None:
         self.http.shutdown()
@@ -76,7 +84,7 @@ class FakeServer:
 
     def load(self, folder: str) -> None:
         before = self.policy.model.lm_head.weight.detach().clone()
-        self.policy = LMPolicy.from_pretrained(folder)
+        self.policy = loaded(folder)
         if self.stale_head:
             self.policy.model.lm_head.weight = torch.nn.Parameter(before)
 
@@ -99,7 +107,7 @@ class FakeServer:
                 return 200, {"success": True, "message": "ok"}
             case "/v1/load_lora_adapter" | "/load_lora_adapter" if self.lora:
                 self.policy.tokenizer.save_pretrained(body["lora_path"])  # a real one takes that of its base
-                self.adapters[body["lora_name"]] = LMPolicy.from_pretrained(body["lora_path"])
+                self.adapters[body["lora_name"]] = loaded(body["lora_path"])
                 return 200, "Success: it is there."
             case "/v1/unload_lora_adapter" | "/unload_lora_adapter":
                 del self.adapters[body["lora_name"]]

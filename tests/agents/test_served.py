@@ -328,7 +328,7 @@ def test_a_slow_server(server: Any) -> None:
     served.sync(0)
     server.silent = 4.0
     decisions = ask(served, TEXTS[:2])
-    assert [each.error for each in decisions] == ["ServerError: no whole answer within 1.5 s"] * 2
+    assert [each.error for each in decisions] == ["LateError: no whole answer within 1.5 s"] * 2
 
 
 def test_another_tokenizer(server: Any) -> None:

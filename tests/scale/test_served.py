@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,8 +62,8 @@ def served() -> Iterator[ServedPolicy]:
     made = ServedPolicy(lm, server="vllm", engine=ENGINE)
     yield made
     made.close()
-    assert made.child is not None
-    assert not made.child.alive
+    assert made.servers[0].child is not None
+    assert not made.servers[0].child.alive
 
 
 def test_ten_iterations_and_a_kill_in_the_middle(served: ServedPolicy, tmp_path: Path) -> None:
@@ -71,12 +72,13 @@ def test_ten_iterations_and_a_kill_in_the_middle(served: ServedPolicy, tmp_path:
     labels, pids = {}, []
 
     def look(iteration: int, _: Any) -> None:
-        assert served.client is not None
-        assert served.child is not None
-        labels[iteration] = served.dialect.version(served.client)
-        pids.append(served.child.pid)
+        (server,) = served.servers
+        assert server.client is not None
+        assert server.child is not None
+        labels[iteration] = served.dialect.version(server.client)
+        pids.append(server.child.pid)
         if iteration == 5:
-            os.kill(served.child.pid, signal.SIGKILL)
+            os.kill(server.child.pid, signal.SIGKILL)
 
     trainer = Trainer(
         Digits, team, credit=grpo(), learner=learner, iterations=10, groups=4, group_size=8, directory=tmp_path,
@@ -113,12 +115,13 @@ def test_old_weights_behind_our_back_are_found(served: ServedPolicy, tmp_path: P
     move(served, 0.02)
     moved = ask(served)
     assert any(not np.allclose(a.logprobs[:1], b.logprobs[:1]) for a, b in zip(right, moved, strict=True))
-    assert served.client is not None
-    served.dialect.load(served.client, tmp_path / "old", "default")
+    client = served.servers[0].client
+    assert client is not None
+    served.dialect.load(client, tmp_path / "old", "default")
     again = ask(served)
     for a, b in zip(moved, again, strict=True):
         np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
-    assert str(served.dialect.version(served.client)).endswith(served.fingerprint())
+    assert str(served.dialect.version(client)).endswith(served.fingerprint())
 
 
 def test_a_stale_head_is_refused(served: ServedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +139,11 @@ def test_a_stale_head_is_refused(served: ServedPolicy, monkeypatch: pytest.Monke
 
 
 def test_it_tells_what_it_does_not_have(served: ServedPolicy) -> None:
-    assert served.client is not None
+    client = served.servers[0].client
+    assert client is not None
     body = {"model": "nobody", "prompt": [5], "max_tokens": 1}
     with pytest.raises(PolicyError, match=r"HTTP 404: The model `nobody` does not exist"):
-        served.client.ask(HttpCall("/v1/completions", body))
+        client.ask(HttpCall("/v1/completions", body))
 
 
 def test_adapters(tmp_path: Path) -> None:
@@ -153,9 +157,49 @@ def test_adapters(tmp_path: Path) -> None:
         for round_ in range(3):
             decisions = ask(served)
             assert [each.error for each in decisions] == [None] * len(TEXTS), round_
-            assert served.client is not None
-            names = served.dialect.models(served.client)
+            (server,) = served.servers
+            assert server.client is not None
+            names = served.dialect.models(server.client)
             assert names == ["policy", f"lm-{served.fingerprint()}"]
             move(served, 0.05)
+    finally:
+        served.close()
+
+
+def test_two_replicas_play_ahead_and_one_is_killed(tmp_path: Path) -> None:
+    """Nothing is lost, every answer is of its iteration's weights, and the killed one comes back with those of now."""
+    lm = LMPolicy.tiny(hidden=64, heads=2, name="lm", max_new_tokens=8)
+    served = ServedPolicy(lm, server="vllm", replicas=2, engine=ENGINE)
+    team, killed = Team(a=served), []
+    learner = PolicyGradient(team, "corrected(level='sequence')", lr=0.01)
+
+    def look(iteration: int, _: Any) -> None:
+        child = served.servers[1].child
+        if iteration == 3 and child is not None:
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+
+    try:
+        trainer = Trainer(
+            Digits, team, credit=grpo(), learner=learner, iterations=8, groups=4, group_size=8, directory=tmp_path,
+            on_turns=look, save_turns="all", lag=1,
+        )  # fmt: skip
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            lines = trainer.run()
+        assert any("the vLLM server ended by itself" in str(each.message) for each in said)
+        assert [line["errors"] for line in lines] == [{}] * 8
+        assert max(line["policies"]["lm"]["mismatch"] for line in lines) < 1e-4
+        for iteration in range(1, 9):
+            turns = pl.read_parquet(tmp_path / "turns" / f"iteration-{iteration:06d}.parquet")
+            assert turns["policy_version"].unique().to_list() == [max(0, iteration - 2)]
+            assert turns["error"].null_count() == turns.height == 32
+        began = time.monotonic()
+        while served.servers[1].digest != served.fingerprint() and time.monotonic() - began < 180:
+            time.sleep(1)
+            assert [each.error for each in ask(served)] == [None] * len(TEXTS)
+        assert served.servers[1].digest == served.servers[0].digest == served.fingerprint()
+        assert served.servers[1].child is not None
+        assert served.servers[1].child.pid not in killed
     finally:
         served.close()

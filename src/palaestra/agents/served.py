@@ -1,11 +1,13 @@
 """`ServedPolicy`: a language model that a server samples from and that learns here.
 
-It holds an `LMPolicy`, which scores, learns and is saved, and asks a vLLM or SGLang server for answers, a request each,
-seeded from the episode's rng. Before anything is asked the server is given the weights that are here: a folder that it
-reloads in place, or an adapter under a name of its own. After every such sync a few answers are compared with what the
-weights here say to them, and a server that answers with other weights is refused. Who serves what is checked again
-around each wave, so a server that was restarted gets its weights back and the wave is asked again: the seeds are the
-same. What fails for good is a row with an error. Left out: weights over NCCL, updates while answers are written.
+It holds an `LMPolicy`, which scores, learns and is saved, and asks a vLLM or SGLang server, or several replicas of one,
+for answers, a request each, seeded from the episode's rng. Before anything is asked the servers are given the weights
+that are here: a folder that they reload in place, or an adapter under a name of its own. After every such sync a few
+answers are compared with what the weights here say to them, and a server that answers with other weights is refused.
+Who serves what is checked again around each wave, so a server that was restarted gets its weights back and what it
+owes is asked again: the seeds are the same. What fails for good is a row with an error. A twin of the policy, which
+plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done.
+Left out: weights over NCCL, updates while answers are written.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ MEASURED, TOKENS = 256, 4096
 class ServedPolicy(Serving):
     """Language-model policy that is trained here and sampled on a server (vLLM, SGLang).
 
-    url: of a server that runs, `http://127.0.0.1:8000/v1`; or server="vllm", which starts one as a child on 127.0.0.1
-    (`palaestra.agents.backends.launch`), with the options `engine`. dialect: "vllm" or "sglang". served_name: what the
-    server calls its model; default: the first that it lists.
-    concurrency: requests at a time. timeout: seconds for one answer. patience: seconds to wait for a server that does
-    not answer, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token that the server's
-    log-probabilities may differ from those here after a sync, on average; less if it was less at the first. None: 0.05,
-    as 16 bits need, or 0.001 for a float32 server that is started here.
+    url: of a server that runs, `http://127.0.0.1:8000/v1`, or a list of replicas: each request goes to the one with the
+    fewest under way, and one that is gone gets none until it is back with the current weights; or server="vllm", which
+    starts `replicas` servers as children on 127.0.0.1 (`palaestra.agents.backends.launch`), with the options `engine`.
+    dialect: "vllm" or "sglang". served_name: what a server calls its model; default: the first that it lists.
+    concurrency: requests at a time, of all replicas. timeout: seconds for one answer. patience: seconds to wait for a
+    server when none answers, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token
+    that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
+    first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
     api_key_env: NAME of an environment variable.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
@@ -139,8 +142,12 @@ class ServedPolicy(Serving):
         self.lm.load_state_dict(state)
 
     def frozen_copy(self) -> LMPolicy:
-        """A frozen `LMPolicy` copy that samples by its own forward pass: the server has one version at a time."""
+        """A frozen `LMPolicy` copy that samples by its own forward pass and needs no server."""
         return self.lm.frozen_copy()
+
+    def twin(self) -> ServedPolicy:
+        """A copy with weights of its own that is answered for by the same servers; see `Team.twin`."""
+        return self.sharing(self.lm.twin())
 
     def save(self, path: str | Path) -> None:
         """Write model, tokenizer and settings as `LMPolicy.save`; `LMPolicy.load` reads them."""
@@ -154,6 +161,6 @@ class ServedPolicy(Serving):
 
 
 OPTIONS = (
-    "url", "server", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout", "patience",
-    "tolerance",
+    "url", "server", "replicas", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout",
+    "patience", "tolerance",
 )  # fmt: skip

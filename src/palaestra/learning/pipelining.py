@@ -8,6 +8,7 @@ no number. Left out: learning from rows as they come, which would make a clock p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -18,6 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from palaestra.algebra.turns import Turns
+from palaestra.learning.protocol import Served
 from palaestra.play.plan import Plan
 
 if TYPE_CHECKING:
@@ -31,12 +33,16 @@ Weights = Mapping[str, Mapping[str, Any]]
 
 @dataclasses.dataclass
 class Ahead:
-    """Iteration that is planned and may be played already. notes: of its stages. weights: those it is played with."""
+    """Iteration that is planned and may be played already.
+
+    notes: of its stages. weights: those it is played with. mismatch: of policies that a server answered for, by name.
+    """
 
     plan: Plan
     notes: Any
     weights: Weights
     played: Future[tuple[Turns, float]] | None = None
+    mismatch: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
 class Overlap:
@@ -82,7 +88,7 @@ class Overlap:
                 for name, state in ahead.weights.items():
                     self.player.learnable[name].load_state_dict(dict(state))
                 before = spent_by(self.executor)
-                turns = self.executor.play(self.env, self.player, ahead.plan)
+                turns, ahead.mismatch = play(self.executor, self.env, self.player, ahead.plan)
                 played.set_result((turns, spent_by(self.executor) - before))
             except BaseException as error:  # it is for the learner's thread to raise it
                 played.set_exception(error)
@@ -110,6 +116,20 @@ class Overlap:
     def again(state: list[dict[str, Any]], now: Weights) -> list[Ahead]:
         """Queue entries restored from `state_dict`. now: the weights that the run goes on with."""
         return [Ahead(_plan(each["plan"]), each["notes"], each["weights"] or now) for each in state]
+
+
+def play(executor: Executor, env: EnvFactory, team: Team, plan: Plan) -> tuple[Turns, dict[str, dict[str, float]]]:
+    """Turns of a plan, and the mismatch of each policy that a server answers for, by name.
+
+    Their servers have the weights of the team before the first request, and keep them until the last one is answered.
+    """
+    served = {name: each for name, each in team.learnable.items() if isinstance(each, Served)}
+    with contextlib.ExitStack() as held:
+        for policy in served.values():
+            held.enter_context(policy.held())
+            policy.sync(plan.version)
+        turns = executor.play(env, team, plan)
+    return turns, {name: each.mismatch(turns.frame) for name, each in served.items()}
 
 
 def spent_by(executor: Executor) -> float:

@@ -30,6 +30,7 @@ Its policy asks the service to sample, and has an empty `state_dict`. `tests/lea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.agents.policy import Learnable
@@ -103,6 +104,9 @@ class Served(Learnable, Protocol):
 
     def sync(self, version: int | None = None) -> None:
         """Make sure that the server has the current weights, labelled with this number."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Context in which the server keeps these weights; a twin with others waits until it ends."""
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
         """Differences of the server's log-probabilities from those here, as numbers for the metrics."""

@@ -33,8 +33,7 @@ from palaestra.learning.devices import leading
 from palaestra.learning.folder import RunFolder
 from palaestra.learning.iteration_metrics import measure, split
 from palaestra.learning.journal import Journal
-from palaestra.learning.pipelining import Ahead, Overlap, spent_by
-from palaestra.learning.protocol import Served
+from palaestra.learning.pipelining import Ahead, Overlap, play, spent_by
 from palaestra.learning.run_lock import locked
 from palaestra.learning.speed import speed
 from palaestra.learning.stages.stage import Context, Stage, Stages
@@ -131,12 +130,6 @@ class Trainer:
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
         if lag:
             self.stages.check_overlap()
-            for name, policy in learner.policies.items():
-                if hasattr(policy, "sync"):
-                    raise InputError(
-                        f"policy {name!r} is answered for by a server, which has one version of the weights, and play "
-                        f"ahead needs {lag + 1}: take train.lag=0"
-                    )
         self.kept_calls = kept_calls
         for adviser in (advisers or {}).values():
             if kept_calls is not None:
@@ -151,11 +144,6 @@ class Trainer:
         self.folder = None if directory is None else RunFolder(Path(directory), self.journal, keep, tuple(files))
         self.wall = self.cpu = 0.0
         self.lag = lag
-        if lag and (served := [name for name, each in learner.policies.items() if isinstance(each, Served)]):
-            raise InputError(
-                f"train.lag={lag}: the server of policy {served[0]!r} holds one version of the weights at a time; "
-                "write lag: 0, or let the policy answer here (kind: lm)"
-            )
         self.overlap = Overlap(env, team, self.executor) if lag else None
         self.start: dict[str, Any] | None = None
         self.audited = 1
@@ -299,15 +287,12 @@ class Trainer:
         """Plan of an iteration, its turns, and the seconds waited for them."""
         if self.overlap is None:
             plan, began = self._plan(iteration), time.perf_counter()
-            served = {name: each for name, each in self.learner.policies.items() if isinstance(each, Served)}
-            for policy in served.values():
-                policy.sync(plan.version)
-            turns = self.executor.play(self.env, self.team, plan)
-            self.mismatch = {name: each.mismatch(turns.frame) for name, each in served.items()}
+            turns, self.mismatch = play(self.executor, self.env, self.team, plan)
             waited = time.perf_counter() - began
         else:
             ahead, turns, waited, spent = self.overlap.next()
             self.stages.recall(ahead.notes)
+            self.mismatch = ahead.mismatch
             plan, self.cpu = ahead.plan, self.cpu + spent
         if iteration == 1:
             _refuse_nothing(turns)

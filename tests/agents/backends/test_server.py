@@ -22,12 +22,10 @@ KEY = "sk-very-secret-0123456789"
 
 
 def test_connections_are_kept(web: Web) -> None:
-    client = Client(web.url, concurrency=4)
+    client = Client(web.url)
     for _ in range(5):
         assert client.ask(HttpCall("/x")) == {"ok": True}
     assert web.connections == 1
-    assert client.ask_all([HttpCall("/x", {"n": n}) for n in range(40)]) == [{"ok": True}] * 40
-    assert web.connections <= 5
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again(web: Web) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,19 @@ class ServerProcess:
     """Child process of vLLM that serves `folder`, or a hub's model, as `model`. Raises InputError without vLLM.
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
-    pid: of the server.
+    place, replicas: which of several servers it is; each gets GPUs, or cores, of its own (`share`). pid: of the server.
     """
 
     def __init__(
-        self, folder: str, *, model: str, log: Path, rank: int = 0, options: Mapping[str, Any] | None = None
+        self,
+        folder: str,
+        *,
+        model: str,
+        log: Path,
+        rank: int = 0,
+        options: Mapping[str, Any] | None = None,
+        place: int = 0,
+        replicas: int = 1,
     ) -> None:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
@@ -83,17 +91,22 @@ class ServerProcess:
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
         usual: dict[str, Any] = {"dtype": "float32"}
-        env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}
-        if "+cpu" in found.stdout:
+        env, own = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}, dict[str, str]()
+        cpu = "+cpu" in found.stdout
+        if replicas > 1 and cpu:
+            own["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(share(place, replicas, sorted(os.sched_getaffinity(0))))
+        elif replicas > 1:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(share(place, replicas, _devices(), _needed(options or {})))
+        if cpu:
             usual["enable_chunked_prefill"] = False  # a prompt that is read in two parts under a seed ends the engine
-            if all((options or {}).get(name, 1) == 1 for name in ("tensor_parallel_size", "data_parallel_size")):
+            if _needed(options or {}) == 1:
                 # a scheduler apart from its only worker waits by spinning, and takes one core from it
                 env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         for name, value in (usual | dict(options or {})).items():
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
-        env |= {**safe, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        env |= {**safe, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} | own
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-P", "-c", _KEEPER, *command],
@@ -125,6 +138,40 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in ENGINE:
             raise InputError(f"ServedPolicy: engine: no option {name!r}{nearest(str(name), ENGINE)}")
+
+
+def share(place: int, replicas: int, there: Sequence[object], each: int | None = None) -> list[str]:
+    """Cores or GPUs of one of several servers: `each` of them, in order; None: an equal part, one at least.
+
+    >>> share(1, 2, [0, 1, 2, 3]), share(1, 2, [4, 5, 6], 1), share(2, 3, [0, 1])
+    (['2', '3'], ['5'], ['0'])
+
+    Raises:
+        InputError: there are fewer than each needs.
+    """
+    if each is None:
+        each = max(1, len(there) // replicas)
+        place %= max(1, len(there) // each)
+    elif each * replicas > len(there):
+        raise InputError(
+            f"ServedPolicy: replicas={replicas} of {each} GPU{'s' * (each > 1)} each, {len(there)} are visible"
+        )
+    return [str(name) for name in there[place * each : (place + 1) * each]]
+
+
+def _devices() -> list[object]:
+    """Visible GPUs, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [each.strip() for each in named.split(",") if each.strip()]
+    import torch
+
+    return list(range(torch.cuda.device_count()))
+
+
+def _needed(options: Mapping[str, Any]) -> int:
+    """Devices of one server."""
+    return int(options.get("tensor_parallel_size", 1)) * int(options.get("data_parallel_size", 1))
 
 
 def _rank(rank: int) -> int:

@@ -1,8 +1,8 @@
 """Servers that sample for a policy that learns here: a client, and answers that can be learned from.
 
-A `Client` has an event loop in a thread of its own, in which hundreds of requests wait at the same time; what vLLM and
-SGLang are asked is in `dialects`. Every failure is one line. Left out: streaming, weights over NCCL or shared memory,
-several servers behind one address.
+A `Client` waits for hundreds of requests at the same time in a `LoopThread`, which the replicas of a policy share; what
+vLLM and SGLang are asked is in `dialects`. Every failure is one line. Left out: streaming, weights over NCCL or shared
+memory.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from palaestra.errors import PolicyError
 
 class ServerError(PolicyError):
     """A server failed at a request, or gave an unusable answer."""
+
+
+class LateError(ServerError):
+    """No whole answer in time."""
 
 
 class GoneError(ServerError):
@@ -106,20 +110,53 @@ class ServedModel(NamedTuple):
     adapter: str | None = None
 
 
-class Client:
-    """HTTP client for JSON, with at most `concurrency` requests at a time.
+class LoopThread:
+    """Event loop in a thread of its own, started by the first work that it gets; usable again after `close`.
 
-    timeout: seconds for one answer, from sending to the last byte. api_key_env: NAME of the variable with the key; it
-    is read for each call and cut out of every message.
+    most: requests that may be under way at a time. slots: a semaphore of so many, made with the loop.
     """
 
-    def __init__(self, url: str, *, api_key_env: str | None = None, timeout: float = 120.0, concurrency: int = 256):
-        endpoint.check_address(url, "url")
-        self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
-        self.concurrency = concurrency
+    def __init__(self, most: int = 256) -> None:
+        self.most, self.slots = most, asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread, self._opening = threading.Thread(), threading.Lock()
-        self._slots = asyncio.Semaphore(concurrency)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Result of a coroutine, waited for. Raises whatever it raises."""
+        with self._opening:
+            if self._loop is None:
+                self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
+                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
+                self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End the thread. What is under way is not waited for."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = None
+
+
+class Client:
+    """HTTP client for JSON.
+
+    timeout: seconds for one answer, from sending to the last byte. api_key_env: NAME of the variable with the key; it
+    is read for each call and cut out of every message. loop: where it waits; None: one of its own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key_env: str | None = None,
+        timeout: float = 120.0,
+        loop: LoopThread | None = None,
+    ) -> None:
+        endpoint.check_address(url, "url")
+        self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
+        self.loop = LoopThread() if loop is None else loop
         self._wires: dict[str, Wire] = {}
 
     def ask(self, call: HttpCall, *, timeout: float | None = None) -> Any:
@@ -129,48 +166,22 @@ class Client:
             GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
             ServerError: anything else, a redirect for example.
         """
-        return self._run(self._ask(call, timeout or self.timeout))
-
-    def ask_all(self, calls: Sequence[HttpCall]) -> list[Any]:
-        """Answers to several calls made concurrently; in place of a failed one, its error."""
-
-        async def one(call: HttpCall) -> Any:
-            async with self._slots:
-                try:
-                    return await self._ask(call, self.timeout)
-                except ServerError as error:
-                    return error
-
-        async def every() -> list[Any]:
-            return await asyncio.gather(*(one(call) for call in calls))
-
-        found: list[Any] = self._run(every())
-        return found
+        return self.loop.run(self.send(call, timeout))
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
-        if self._loop is not None:
-            for wire in self._wires.values():
-                self._run(wire.close())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop, self._wires = None, {}
+        """Close the connections; the loop goes on."""
+        wires, self._wires = list(self._wires.values()), {}
+        for wire in wires:
+            self.loop.run(wire.close())
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        with self._opening:
-            if self._loop is None:
-                self._loop, self._slots = asyncio.new_event_loop(), asyncio.Semaphore(self.concurrency)
-                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
-                self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _ask(self, call: HttpCall, timeout: float) -> Any:
+    async def send(self, call: HttpCall, timeout: float | None = None) -> Any:
+        """As `ask`, within the loop."""
+        timeout = timeout or self.timeout
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         try:
             response = await self._send(call, key, timeout)
         except TimeoutError:
-            raise ServerError(f"no whole answer within {timeout:g} s") from None
+            raise LateError(f"no whole answer within {timeout:g} s") from None
         except OSError as error:
             raise GoneError(f"no server at {self.url} ({' '.join(str(error).split())})") from None
         except endpoint.UnusableAnswerError as error:
