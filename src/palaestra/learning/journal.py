@@ -11,7 +11,7 @@ from palaestra.foundation.files import open_to_append, plain, write_text
 
 
 class Journal:
-    """Metrics of a run: `lines` in memory and, if there is a path, the same lines in a JSONL file."""
+    """Log of a run's metrics: `lines` in memory and, if there is a path, the same lines in a JSONL file."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

@@ -43,7 +43,7 @@ class Ending(Protocol):
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """Settings of one phase of a `PhasedTrainer`.
+    """Data: settings of one phase of a `PhasedTrainer`: credit, reward, stages, learner, env and how it ends.
 
     Attributes:
         name: in the metrics of each of its iterations, as `phase`.

@@ -31,7 +31,7 @@ Weights = Mapping[str, Mapping[str, Any]]
 
 @dataclasses.dataclass
 class Ahead:
-    """Iteration that is planned and may be played already. notes: of its stages. weights: those it is played with."""
+    """Data: a planned iteration, perhaps in play: plan, notes of its stages, weights to play with, future turns."""
 
     plan: Plan
     notes: Any
@@ -40,7 +40,7 @@ class Ahead:
 
 
 class Overlap:
-    """Queue of iterations between player and learner, oldest first, and the player, a team copy in its own thread.
+    """Queue of iterations that are played ahead of the learner, in order, by a copy of the team in its own thread.
 
     One plays at a time, in order. Where the executor has workers of its own the thread only waits for them.
     """

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 
 class JointSteps(NamedTuple):
-    """Joint steps of a team: `here`, int[steps], the state's place; `went`, int[steps, agents]; `there`, int[steps].
+    """Data: joint steps of a team: `here`, int[steps], the state; `went`, int[steps, agents]; `there`, the next state.
 
     over: bool[steps], nothing follows by the rules of the game, and `there` means nothing.
     """
@@ -47,7 +47,7 @@ def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.nd
 
 
 def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Transpose of `marginal`: the gradient by Q of Σ c(s, a_i) Q̄(s, a_i), float64[states, actions, …].
+    """Gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), float64[states, actions, …]: the transpose of `marginal`.
 
     Args:
         of_own: c, float64[states, actions of `agent`].

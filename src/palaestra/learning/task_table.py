@@ -45,7 +45,7 @@ TASKS = pl.Schema(
 
 
 def read_tasks(run: str | Path) -> pl.DataFrame:
-    """Table of a run's tasks as they are after its last iteration, in the order in which they were met.
+    """Read a run's folder: table of its tasks as they are after the last iteration, in the order in which they came.
 
     Raises:
         DamagedFileError: the run has no tasks, or a file is not whole.

@@ -32,7 +32,7 @@ SAYS = {"epsilon": "epsilon", "boltzmann": "temperature"}
 
 @LEARNERS.register("value_decomposition")
 class ValueDecomposition(TableLearner):
-    """Q_tot(s, a) moves towards r + γ Q_tot(s', a'), a' the agents' own best actions: IQL, VDN or QMIX.
+    """Learner of Q_tot by IQL, VDN or QMIX: Q_tot(s, a) moves to r + γ Q_tot(s', a'), a' the agents' own best actions.
 
     Double Q-learning with replay of joint steps: a' is the best one of the networks as they are, its worth that of
     target networks, which follow slowly. The squared error is minimised by Adam, `steps` batches per iteration.

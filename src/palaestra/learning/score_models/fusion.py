@@ -16,7 +16,7 @@ from palaestra.learning.score_models.denoising import NoiseSchedule, Score
 
 @dataclass(frozen=True)
 class Source:
-    """One noisy linear measurement of the unknown x: y = H x + noise.
+    """Data: one noisy linear measurement y = H x + noise of the unknown x.
 
     Attributes:
         operator: H, float64[readings, d].
@@ -39,7 +39,7 @@ class Source:
 
 
 def fuse(prior: Score, sources: Sequence[Source], schedule: NoiseSchedule) -> Score:
-    """Posterior score of x_t given all sources: the prior's score plus each source's guidance gradient.
+    """Returns the posterior score function of x_t given all sources: the prior's score plus their guidance gradients.
 
     It is ∇ log p(x_t) + Σ_k w_k ∇ log N(y_k; H_k x̂_0(x_t), σ_k² + r_t²).
 

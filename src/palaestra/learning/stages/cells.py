@@ -18,7 +18,7 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
-    """Key of each row as one text; unlike codes it means the same in the next iteration."""
+    """Text series with each row's values of columns `over` joined to one key, the same in every iteration."""
     for name in over:
         turns._require(name, f"key {name!r}: ")
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in over]

@@ -186,7 +186,7 @@ class expert_failures(Stage):
 
 
 def chances(frame: pl.DataFrame, won: str) -> pl.DataFrame:
-    """Share `p` of successful episodes of each group from each start, and `gain`, by how much it is above the last.
+    """Table (group, start, p, gain): share `p` of a group's episodes from a start that succeeded, and its rise `gain`.
 
     frame: rows with group, episode, start and a truth value `won`. The first start of a group has no gain.
     """

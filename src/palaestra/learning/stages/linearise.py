@@ -44,7 +44,7 @@ def linearised(turns: pl.DataFrame, *, result: str = "result") -> pl.DataFrame:
 
 @stage
 class linearise(Stage):
-    """Adds rows: what a team of advisers said in its good episodes, retold as said by one model, to be cloned.
+    """Stage: adds rows: what a team of advisers said in its good episodes, as if said by one model, to be cloned.
 
     Multi-agent distillation of Chain-of-Agents [7] (arXiv 2508.13167). It needs the workflow `one_model`, whose team
     the advisers play. Its episodes are filtered, joined by `linearised`, and read again in the seat of the model, so

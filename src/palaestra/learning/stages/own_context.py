@@ -25,7 +25,7 @@ POLICY = "policy"
 def rescored(
     frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
 ) -> pl.DataFrame:
-    """The rows where `which` holds, tokenised and scored by their policies as they are now; other rows unchanged.
+    """Tokenise and score the rows where `which` holds again, by their policies as they are now; other rows unchanged.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered
