@@ -119,7 +119,7 @@ def reflections(
     solved: float = 0.5,
     template: str = REFLECTION,
 ) -> dict[str, str]:
-    """R³'s reflection prompts [83]: text by task, for tasks whose mean score in the buffer is under `below`.
+    """Dict {task: R³'s reflection prompt [83]} for the tasks whose mean score in the buffer is under `below`.
 
     The text holds the last action of one of the task's failed episodes, drawn at random.
     """
@@ -145,7 +145,7 @@ def r3(
     top: float = 0.1,
     best: float = 1.0,
 ) -> Signal:
-    """[83] R³ (arXiv 2601.19620): GRPO over the mixed group of fresh and replayed episodes.
+    """Signal: [83] R³ (arXiv 2601.19620), GRPO over the mixed group of fresh and replayed episodes.
 
     Replayed rows are multiplied by `off_policy`, whose value the paper's text does not give. ranked: groups without any
     success are scored by the structure of their entropies (`r3_score`, which has the other options); ranked=False does
@@ -167,7 +167,7 @@ def hint_ratio(
     high: float = 0.7,
     noise: SignalLike = 0.0,
 ) -> Signal:
-    """Share of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints.
+    """Signal: share of the reference to show, (high - low)·D + low + noise in [0, 1]; D = 1 - mean score without hints.
 
     Missing in a group without an episode that was played without a hint.
     """
@@ -199,7 +199,7 @@ def adhint(
     sharpness: float = 1.0,
     cap: float = 1.0,
 ) -> Signal:
-    """[75] ADHint (arXiv 2512.13095): GRPO within the hinted and the naive episodes of a group, then three weights.
+    """Signal: [75] ADHint (2512.13095), GRPO within a group's hinted and naive episodes, then three weights.
 
     Difficulty: successes without and failures despite a hint count 1 + (p_hinted - p_naive) times, the difference of
     the success rates cut to [0, cap]. Consistency: on forced parts (`hint`, a flag per token or per turn), times

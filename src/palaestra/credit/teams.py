@@ -30,13 +30,13 @@ EXACT = 12
 
 @register()
 def shared_reward(reward: SignalLike = "reward", *, over: Keys = "episode") -> Signal:
-    """Sum of all agents' rewards, paid to each: of the episode, or with over=("episode", "turn") of the turn."""
+    """Signal: sum of all agents' rewards, paid to each, of the episode; with over=("episode", "turn") of the turn."""
     return total(reward, over=over)
 
 
 @register()
 def difference_reward(score: SignalLike | None = None, *, without: SignalLike = "without") -> Signal:
-    """Difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
+    """Signal: difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
 
     score: G, default the return of the whole episode. without: the team's score if this row's agent had taken its
     default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
@@ -54,7 +54,7 @@ def difference_reward(score: SignalLike | None = None, *, without: SignalLike = 
 def counterfactual(
     q: SignalLike = "q", *, action_values: SignalLike = "action_values", probabilities: SignalLike = "probabilities"
 ) -> Signal:
-    """COMA's advantage (arXiv 1705.08926): Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
+    """Signal: COMA's advantage (1705.08926), Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
 
     q: the value of the joint action that was played. action_values, probabilities: lists, one number for each action
     that the agent could have taken: that value with its own action replaced, and its policy then.
@@ -70,8 +70,9 @@ def counterfactual(
 
 @register()
 def shapley(values: SignalLike = "coalition_values", player: SignalLike = "player") -> Signal:
-    """Shapley value (1953) of a row's agent in the game listed in `values`: its mean gain over all orders of joining.
+    """Signal: Shapley value of a row's agent in the game listed in `values`, its mean gain over all orders of joining.
 
+    Source: Shapley 1953.
     φ_i = Σ_{S without i} |S|!·(n - |S| - 1)!/n! · (v(S ∪ i) - v(S)). values: a list of 2^n numbers, v of the coalition
     whose members are the bits of the place in the list: v(nobody), v(0), v(1), v(0 and 1), … (`coalition_values`).
     player: the number of the row's agent, from 0. For many agents see `shapley_values`.
