@@ -117,7 +117,7 @@ class Shared:
 
 
 class Devices:
-    """Distribution of one learner over ranks: sharding, gradients, checkpoints. ranks: None for a single process."""
+    """Backend that distributes a learner over ranks: sharding, gradients, checkpoints. ranks: None for one process."""
 
     def __init__(self, kind: Kind, ranks: Ranks | None) -> None:
         self.kind, self.ranks = kind, ranks

@@ -33,7 +33,7 @@ class Journal:
                 raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def rewind(self, iteration: int) -> None:
-        """Read the file and remove, there too, the lines after `iteration`.
+        """Load the lines of the file up to `iteration` into memory, and remove later ones from the file.
 
         A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
         sealed it to say; see `algebra.checksums`.

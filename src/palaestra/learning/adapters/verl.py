@@ -115,7 +115,7 @@ def register_trainer(
 
 
 class SignalCredit:
-    """Mixin of a verl trainer (`trainer.use_v1`): fetches extra fields of samples before the credit is computed."""
+    """Mixin of a verl trainer (`trainer.use_v1`): gives extra fields of samples to the credit before it is computed."""
 
     adv_estimator = ""
 

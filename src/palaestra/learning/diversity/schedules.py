@@ -26,7 +26,7 @@ class Chunk:
 
 
 class Schedule(Protocol):
-    """Protocol of a schedule: decides whether the next chunk explores or exploits."""
+    """Protocol of a schedule, a callable: from the chunks so far to the mode of the next, "explore" or "exploit"."""
 
     def __call__(self, chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         """Mode of the next chunk, given those before; spent: share of all planned evaluations that are made."""
@@ -84,7 +84,7 @@ SCHEDULES: Mapping[str, object] = {"alternate": alternate, "fixed": fixed, "by_t
 
 
 def discounted(chunks: Sequence[Chunk], discount: float) -> tuple[np.ndarray, np.ndarray]:
-    """Discounted count Σ γ^age and gain Σ γ^age·gain of each mode, age 0 for the latest chunk; float64[2] each.
+    """Pair (discounted count Σ γ^age, gain Σ γ^age·gain) of each mode, float64[2] each; the latest chunk has age 0.
 
     >>> count, gain = discounted([Chunk("explore", 1.0), Chunk("exploit", 0.0), Chunk("explore", 0.0)], 0.5)
     >>> count.tolist(), gain.tolist()

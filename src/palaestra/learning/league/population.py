@@ -109,7 +109,7 @@ class League:
         return self.payoffs.names
 
     def snapshot(self, iteration: int, env: EnvFactory, executor: Executor) -> None:
-        """Let the learner as it is join, and play its matches against every member."""
+        """Add a frozen copy of the learner to the members, and play its matches against every member."""
         name = str(iteration)
         self.past[name] = self._copies(name)
         self.payoffs.grow(name)
@@ -126,7 +126,7 @@ class League:
         return self.settings.every is not None and iteration % self.settings.every == 0
 
     def answer(self) -> dict[str, float]:
-        """The league's answer: probabilities of past selves, by name; those without any are left out."""
+        """Meta-strategy of the league: probabilities of past selves, by name; those without any are left out."""
         if not self.past:
             return {}
         weights = self.settings.rule.answer(self._standing())

@@ -40,8 +40,9 @@ class Standing:
 
 
 class Rule:
-    """Base class of matchmaking rules. LATEST: the opponent is the learner's latest self. SCRIPTS: scripts only.
+    """Base class of matchmaking rules: `draw` gives the weights with which members of a league become opponents.
 
+    LATEST: the opponent is the learner's latest self. SCRIPTS: scripts only.
     PAYOFFS: it reads the pay-offs between members, so every pair has to play.
     """
 

@@ -91,7 +91,7 @@ class Labels(_Data):
 
 
 def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
-    """Return a table's column by its name or by the name that tables of turns have for it; raise if there is neither.
+    """Return a table's column by its name or by the name that tables of turns have for it; raise if both are absent.
 
     Raises:
         MissingColumnError: there is none; names who reads it.

@@ -40,7 +40,7 @@ def tokens(tokenizer: Any, text: str, longest: int, *, special: bool, end: bool)
 
 @contextlib.contextmanager
 def loading(path: Any) -> Iterator[None]:
-    """Context for loading a model: errors of transformers become one line that names the path, bars are hidden.
+    """Context manager for loading a model: errors of transformers become a one-line InputError with the path; no bars.
 
     Raises:
         InputError: nothing can be loaded from there. MissingExtraError: transformers is not installed.

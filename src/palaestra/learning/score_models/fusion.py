@@ -119,7 +119,7 @@ def _normal(like: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def kalman_fuse(mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
-    """Exact posterior mean and covariance of x given all sources, for a normal prior: the reference of `fuse`.
+    """Pair (exact posterior mean, covariance) of x given all sources, for a normal prior: the reference of `fuse`.
 
     >>> one = Source(np.array([[1.0, 0.0]]), np.array([1.0]), 0.3)
     >>> found = kalman_fuse(np.zeros(2), np.array([[1.0, 0.8], [0.8, 1.0]]), [one])

@@ -23,7 +23,7 @@ EPISODE = ("group", "episode")
 
 
 def linearised(turns: pl.DataFrame, *, result: str = "result") -> pl.DataFrame:
-    """Turns of a team as turns of one model: all agents' turns in the order of play, each behind its role's tag.
+    """Table of a team's turns as turns of one model: all agents' in the order of play, each behind its role's tag.
 
     The model's turn ends where a tool answers, so that no observation is part of what it says.
 

@@ -74,7 +74,7 @@ def _with(rows: pl.DataFrame, like: pl.DataFrame, columns: dict[str, Any]) -> pl
 
 
 def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
-    """The rows with the text of the column `shown` taken out of `observation`, where it stands before all else."""
+    """Table of turns with the help text of column `shown` removed from `observation` where it stands at the start."""
     said = pl.col(shown) + "\n\n"
     inside = pl.col(shown).is_not_null() & pl.col("observation").str.starts_with(said)
     rest = pl.col("observation").str.slice(said.str.len_chars())
@@ -82,7 +82,7 @@ def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
 
 
 def refuse_help(turns: Turns, *, shown: str = "help", visible: bool = False) -> Turns:
-    """The same turns; raises if a row that would be learned from still shows help in its context.
+    """Return the turns unchanged; raise InputError if a row to be learned from still shows help in its context.
 
     Raises:
         InputError: a row with `help` still shows it, or one whose `source` is not "policy" has no log-probabilities of

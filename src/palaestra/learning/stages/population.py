@@ -123,7 +123,7 @@ class population(Stage):
     # -- whose turn it is ---------------------------------------------------------------------------------------------
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """The next member takes the seats; before that, all are compared where it is time."""
+        """Seat the next member; before that, compare all where it is time. Its inner stage may change the plan."""
         done = context.iteration - 1
         if not self.first:
             self._begin(context)

@@ -73,7 +73,7 @@ class StageCost:
 
 @dataclass
 class Context:
-    """Data given to a stage beside the table: rng, env, team, executor, learner, seed, advisers; takes its metrics.
+    """Data given to a stage beside the table: rng, env, team, executor, learner, advisers; it collects its metrics.
 
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
@@ -133,7 +133,7 @@ class Remembering(Protocol):
 
 
 def packed(frame: pl.DataFrame | None) -> np.ndarray:
-    """A table packed for a checkpoint: the bytes of a Parquet file, uint8; empty for no table."""
+    """Pack a table for a checkpoint: the bytes of a Parquet file as a uint8 array; empty for no table."""
     file = io.BytesIO()
     if frame is not None and frame.width:
         frame.write_parquet(file, compression="zstd")

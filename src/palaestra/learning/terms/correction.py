@@ -76,7 +76,7 @@ def truncated(
     floor: float | None = None,
     outside: Outside = "cut",
 ) -> tuple[Tensor, Tensor]:
-    """Truncated importance weights [rows, tokens] from log π_start - log π_sampled, and the mask of those cut.
+    """Pair: truncated importance weights [rows, tokens] from log π_start - log π_sampled, and mask of those cut.
 
     >>> ratio, mask = torch.tensor([[1.0, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
     >>> truncated(ratio + 1.5, mask, cap=3.0)[0], truncated(ratio, mask, level="sequence")[0]
