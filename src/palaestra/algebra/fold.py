@@ -113,7 +113,7 @@ def _recurrence(state: State, keep: np.ndarray, add: np.ndarray) -> tuple[State,
 
 @register()
 def running_max(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """Signal: highest x of the key so far, this turn included; missing until an x was scored."""
+    """Signal: highest x so far among the rows that agree in `over`, this turn included; missing before any x."""
     return Signal("running_max", as_signal(x), over=joined(over))
 
 

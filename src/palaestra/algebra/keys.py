@@ -52,7 +52,7 @@ def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]
 
 @register()
 def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
-    """Signal: mask of each key's first row in the order of play, one row that can stand for the key in a count.
+    """Signal: mask of the first row, in the order of play, of the rows that agree in `over`; to count each key once.
 
     Of agents that act at once the first by name.
 
@@ -65,7 +65,10 @@ def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
 
 @register()
 def is_last(*, over: Keys = ("episode", "agent")) -> Signal:
-    """Signal: mask of each key's last row in the order of play; of agents that act at once the last by name."""
+    """Signal: mask of the last row, in the order of play, of the rows that agree in `over`.
+
+    Of agents that act at once the last by name.
+    """
     return Signal("is_last", over=joined(over))
 
 
@@ -82,7 +85,7 @@ def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def on_last(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """Signal: x on each key's last row and 0 on its others, an outcome that is paid once; missing where x is.
+    """Signal: x on the last of the rows that agree in `over`, 0 on the others, an outcome paid once; missing with x.
 
     An outcome that nobody scored is no 0: if the others were 0, the sum over the episode would be.
 

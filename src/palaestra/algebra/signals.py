@@ -191,7 +191,7 @@ def _statistic(op: str, x: SignalLike, over: Keys, unit: Unit, where: SignalLike
 
 @register()
 def mean(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: mean of x over each key, on every row of the key.
+    """Signal: mean of x over the rows that agree in the columns `over`, on each of these rows.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0, 0, 1], "reward": [1.0, 3.0, 5.0]})
@@ -203,37 +203,37 @@ def mean(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | N
 
 @register()
 def total(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: sum of x over each key, on every row of the key; missing if nothing in the key was scored."""
+    """Signal: sum of x over the rows that agree in `over`, on each of these rows; missing if none was scored."""
     return _statistic("total", x, over, unit, where)
 
 
 @register()
 def count(x: SignalLike = 1.0, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: number of samples of x in each key (missing ones do not count), on every row of the key."""
+    """Signal: number of rows that agree in `over` and have x (missing ones do not count), on each row of the key."""
     return _statistic("count", x, over, unit, where)
 
 
 @register()
 def std(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, ddof: int = 1) -> Signal:
-    """Signal: standard deviation of x over each key, divided by n - ddof; 0 where n <= ddof or the key is constant."""
+    """Signal: standard deviation of x over the rows that agree in `over`, by n - ddof; 0 for n <= ddof or constants."""
     return _statistic("std", x, over, unit, where, ddof=ddof)
 
 
 @register("lowest", "min")
 def lowest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: minimum of x over each key, on every row of the key (`min` in recipe text)."""
+    """Signal: minimum of x over the rows that agree in `over`, on each of these rows (`min` in recipe text)."""
     return _statistic("lowest", x, over, unit, where)
 
 
 @register("highest", "max")
 def highest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: maximum of x over each key, on every row of the key (`max` in recipe text)."""
+    """Signal: maximum of x over the rows that agree in `over`, on each of these rows (`max` in recipe text)."""
     return _statistic("highest", x, over, unit, where)
 
 
 @register()
 def quantile(x: SignalLike, *, q: float, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Signal: q-quantile of x over each key, linear between order statistics, on every row of the key."""
+    """Signal: q-quantile of x over the rows that agree in `over`, linear between order statistics."""
     if not 0 <= q <= 1:
         raise ExpressionError(f"quantile: q={q} is outside [0, 1]")
     return _statistic("quantile", x, over, unit, where, q=float(q))
@@ -247,7 +247,10 @@ def rank(
     ties: Ties = "average",
     where: SignalLike | None = None,
 ) -> Signal:
-    """Signal: rank of x in its key from 1 (smallest); rows outside `where` have none. Ties as scipy.stats.rankdata."""
+    """Signal: rank of x, 1 the smallest, among the rows that agree in `over`; rows outside `where` have none.
+
+    Ties as in scipy.stats.rankdata.
+    """
     _choice("rank", "ties", ties, Ties)
     return Signal("rank", as_signal(x), over=_keys(over), where=None if where is None else as_signal(where), ties=ties)
 
@@ -263,7 +266,9 @@ def standardise(
     eps: float = 1e-6,
     singleton: Singleton = "zero",
 ) -> Signal:
-    """Signal (x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), with mean 0 and std 1.
+    """Signal (x - mean) / (std + eps) over the rows that agree in `over` (0 for a lone one by default).
+
+    A lone sample with singleton="raw" gives x / (1 + eps): mean 0 and std 1.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 0.0]})
@@ -277,7 +282,7 @@ def standardise(
 def centre(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """Signal x minus the mean of x over each key."""
+    """Signal x minus the mean of x over the rows that agree in the columns `over`."""
     return _statistic("centre", x, over, unit, where, singleton=singleton)
 
 
@@ -285,7 +290,7 @@ def centre(
 def leave_one_out(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """Signal: x - mean of the *other* samples of the key = n/(n-1) · (x - mean).
+    """Signal: x - mean of the *other* samples of the rows that agree in `over` = n/(n-1) · (x - mean).
 
     Rows outside `where` have all samples as others.
     """
