@@ -205,7 +205,7 @@ def refinement(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> Generator[tuple[list[Plan], str | None], Plan, tuple[list[Plan], int]]:
-    """Generator form of `refine`: yields the decided plans and feedback, is sent a plan, returns as `refine`."""
+    """Generator of `refine`'s loop (ReAd): yields (plans decided, feedback), is sent a plan, returns as `refine`."""
     if order not in ("sequential", "joint"):
         raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
     if max_queries < 1:
@@ -240,7 +240,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): ask a planner for plans until the critic's advantage of each reaches `threshold`.
+    """[56] ReAd (arXiv 2405.14314): ask a planner until each plan's advantage reaches `threshold`; (plans, queries).
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

@@ -176,7 +176,7 @@ def hint_ratio(
 
 
 def hint_prefix(reference: Sequence[Item], ratio: float) -> Sequence[Item]:
-    """The first part of a reference solution (tokens, actions, text), rounded to whole items.
+    """First part of a reference solution (tokens, actions, text), a share `ratio` of it, rounded to whole items.
 
     Raises:
         InputError: the ratio is outside [0, 1].

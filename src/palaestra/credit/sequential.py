@@ -55,7 +55,7 @@ def sequential_update(
     order: Order = "reverse",
     rng: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Update the policy on the rows of one value of the key at a time: turns T, T-1, ..., 1 by default.
+    """Update a policy on the rows of one value of `key` at a time, turns T, T-1, ..., 1; returns each part's rows.
 
     Before each part the advantage (`seeupo`, or another one times the same product) is computed with the ratios of the
     parts that were updated before. By reverse order each turn is improved against what its successors have become;

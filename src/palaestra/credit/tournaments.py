@@ -28,7 +28,7 @@ DRAW = (5.0, 5.0)
 
 
 class Standing(NamedTuple):
-    """Result of a tournament of answers.
+    """Result of a tournament of answers: a score for each, larger is better, and the number of comparisons.
 
     score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, in both orders.
     """
