@@ -117,7 +117,7 @@ def self_play_preference(item: SignalLike | None = None, *, preference: Matrix |
 
 
 def minimax_winner(preference: np.ndarray) -> np.ndarray:
-    """The mixture x of items that no item is preferred to: a Nash equilibrium of the symmetric game P - 1/2.
+    """Mixture x of items that no item is preferred to under the preferences P: a Nash equilibrium of the game P - 1/2.
 
     Raises:
         InputError: P is not a square matrix of chances with P[i, j] + P[j, i] = 1.

@@ -35,7 +35,7 @@ def corrected(
     floor: float | None = None,
     outside: Outside = "cut",
 ) -> Term:
-    """Term wrapper: multiplies the advantage by w = sg[π_start / π_sampled], and uses the ratio π / π_start.
+    """Loss term that wraps another: multiplies the advantage by w = sg[π_start / π_sampled]; the ratio is π / π_start.
 
     level: w of each token, or "sequence": one per turn, the product over its tokens. Log-ratios are cut to ±20.
     cap, floor: w is cut to floor ≤ w ≤ cap; with outside="drop" it is 0 beyond them (verl's IcePop, TRL's `*_mask`).
