@@ -285,7 +285,7 @@ def settle(x: float, values: np.ndarray) -> float:
 
 
 def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool = False) -> str:
-    """A warning text about a mean's interval: few clusters, or one that carries most of it; else empty.
+    """Warning text about the interval of a mean of float64[runs, tasks]: few clusters, or one dominates; else empty.
 
     share: of a share only what its clusters make doubtful, since Wilson's interval holds with few tasks.
     """

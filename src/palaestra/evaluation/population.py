@@ -61,7 +61,7 @@ def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters:
 
 
 def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent could still adopt an item.
+    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent had not yet adopted an item.
 
     exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
     (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
