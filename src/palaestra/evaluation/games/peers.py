@@ -227,9 +227,9 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """(mesh, share): simulates nodes that score neighbours and prune those below 0; some do not forward `silent`.
+    """(mesh bool[n, n], share of its links that forward): simulates nodes that prune neighbours scored below 0.
 
-    Returns the mesh and the share of its links that still forward.
+    Some nodes do not forward `silent`.
 
     Args:
         score: the weights; each pair of nodes has counters of its own.

@@ -67,11 +67,9 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
 
 def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
-    """Returns an oracle for `psro`: a function that gives the best response less `lam` times its payoff's variance.
+    """Returns an oracle for `psro`: a function that maximises a payoff less `lam` times its variance, in matrix games.
 
     Source: arXiv 2205.15434.
-
-    For matrix games.
     """
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:

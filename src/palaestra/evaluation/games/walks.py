@@ -76,7 +76,7 @@ class SelfRepellentSampler:
         self.measure = np.full((walks, n), 1 / n)
 
     def next(self) -> np.ndarray:
-        """The next site of each walk, int64[walks]."""
+        """Moves each walk one step, updates its visit measure; returns the sites reached, int64[walks]."""
         logs = self._log_chain[self.at] - self.alpha * (np.log(self.measure) - np.log(self.target))
         noise = self._rng.gumbel(size=logs.shape)
         self.at = (logs + noise).argmax(axis=1)
@@ -98,7 +98,7 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """T · variance over walks, after T steps, of a stochastic-approximation iterate that the sampler drives.
+    """Variance over walks, over the last step size, of a stochastic-approximation iterate that the sampler drives.
 
     θ ← θ + (n+1)^-exponent (values[site] - θ).
 
