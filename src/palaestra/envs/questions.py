@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Form:
-    """A form of question of a data set: how to recognise it, its short wording, and how to solve it.
+    """Data of one form of question of a data set: pattern, short wording, and the function that solves it.
 
     raw: matches the question as the data set words it. short: filled with its groups. known: matches the short form.
     solve: groups of either match -> answer.
@@ -139,7 +139,7 @@ FORMS = {
 
 
 def shorten(dataset: str, question: str) -> str:
-    """The short wording of a question of `dataset`; the question itself if there is none."""
+    """A question in the short wording of its data set (by name); unchanged if none is known."""
     found = FORMS[dataset].raw.match(question) if dataset in FORMS else None
     return FORMS[dataset].short.format(*found.groups()) if found else question
 

@@ -23,7 +23,7 @@ KINDS = ("search", "yes", "no", "answer")
 
 
 def overlap(text: str, gold: str) -> float:
-    """The env's scripted reranker: share of the gold answer's words that occur in the text."""
+    """Share in [0, 1] of the words of the text `gold` that occur in `text`; the env's scripted reranker."""
     words = set(gold.lower().split())
     return len(words & set(re.findall(r"\w+", text.lower()))) / max(len(words), 1)
 

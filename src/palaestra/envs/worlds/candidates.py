@@ -27,7 +27,7 @@ WRONG = 3
 
 
 def stability(load: Any, latency: Any, available: Any) -> np.ndarray:
-    """Stability score of each worker: .4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available.
+    """Stability score per worker, array in [0, 1]: .4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available.
 
     >>> stability([0.5], [500.0], [1.0]).round(3).tolist()
     [0.7]
@@ -48,7 +48,7 @@ def screening(similarity: Any, prior: Any, stable: Any) -> np.ndarray:
 
 
 def reward_without_labels(ran: bool, agrees: bool, latency: float) -> float:
-    """Reward without ground truth: 1 for any answer, .5 if it is the majority's, less .2 √(latency / 2000 ms).
+    """Reward without ground truth: 1 if it ran + .5 if it agrees with the majority - .2 √(latency / 2000 ms).
 
     The root's argument is at most 1.
 
@@ -166,7 +166,7 @@ class Candidates(Routing):
 
 
 def by_prior() -> Callable[[Any], Any]:
-    """A scripted router that takes the candidate with the highest prior success, whatever happens later."""
+    """Makes a scripted router that takes the candidate with the highest prior success, whatever happens later."""
 
     def play(request: Any) -> Any:
         seen = request.observation

@@ -25,7 +25,7 @@ WALL = (0.45, 0.3, 1.0)
 
 
 def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = HEADINGS) -> np.ndarray:
-    """Places [n, 2] after a step in the given headings, numbers below `count`, counter-clockwise from the right.
+    """New positions [n, 2] after a step of length `stride` in heading 0 … `count` - 1, counter-clockwise from right.
 
     A walker that would cross the wall stays, at an edge it stops.
 
@@ -43,7 +43,7 @@ def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = 
 
 
 def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
+    """Pair of reward 1 - √(distance / radius) in a disc, else 0, float64[n], and the disc's number, -1 outside."""
     away = np.linalg.norm(places[:, None] - CENTRES, axis=2)
     near = away.argmin(1)
     reward = np.maximum(1 - np.sqrt(away.min(1) / radius), 0.0)

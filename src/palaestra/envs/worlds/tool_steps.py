@@ -50,7 +50,7 @@ class _ToolState:
 
 @ENVS.register("native/tool_steps")
 class ToolSteps(NativeEnv):
-    """An env of tool choice: `controller` sees a step and the kind of value, and picks a tool; paid if all is right.
+    """Tool choice env: `controller` sees a step and the kind of value and picks a tool; paid 1 if all are right.
 
     Two to `steps` steps of a task, each with one of five tools, which have two forms each.
 
