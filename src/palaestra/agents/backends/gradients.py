@@ -21,7 +21,7 @@ _ADDING_UP: ContextVar[bool] = ContextVar("adding_up", default=False)
 
 @contextmanager
 def adding_up() -> Iterator[None]:
-    """Context of a forward pass that lets layers add to `.grad` directly; its loss may only get one `backward()`."""
+    """Context manager of a forward pass whose layers add to `.grad` directly; only one `backward()` is allowed."""
     token = _ADDING_UP.set(True)
     try:
         yield
@@ -36,7 +36,7 @@ def adds_up(weight: Tensor) -> bool:
 
 
 def grad_of(weight: Tensor) -> Tensor:
-    """The `.grad` of a parameter, set to zeros first if it has none."""
+    """The `.grad` tensor of a parameter, created as zeros if it has none."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
     return weight.grad
