@@ -67,8 +67,8 @@ class Opponents(NativeEnv):
 
     Lost rounds cost as much; the type is drawn for each episode.
 
-    Won rounds pay 1 / rounds, lost ones take as much. The ego sees what the opponent played in the last round and, in its
-    array alone, `noise` numbers from a standard normal distribution that mean nothing. Who knows the type earns
+    Won rounds pay 1 / rounds, lost ones take as much. The ego sees what the opponent played in the last round and, in
+    its array alone, `noise` numbers from a standard normal distribution that mean nothing. Who knows the type earns
     `best_payoff(habit)`, who remembers one round at most `memoryless_payoff(types, habit)`.
 
     facts: hidden, the type; done, the opponent's move. A success: more than half of the best payoff was earned.
