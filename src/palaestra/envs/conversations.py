@@ -110,7 +110,7 @@ class Conversation(Sequence[ChatMessage]):
 
 
 class Templates:
-    """Jinja templates of chat prompts: the package's folder `prompts`, and users' texts that extend or include them."""
+    """Renderer of Jinja templates of chat prompts: shipped ones by name, and users' texts that extend those."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -187,7 +187,7 @@ def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
 
 
 def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    r"""The messages with the system message moved into the first user message, for models that know none.
+    r"""Tuple of the messages with the system message merged into the first user message, for models without one.
 
     >>> without_system(opening("Be brief.", "Hi"))
     ({'role': 'user', 'content': 'Be brief.\n\nHi'},)

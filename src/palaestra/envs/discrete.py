@@ -28,7 +28,7 @@ LONGEST = 1000
 
 
 def check_illegal(illegal: str) -> None:
-    """Raise InputError unless `illegal` is "lose" or "random", the two ways to treat illegal actions."""
+    """Raises InputError unless `illegal` is "lose" or "random", the two ways to treat illegal actions."""
     if illegal not in ("lose", "random"):
         raise InputError(
             f"illegal={illegal!r} is not a way to treat illegal actions{nearest(illegal, ['lose', 'random'])}"

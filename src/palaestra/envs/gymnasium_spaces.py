@@ -22,7 +22,7 @@ def features_of(space: Any) -> Callable[[Any], np.ndarray]:
 
 
 def library() -> Any:
-    """The imported package `gymnasium`; raises MissingExtraError if it is not installed."""
+    """Imports and returns the package `gymnasium`; raises MissingExtraError if it is not installed."""
     try:
         import gymnasium
     except ImportError:

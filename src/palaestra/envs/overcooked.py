@@ -27,7 +27,7 @@ LAYERS = 26
 
 
 class Kitchen:
-    """A layout of Overcooked as a PettingZoo parallel env; agents are `player_0` and `player_1`.
+    """PettingZoo parallel env of one Overcooked layout for two cooks, `player_0` and `player_1`.
 
     An agent sees the lossless encoding, int[width, height, 26], itself first, and has six actions: north, south, east,
     west, stay, interact. Every step pays both what the kitchen serves, 20 for a soup of three onions. Infos have

@@ -145,7 +145,7 @@ def shorten(dataset: str, question: str) -> str:
 
 
 def solve(question: str) -> str | None:
-    """The right answer to a question of a known form, from its text; None for other questions.
+    """Right answer (text) to a question of a known form, computed from its text; None for other questions.
 
     >>> solve("4 - 1 - 7 ="), solve("gcd 12, 18 ="), solve("reverse sun ="), solve("Why?")
     ('-4', '6', 'nus', None)

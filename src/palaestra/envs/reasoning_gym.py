@@ -78,7 +78,7 @@ class ReasoningGymEnv(TaskEnv):
 
 
 def split_of(question: str) -> Literal["train", "test"]:
-    """The split of a question, "train" or "test": one in five is a test question, by a hash of its text."""
+    """The split of a question, "train" or "test" (one in five), by a hash of its text."""
     return "test" if int.from_bytes(_hash(question), "little") % 5 == 0 else "train"
 
 

@@ -25,7 +25,7 @@ FINAL = "####"
 
 
 def exact(answer: str, expected: str) -> float:
-    """Score 1 if both texts are equal once normalised, else 0.
+    """Score 1 if two texts are equal after `normalise` (case, white space, final punctuation), else 0.
 
     >>> exact(" The Nile. ", "the nile")
     1.0
@@ -59,7 +59,9 @@ def number(answer: str, expected: str) -> float:
 
 
 def same_mathematics(answer: str, expected: str) -> float:
-    """Score 1 if Math-Verify finds both expressions equal (LaTeX, fractions, sets, intervals, units), else 0.
+    """Score 1 if Math-Verify finds two expressions equal, else 0; ValueError if the answer is no expression.
+
+    LaTeX, fractions, sets, intervals, units.
 
     Raises:
         MissingExtraError: math-verify is not installed.

@@ -188,7 +188,7 @@ DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang
 
 
 def dialect_of(name: str) -> Dialect:
-    """New `Dialect` of a name such as "vllm". Raises InputError if there is none."""
+    """Makes the `Dialect` of a name such as "vllm"; InputError if there is none."""
     if name not in DIALECTS:
         raise InputError(f"ServedPolicy: dialect {name!r} is unknown{nearest(name, DIALECTS)}")
     return DIALECTS[name]()

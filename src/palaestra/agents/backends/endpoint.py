@@ -97,7 +97,7 @@ def address(base_url: str | None) -> str:
 
 
 def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> None:
-    """Raise InputError for an invalid address, or one that holds credentials, which it does not repeat."""
+    """Raises InputError for an invalid endpoint address, or one that holds credentials, which are not repeated."""
     if base_url is None:
         return
     try:
@@ -116,7 +116,7 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
 
 
 def check_key_name(name: str | None, what: str = "") -> None:
-    """Raise InputError unless `name` is None or a set environment variable; the message never repeats it."""
+    """Raises InputError unless `name` is None or the name of a set environment variable; never repeats it."""
     if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
         raise InputError(
             f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
@@ -158,7 +158,7 @@ def _sent(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def at(found: Any, *path: Any) -> Any:
-    """Value at a path in JSON; None if anything on the way is missing.
+    """Value at a path of keys and indices in parsed JSON; None if anything on the way is missing.
 
     >>> at({"choices": [{"text": "a"}]}, "choices", 0, "text"), at({"choices": []}, "choices", 0, "text")
     ('a', None)
@@ -246,7 +246,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def without(key: str, text: str, *, shortest: int = 1) -> str:
-    """The text with the key, in any of its encodings, replaced by ***; keys below `shortest` letters stay.
+    """Text in which a secret key, in any of its encodings, is replaced by ***; keys below `shortest` letters stay.
 
     >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
     'Bearer ***, ***, ***'

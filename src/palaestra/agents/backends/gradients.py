@@ -30,7 +30,7 @@ def adding_up() -> Iterator[None]:
 
 
 def adds_up(weight: Tensor) -> bool:
-    """Whether the backward pass may write into this matrix's `.grad` directly: a trainable parameter without hooks."""
+    """Whether a backward pass may add to this weight's `.grad` directly: in `adding_up`, trainable, without hooks."""
     hooks = (weight._backward_hooks, getattr(weight, "_post_accumulate_grad_hooks", None))
     return _ADDING_UP.get() and type(weight) is nn.Parameter and weight.requires_grad and not any(hooks)
 

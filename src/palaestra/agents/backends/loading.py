@@ -304,7 +304,7 @@ def to_learn(learn: int, reference: bool) -> dict[str, float]:
 
 
 def sum_of(parts: Mapping[str, float]) -> str:
-    """Text of bytes by purpose: `"108 GB: 27 weights, 27 gradients, 54 moments of Adam"`.
+    """Text that sums up {purpose: bytes}, such as `108 GB: 27 weights, 27 gradients, 54 moments of Adam`.
 
     >>> sum_of({"weights": 27e9, "adapters": 0.0, "gradients": 27e9})
     '54 GB: 27 weights, 27 gradients'
@@ -358,7 +358,7 @@ def _parameters(made: LoadingPlan) -> tuple[int, int] | None:
 
 
 def memory(device: torch.device) -> float | None:
-    """Free memory of a device in bytes; None if unknown."""
+    """Free memory of a torch device in bytes (CPU: of the machine), float; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     try:

@@ -43,7 +43,7 @@ class _SearchState:
 
 @ENVS.register("roles/search")
 class SearchEnv(NativeEnv):
-    """An env of search: `seeker` searches facts, judges each result, and answers a question; paid 1 if right.
+    """Search env: `seeker` searches facts, judges each result as useful or not, then answers; paid 1 if right.
 
     It says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 

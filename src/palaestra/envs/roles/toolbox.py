@@ -58,7 +58,7 @@ def _library(folder: str | None) -> Library:
 
 @ENVS.register("roles/toolbox")
 class Toolbox(ToolEnv):
-    """An env of tool use: `assistant` answers a question with the tools `python(code)` and `search(query)`.
+    """Tool-use env: `assistant` answers a question with the tools `python(code)` and `search(query)`; 1 if right.
 
     Facts and reward are those of `ToolEnv`.
 

@@ -21,7 +21,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call: the tool's name and its arguments, plain (JSON) values."""
+    """Data of a tool call: the tool's name and its arguments, plain (JSON) values."""
 
     name: str
     arguments: Mapping[str, Any]

@@ -97,7 +97,7 @@ class Answers(NativeEnv):
 def suggestible(
     *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
 ) -> Callable[[Any], str]:
-    """Makes a scripted player of `native/answers` that is right, misled by the task's wording, or random.
+    """Makes a policy function for `native/answers`: right, misled by the task's wording, or random, by chance.
 
     With a chance of `right` the right one, with one of `suggested` the wrong one that this wording of the task
     suggests, else any.
@@ -126,7 +126,7 @@ def corrector(
     answers: int = 8,
     draw: int = 0,
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Makes a judge function of `native/answers`: table of answers to table of verdicts and corrections, with errors.
+    """Makes a judge function for `native/answers`: data frame of answers to one of verdicts and corrections.
 
     It is made for `corrected_actions`.
 

@@ -154,7 +154,7 @@ def _cell(text: str) -> Cell:
 
 
 def follow() -> Callable[[Any], str]:
-    """Makes a scripted operator: presses the listed keys in turn, or without any walks straight, ignoring walls."""
+    """Makes a policy function: presses the listed keys in turn, or without any walks straight, ignoring walls."""
 
     def play(request: Any) -> str:
         _, time, at, goal, _, _, script = _read(request.observation.text)
@@ -168,7 +168,7 @@ def follow() -> Callable[[Any], str]:
 
 
 def plan_once() -> Callable[[Any], str]:
-    """Makes a scripted operator: plans a path in the first step and follows it blindly; it ignores the key."""
+    """Makes a policy function: plans a path in the first step and follows it blindly; it ignores the key."""
     plans: dict[tuple[Cell, frozenset[Cell]], list[str]] = {}
 
     def play(request: Any) -> str:
@@ -182,7 +182,7 @@ def plan_once() -> Callable[[Any], str]:
 
 
 def replan() -> Callable[[Any], str]:
-    """Makes a scripted operator: plans a new shortest path at every step, to the key first if there is one."""
+    """Makes a policy function: plans a new shortest path at every step, to the key first if there is one."""
 
     def play(request: Any) -> str:
         _, _, at, goal, blocked, key, _ = _read(request.observation.text)

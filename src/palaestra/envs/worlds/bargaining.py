@@ -131,7 +131,7 @@ class Bargaining(NativeEnv):
 
 
 def equilibrium() -> Callable[[Any], str]:
-    """Makes a scripted bargainer that plays by backward induction, for games with known discounts and no talk.
+    """Makes a policy function for bargaining by backward induction, with known discounts and no talk.
 
     Offers the other one step of the grid more than refusing is worth to it (all, where that is all), and accepts what
     is worth at least as much.

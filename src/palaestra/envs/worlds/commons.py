@@ -152,7 +152,7 @@ class Commons(NativeEnv):
 
 
 def keeper(request: Any, *, wish: int = 14) -> str:
-    """Scripted action in `native/commons`: takes the mean of the agreed limits, or the sustainable share.
+    """Action for a request in `native/commons`: the mean of the agreed limits, or the sustainable share.
 
     It takes (removes, says) the mean of the limits that were said, rounded down; without one the sustainable share that
     is told; without that `wish`.

@@ -76,7 +76,7 @@ def follow(ball: str, swaps: Iterable[str]) -> str:
 
 
 def reader(request: Any, *, cups: str, accuracy: float, notes: bool) -> str:
-    """Scripted answer in `native/cups`: follows the ball, right about each page with probability `accuracy`.
+    """Answer to a request in `native/cups`: follows the ball, right about each page with probability `accuracy`.
 
     notes: says where the ball is after each page, each right if the one before was; else where it is in the end.
     """

@@ -51,7 +51,7 @@ def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensed(places: np.ndarray, sensors: int, rng: np.random.Generator, flicker: int) -> np.ndarray:
-    """Sensor values of places, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
+    """Sensor features of positions, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
 
     Bumps are exp(-d²/.045) around a `sensors` × `sensors` lattice.
     """
@@ -69,7 +69,7 @@ class _DiscsState:
 
 @ENVS.register("native/discs")
 class Discs(NativeEnv):
-    """A continuous-plane env: walkers choose headings for `steps` steps; paid at the end for being in one of two discs.
+    """Plane env: walkers choose headings for `steps` steps; paid at the end by closeness to a centre within two discs.
 
     Steps have length `stride`.
 

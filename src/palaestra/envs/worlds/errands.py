@@ -168,7 +168,7 @@ class Errands(NativeEnv):
 
 
 def planner(when: str = "after_each") -> Callable[[Any], str]:
-    """Makes a scripted manager of `native/errands` that replans "never", "on_failure" or "after_each" sub-goal."""
+    """Makes a policy function for the manager: replans "never", "on_failure" or "after_each" sub-goal, else keeps."""
     replan = {"never": (), "on_failure": ("failed",), "after_each": ("failed", "done")}
     if when not in replan:
         raise InputError(f"planner: when={when!r}{nearest(when, replan)}")

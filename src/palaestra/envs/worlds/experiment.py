@@ -183,7 +183,7 @@ def believed(model: DesignModel, name: str, text: str, particles: int) -> Partic
 
 
 def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a scripted `scientist`: experiment of largest expected information gain; predicts posterior means."""
+    """Makes a policy function for the scientist: experiment of largest information gain; predicts posterior means."""
     world = MODELS[model]()
 
     @functools.lru_cache(4096)
@@ -200,7 +200,7 @@ def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a scripted scientist for a novice: greedy experiments, then explains by posterior mean parameters."""
+    """Makes a policy function for a scientist with a novice: greedy experiments, explains by posterior means."""
     world, plain = MODELS[model](), greedy(model, particles)
 
     def play(request: Any) -> Any:
@@ -214,7 +214,7 @@ def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def reader(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a scripted novice: predicts from the parameters in the explanation, else from the prior."""
+    """Makes a policy function for the novice: predicts from the parameters in the explanation, else from the prior."""
     world = MODELS[model]()
 
     def play(request: Any) -> Any:

@@ -82,7 +82,7 @@ class Kitchen(NativeEnv):
 
 
 def reader() -> Callable[[Any], str]:
-    """Makes a scripted policy that restates the kitchen's sentences as JSON, as a model would for the stage `scene`."""
+    """Makes a policy function (request -> text) that restates the kitchen's sentences as JSON, for stage `scene`."""
 
     def play(request: Any) -> str:
         told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]

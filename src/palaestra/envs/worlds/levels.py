@@ -32,7 +32,7 @@ class Levels(TaskEnv):
 
 
 def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
-    """Makes a scripted worker of `native/levels`: right as often as `LEVELS` says, mostly adopts a right answer heard.
+    """Makes a policy function for a worker: right as often as `LEVELS` says, mostly adopts a right answer it hears.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """
@@ -53,5 +53,5 @@ def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
 
 
 def always(plan: str) -> Callable[[Any], Action]:
-    """Makes a scripted orchestrator that writes the same team plan `plan` for every task."""
+    """Makes a policy function (request -> action) for the orchestrator that always returns the team plan `plan`."""
     return lambda request: plan

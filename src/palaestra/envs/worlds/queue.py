@@ -115,12 +115,12 @@ class Queue(NativeEnv):
 
 
 def first_come() -> Callable[[Any], str]:
-    """Makes a scripted player of `native/queue` that always passes."""
+    """Makes a policy function (request -> action) for `native/queue` that always passes."""
     return lambda request: "pass"
 
 
 def pact(partners: str = "ab") -> Callable[[Any], str]:
-    """Makes a scripted player of `native/queue`: two `partners` move each other to the head; others pass."""
+    """Makes a policy function for `native/queue`: two `partners` move each other to the head; others pass."""
 
     def play(request: Any) -> str:
         friend = partners.replace(request.agent, "") if request.agent in partners else ""

@@ -113,9 +113,9 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
 
 
 def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
-    """Scripted action in `native/referential`: the word for the object seen, or the object for the word, in a code.
+    """Action for a request in `native/referential`: the word for the object seen, or the object for the word.
 
-    See the script `code`.
+    Both by a code; see the script `code`.
     """
     seen = request.observation
     choices, size = seen.choices or (), len(seen.choices or ()) // 2

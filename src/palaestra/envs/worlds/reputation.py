@@ -171,6 +171,6 @@ class Reputation(NativeEnv):
 
 
 def punisher(request: Any, *, share: float = 1.0) -> str:
-    """Scripted action of a punishing seat: "punish" a player it saw defect, with probability `share`, else "pass"."""
+    """Action for a request of a punishing seat: "punish" after a defection with probability `share`, else "pass"."""
     defected = request.observation.text.endswith("defected")
     return "punish" if defected and request.rng.random() < share else "pass"

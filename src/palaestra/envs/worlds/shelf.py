@@ -120,7 +120,7 @@ class Shelf(NativeEnv):
 
 
 def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
-    """Scripted action in `native/shelf`: workers apply their skill, the coordinator calls a random worker.
+    """Action for a request in `native/shelf`: workers apply their skill, the coordinator calls a random worker.
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """

@@ -28,7 +28,7 @@ Value = str | int
 
 
 def run(tool: str, value: Value) -> Value:
-    """The output of a tool for a value; raises TypeError if the tool does not take values of this type.
+    """Output of the named tool for a value (word or number); TypeError if it does not take values of this type.
 
     Raises:
         TypeError: it does not take words, or does not take numbers.

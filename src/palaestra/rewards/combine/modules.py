@@ -72,7 +72,9 @@ def mmoa_rag_reward(
 
 @register()
 def role_periods(advantage: SignalLike, *periods: tuple[str, int], start: int = 0) -> Signal:
-    """Signal: the advantage, but 0 for a role in iterations that are no multiple of its period; period 0: always 0.
+    """Signal: the advantage, but 0 for a role in iterations after `start` that are no multiple of its period.
+
+    Period 0: always 0.
 
     Roles without a period learn in every iteration, and so do all of them up to iteration `start`. 0 for the roles that
     rest: with it no row of theirs moves a shared policy.
