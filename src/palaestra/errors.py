@@ -62,11 +62,11 @@ class LearnerError(PalaestraError):
 
 
 class RankError(PalaestraError):
-    """Raised if a process of a learner on several devices failed, and the others stopped; names it."""
+    """Raised if a process (rank) of a learner on several devices failed and the others stopped; names the rank."""
 
 
 class StorageError(PalaestraError):
-    """Raised if a file cannot be written, or read whole."""
+    """Raised if a file cannot be written, or not read completely."""
 
 
 class DamagedFileError(StorageError, InputError):
@@ -76,7 +76,7 @@ class DamagedFileError(StorageError, InputError):
 
 
 def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
-    """End of an error message that suggests the nearest known names: `"; did you mean 'gigpo'?"`, or lists them.
+    """End of an error message, as text, with the nearest known names: `"; did you mean 'gigpo'?"`, or a list of them.
 
     >>> nearest("gipgo", ["grpo", "gigpo"])
     "; did you mean 'gigpo' or 'grpo'?"
@@ -94,7 +94,7 @@ def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
 
 
 def need_columns(who: object, columns: Iterable[str], names: Iterable[str]) -> None:
-    """Raise MissingColumnError unless all `names` are columns of the table.
+    """Raises MissingColumnError, with `who` in its message, unless all `names` are in `columns`.
 
     Raises:
         MissingColumnError: says for whom the first of them is missing, and the nearest that is there.
@@ -110,5 +110,5 @@ _MOST = 30
 
 
 def missing_extra(package: str, extra: str) -> MissingExtraError:
-    """The MissingExtraError for an absent optional dependency, with the command that installs it."""
+    """Returns (does not raise) the MissingExtraError for an absent optional dependency, with its install command."""
     return MissingExtraError(f"{package} is not installed: pip install 'palaestra[{extra}]'")

@@ -12,7 +12,7 @@ Allocation = Literal["positive", "top_k", "equal"]
 
 
 def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
-    """Weights by the agents' scores that add up to 1, or to 0 where no score is above 0, float64[..., agents].
+    """Allocation weights from agents' scores, float64[..., agents], summing to 1, or 0 if no score is above 0.
 
     positive: in proportion to what is above 0. top_k: equal, to the `most` best that are above 0. equal: to all.
 

@@ -32,7 +32,7 @@ GRID = 256
 
 
 def new_arm_probability(theta: float, known: int) -> float:
-    """Probability θ / (θ + known) that the next slot of a team goes to an arm never taken before ([129]).
+    """Probability θ / (θ + known) of choosing an arm that was never taken ([129], Chinese restaurant process).
 
     >>> [new_arm_probability(1.0, known) for known in (0, 1, 3)]
     [1.0, 0.5, 0.25]
@@ -41,7 +41,9 @@ def new_arm_probability(theta: float, known: int) -> float:
 
 
 class BanditPolicy(DiscretePolicy):
-    """One arm per choice; equal indices are equally likely, and an arm that was never taken comes first.
+    """Trainable bandit policy, one arm per choice, by `index` (UCB1, Thompson, ε-greedy, EXP3, LinUCB …).
+
+    Equal indices are equally likely, and an arm that was never taken comes first.
 
     index, of an arm with mean reward r and n of all t plays:
         ucb1        r + √(2 ln t / n), of rewards between 0 and 1 (`width` times that for others)

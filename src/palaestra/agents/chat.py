@@ -46,7 +46,7 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 
 
 class AnswerKeeper(Protocol):
-    """Protocol of a cache of a `ChatPolicy`'s answers: none is paid for twice; see `palaestra.judges.kept_calls`."""
+    """Protocol of a persistent cache of a `ChatPolicy`'s answers by request; see `palaestra.judges.kept_calls`."""
 
     def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
         """Stored answer to a request, or None; `draw` tells samples of the same request apart."""
@@ -56,7 +56,9 @@ class AnswerKeeper(Protocol):
 
 
 class ChatPolicy:
-    """Policy of a chat model at `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
+    """Policy that asks a chat model over HTTP (OpenAI's API) at `base_url`, without learning.
+
+    base_url None is $OPENAI_BASE_URL, or OpenAI's own. The policy holds no credentials.
 
     base_url: a list of addresses stands for replicas of one model: each request goes to the one with the fewest under
     way, one that fails to answer is asked again elsewhere at once, and one that is absent gets none until it is back.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ContextualPolicy(DiscretePolicy):
-    """Policy by tanh layers of sizes `hidden` on the newest observation of a window and an encoding of the window.
+    """Softmax MLP policy on the newest observation of a window of turns and a learned encoding of the window.
 
     Rows with a column `context` are scored with what stands there, so that log-probabilities stay those of play when
     the encoder has changed since; other rows are encoded.

@@ -39,7 +39,7 @@ MARK = "[[answer]]"
 
 
 class Style(NamedTuple):
-    """How a conversation is rendered for a model.
+    """Settings of how a conversation is rendered for a model: a system message and chat template variables.
 
     Attributes:
         system: System message in front of every conversation, before the env's own if it has one.
@@ -78,13 +78,13 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """Messages that `reader` was shown, if the table would otherwise lack them; else None."""
+    """Chat messages that `reader` was shown, if the table would otherwise lack them; else None."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 
 
 class Prompt(NamedTuple):
-    """Prompt of one request.
+    """Data of one request's prompt: token ids, how they continue the last turn, or an error.
 
     Attributes:
         ids: Token ids that the model is shown, int32; none if there is an error.
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
 
 
 def render(tokenizer: Any, observation: Observation, style: Style | None = None) -> str:
-    """Prompt text of an observation's messages and tools under the tokenizer's chat template.
+    """Prompt text of an observation's messages and tools by the tokenizer's chat template; InputError if it refuses.
 
     Raises:
         InputError: the template refuses the messages, or leaves out all that a role says.
@@ -161,7 +161,7 @@ def _rendered(tokenizer: Any, messages: list[dict[str, Any]], tools: Any, ask: b
 
 
 def end_of_turn(tokenizer: Any, style: Style | None = None) -> int:
-    """Id of the token that ends an assistant's turn: what the chat template writes behind the message.
+    """Id of the token that ends an assistant's turn in the tokenizer's chat template; the eos token without one.
 
     It is another than the eos token where a model family has one mark for turns and one for texts, as Gemma
     (`<end_of_turn>`, `<eos>`). Without a template, or where no special token follows the message, it is the eos token.
@@ -188,7 +188,7 @@ def prompts(
     history: str,
     style: Style | None = None,
 ) -> list[Prompt]:
-    """Prompt of each request; one that the template refuses has an error, and the others do not notice.
+    """List of one `Prompt` per request; a request that the template refuses gets a `Prompt` with an error.
 
     Args:
         tokenizer: A Hugging Face tokenizer; without a chat template the first observation is the prompt.
@@ -229,7 +229,9 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """Prompt that follows the agent's `past` turn. whole: the token ids of the observation rendered at once.
+    """Prompt that continues the agent's previous turn's tokens, or else the whole observation as a new `Prompt`.
+
+    whole: the token ids of the observation rendered at once.
 
     Raises:
         InputError: the template refuses a conversation.
@@ -249,7 +251,7 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Whether the conversation `now` is `before` plus an assistant's answer and more, with the same tools."""
+    """Whether conversation `now` is `before` plus an assistant's answer and maybe more, with the same tools."""
     earlier, messages = before.messages or (), now.messages or ()
     return (
         len(messages) > len(earlier)
@@ -285,7 +287,7 @@ def _ids(tokenizer: Any, text: str) -> np.ndarray:
 
 
 def read(messages: str | None, tools: str | None = None, *, text: str = "") -> Observation:
-    """Observation restored from a table row's JSON `messages` and `tools`, or from its text.
+    """Restores an `Observation` from a table row's JSON texts `messages` and `tools`, or from its text.
 
     >>> read('[{"role": "user", "content": "Hi"}]').messages
     ({'role': 'user', 'content': 'Hi'},)
@@ -295,7 +297,7 @@ def read(messages: str | None, tools: str | None = None, *, text: str = "") -> O
 
 
 def sequences(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table of turns merged into sequences: (group, episode, agent, part, turns, ids, mask).
+    """Table of token sequences, merging turns whose prompts continue: group, episode, agent, part, turns, ids, mask.
 
     A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
     another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what

@@ -28,7 +28,7 @@ ILLEGAL = -1e9
 
 
 class DiscretePolicy(abc.ABC):
-    """Base class of softmax policies over `actions` ids, with illegal ones masked.
+    """Base class of trainable softmax policies over `actions` action ids, with illegal ones masked.
 
     Subclasses say where logits come from, and their `SETTINGS`:
     attributes that `__init__` takes under the same names.

@@ -14,7 +14,7 @@ ABSENT = -1e9
 
 
 class PrefixEncoder(nn.Module):
-    """Encoder of a window of turns: one self-attention layer, the mean over turns, and a tanh layer of `size` units.
+    """Torch module: encodes a window of turns into [rows, size], by self-attention, mean and a tanh layer.
 
     Each turn's place counts from the newest one. Turns that were not played take no part.
 
@@ -38,7 +38,7 @@ class PrefixEncoder(nn.Module):
 
 
 def soft_update(values: Tensor, there: Tensor, eta: float) -> Tensor:
-    """Exponential moving average over turns: b = (1 - eta) b + eta · value where `there`, from 0; elsewhere b stays.
+    """Exponential moving average over the turns of [rows, turns, …, size]: b ← (1 - eta) b + eta · value where `there`.
 
     values: [rows, turns, …, size]. there: bool[rows, turns, …].
 
@@ -54,7 +54,7 @@ def soft_update(values: Tensor, there: Tensor, eta: float) -> Tensor:
 
 
 class NeighbourEncoder(nn.Module):
-    """iPLAN's encoder [48]: from an agent's windows, a behaviour and an instant latent of each of `others` in sight.
+    """Torch module, iPLAN's encoder [48]: behaviour and instant latents of `others` agents from observation windows.
 
     An observation holds, after `own` numbers that are not read, the others one after the other, each as 1 and its
     features, zeros if a slot is empty. The behaviour of a neighbour is the `soft_update` with `eta` of a softmax of
@@ -128,7 +128,7 @@ class NeighbourEncoder(nn.Module):
         return torch.stack(found, 1)
 
     def attention(self, units: Tensor, there: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Attention of each slot over the other present agents, of the shape of `units`."""
+        """Attention output of each slot over the other present agents, of the shape of `units`."""
         count = self.others
         one, two = (units.unsqueeze(place).expand(*there.shape, count, units.shape[-1]) for place in (-2, -3))
         logits = self.gate(self.pairs(torch.cat([one, two], -1).flatten(0, 2))[0]).unflatten(0, there.shape)
@@ -154,7 +154,9 @@ class NeighbourEncoder(nn.Module):
 
 
 class RelationNet(nn.Module):
-    """MRA's relation [65]: from own features, the others and a latent to a vector of one size for any number of others.
+    """Torch module, MRA's relation [65]: vector [rows, n, heads · width] from own features, others and n latents.
+
+    The number of others may vary.
 
     units u_j = tanh(W [own, other_j] + latent); the weights of a head are a softmax of A u_j over the others that are
     there; the relation is the sum of weight · u_j, head after head. The order of the others has no effect. With nobody

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FactoredPolicy(MLPPolicy):
-    """Policy whose action is `parts` numbers below `levels`, such as `0 2 1 1`, drawn independently of each other.
+    """Trainable MLP policy whose action is `parts` independent numbers below `levels`, such as `0 2 1 1`.
 
     One network of `Observation.array` has a softmax for each part. The numbers are the tokens of the action, so every
     loss for sequences trains it: `logprobs` has one entry per part. For envs whose action is a text of numbers.

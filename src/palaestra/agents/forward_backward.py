@@ -24,7 +24,7 @@ CLOSE = 1e-6
 
 
 class ForwardBackward:
-    """Forward-backward representation of the states of a table, learned without reward, for policies of later tasks.
+    """Forward-backward representation fitted to a table without rewards; makes Q-table policies for later tasks.
 
     B, float64[states, rank], are the leading singular vectors of the successor measure of the play in the table, per
     visit of a state; over the table its columns are orthonormal. So the task vector of wanted states, the mean of
@@ -134,7 +134,7 @@ class ForwardBackward:
 
 
 def spread(points: np.ndarray, most: int) -> list[int]:
-    """Indices of points far from each other: each next one is the farthest from those before it."""
+    """Indices of up to `most` points by farthest-first traversal, beginning with point 0."""
     chosen, far = [0], np.full(len(points), np.inf)
     while len(chosen) < min(most, len(points)):
         far = np.minimum(far, ((points - points[chosen[-1]]) ** 2).sum(-1))

@@ -29,7 +29,7 @@ GONE = "the input ended, nobody is there to answer"
 
 
 def asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | None:
-    """Ask a person until the answer is an action; None if the input ends before.
+    """Asks a person, by `say` and `ask`, until the answer is an action and returns it; None if the input ends.
 
     A legal action is given by its name, or by its number if no other has that name; any text else. A line that ends in
     a backslash goes on in the next.
@@ -57,7 +57,7 @@ def asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | 
 
 
 class HumanPolicy:
-    """Policy of a person who is asked for each action, one after the other.
+    """Policy that asks a person for each action at the terminal, or reads answers from a file.
 
     With Ctrl-C the run stops. At the end of the input (Ctrl-D) this turn has an error, and so has every later one
     without anybody being asked, so what was played before stays.
@@ -87,7 +87,7 @@ class HumanPolicy:
 
     @classmethod
     def seated(cls, *, name: str = "human", answers: str | None = None) -> HumanPolicy:
-        """A person at the terminal, or the answers of a file.
+        """Makes the policy of a person at the terminal, or of the answers in a file.
 
         answers: file with an answer a line, in the order in which they are asked for; default: a person is asked for
         each, and standard input has to be a terminal. With Ctrl-C the run stops; after Ctrl-D turns have errors.

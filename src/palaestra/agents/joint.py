@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 
 
 class JointPolicy:
-    """Policy that draws joint actions of all seats from a table, by the text that all of them see.
+    """Fixed policy that draws the joint action of all agents from a table of probabilities by observation text.
 
     All seats must act in every turn. One draw, from the stream of the first seat, decides for all of them.
 
@@ -32,7 +32,7 @@ class JointPolicy:
         self.table, self.agents, self.name = dict(table), tuple(agents), name
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Draw one joint action for each run of requests that begins with the first seat."""
+        """Decisions for the requests: one joint action is drawn per run of requests from the first agent on."""
         decisions: list[Decision] = []
         drawn: tuple[int, ...] = ()
         for request in requests:

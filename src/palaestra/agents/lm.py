@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 class LMPolicy:
-    """Policy of a causal language model and its tokenizer, which can be trained.
+    """Trainable policy of a Hugging Face causal language model and its tokenizer; samples answers here.
 
     Attributes:
         pretrained: "whole" if the weights come from elsewhere and all of them learn, "adapters" if only adapters do,
@@ -271,7 +271,7 @@ class LMPolicy:
         return 1 + bisect.bisect_left(range(1, len(answer)), True, key=lambda n: bool(self._over(answer[None, :n])[0]))
 
     def recorded(self, request: Request) -> Sequence[ChatMessage] | None:
-        """Messages shown to the model, if the table would otherwise lack them; else None."""
+        """Chat messages shown to the model, if the table would otherwise lack them; else None."""
         return conversation.to_record(request.observation, self._reader) if self.reads_messages else None
 
     def _too_long(self, prompt: conversation.Prompt, request: Request) -> str:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class MLPPolicy(DiscretePolicy):
-    """Softmax policy: tanh layers of sizes `hidden` from `inputs` features to `actions` logits, drawn from `seed`."""
+    """Trainable softmax policy: MLP with tanh layers of sizes `hidden`, from `inputs` features to `actions` logits.
+
+    The parameters are drawn from `seed`.
+    """
 
     KIND = "mlp"
     SETTINGS: ClassVar[tuple[str, ...]] = ("inputs", "actions", "hidden", "name")

@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 
 class OrderedPolicy(MLPPolicy):
-    """Policy over ordered actions that plays near a learned point of the scale, clip(w·x + b, 0, 1).
+    """Trainable softmax policy over ordered actions, centred on a linear point of the scale, clip(w·x + b, 0, 1).
 
     The k-th of n actions stands at k / (n - 1).
 

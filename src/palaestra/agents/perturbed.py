@@ -26,7 +26,7 @@ random corner of the ball."""
 
 
 class PerturbedPolicy(DiscretePolicy):
-    """Adversarial attack on a policy, the victim: it acts on observations shifted by up to `epsilon`.
+    """Adversarial attack as a policy: a victim policy acts on observations shifted by up to `epsilon`.
 
     Args:
         inputs: features of an observation. actions: ids.

@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 
 class PointerNetwork(nn.Module):
-    """Scores of one's own choices, given blocks of features of oneself and of the others.
+    """Torch module: logits of one's own choices, from feature blocks of all team members, by attention.
 
     A block is `own` numbers of a member and then, for each choice, `each` numbers as that member sees them. Both begin
     with 1, or with 0 for a member or a choice that is not there: nobody attends to it.
@@ -59,7 +59,7 @@ class PointerNetwork(nn.Module):
         return heard[:, 0], heard[:, 1:]
 
     def exchange(self, units: Tensor, there: Tensor) -> Tensor:
-        """Messages between members, place by place: [rows, members, 1 + actions, width], as given.
+        """Units [rows, members, 1 + actions, width] after attention between members; of the same shape.
 
         there: bool[rows, members], whose messages are read.
         """
@@ -79,7 +79,7 @@ class PointerNetwork(nn.Module):
 
 
 class PointerPolicy(MLPPolicy):
-    """A choice by a `PointerNetwork` on an array of the whole team's blocks, one's own first.
+    """Trainable softmax policy with a `PointerNetwork` on an array of the team's blocks, one's own first.
 
     One network in all seats is the model of CAMP [207] (arXiv 2501.02977) in small: profiles of vehicle and client are
     embedded for each vehicle, contexts of the vehicles exchange messages at each step, and each points at a client.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreviousTurn:
-    """An agent's latest turn in this episode: its observation, and the tokens of its prompt and of its answer."""
+    """Data of an agent's latest turn in this episode: observation, prompt's and answer's token ids."""
 
     observation: Observation
     prompt_ids: np.ndarray
@@ -25,7 +25,7 @@ class PreviousTurn:
 
 
 class Request:
-    """Request for the next action of one agent of one episode.
+    """Data of a request for the next action of one agent of one episode: observation, agent, rng, past turn.
 
     rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
     depend on who else is in the batch. It may be given as what makes it for this agent, for many policies never draw.
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The episode's random stream."""
+        """The episode's random generator, from which a policy's random choices are drawn."""
         if callable(self._rng):
             self._rng = self._rng(self.agent)
         return self._rng
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(slots=True)
 class Decision:
-    """Answer to a `Request`: the action, with the token ids and log-probabilities of exactly what was sampled.
+    """Data of a policy's answer to a `Request`: action, token ids and log-probabilities sampled, or an error.
 
     prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
     float32[A].
@@ -82,7 +82,7 @@ class Decision:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Protocol of a policy: anything that can act. `name` fills the `policy` column."""
+    """Protocol of a policy: `act(requests)` returns a list of `Decision`s; `name` fills the `policy` column."""
 
     name: str
 
@@ -91,7 +91,7 @@ class Policy(Protocol):
 
 
 def said(error: BaseException) -> str:
-    """`Type: message` of an exception, also of one whose text cannot be read.
+    """Text `Type: message` of an exception, also of one whose message cannot be read.
 
     >>> said(ValueError("no"))
     'ValueError: no'
@@ -104,7 +104,7 @@ def said(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Lazy log-probabilities of a whole vocabulary, computed in slices, because all at once would be large.
+    """Lazy log-probabilities over a whole vocabulary, computed in slices of tokens to save memory.
 
     make: from a slice of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens: how many there
     are. step: how many to make at once.
@@ -117,7 +117,7 @@ class Distribution:
 
 @dataclass
 class Scored:
-    """Differentiable log-probabilities and entropies of stored actions: [rows, longest action], padded on the right.
+    """Data of stored actions' differentiable log-probabilities and entropies, [rows, longest action], with mask.
 
     logprobs, entropies: float; mask: bool, True on real tokens.
     distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
@@ -142,7 +142,9 @@ class Scored:
 
 @runtime_checkable
 class Learnable(Policy, Protocol):
-    """Protocol of a policy with torch parameters. Non-LM policies are sequences of one token (the action id).
+    """Protocol of a trainable policy: `score(rows)` with gradient, torch parameters and state.
+
+    Non-LM policies are sequences of one token (the action id).
 
     One whose `score` reads `context_ids` and `context_places` between the actions of a row, which is what learning from
     whole conversations gives it, says so by an attribute `reads_context = True`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def genome_size(inputs: int, actions: int, hidden: Sequence[int] = ()) -> int:
-    """Numbers in a genome: weights and biases of all layers.
+    """Number of parameters in a genome (flat network): weights and biases of all layers, int.
 
     >>> genome_size(3, 2), genome_size(3, 2, [4])
     (8, 26)
@@ -36,7 +36,7 @@ def genome_size(inputs: int, actions: int, hidden: Sequence[int] = ()) -> int:
 def population_logits(
     genomes: np.ndarray, features: np.ndarray, actions: int, hidden: Sequence[int] = ()
 ) -> np.ndarray:
-    """Logits of one network per row.
+    """Logits float64[n, actions] of n networks, the i-th genome's network on the i-th row of features.
 
     Args:
         genomes: float[n, size], the parameters of each row's network: per layer its weights [out, in], then biases.
@@ -63,7 +63,7 @@ def population_logits(
 
 
 def compass(actions: int) -> np.ndarray:
-    """Unit vectors of so many directions, first to the right, then counter-clockwise; float64[actions, 2].
+    """Unit vectors of `actions` directions, the first to the right, then counter-clockwise; float64[actions, 2].
 
     >>> compass(4).round(6).tolist()
     [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-0.0, -1.0]]
@@ -73,7 +73,9 @@ def compass(actions: int) -> np.ndarray:
 
 
 class PopulationPolicy(DiscretePolicy):
-    """The best choice by the seat's own network, tanh layers of sizes `hidden` between features and logits.
+    """Deterministic policy with one evolvable network (genome) per agent: takes the largest legal logit.
+
+    Tanh layers of sizes `hidden` stand between features and logits.
 
     Args:
         inputs: features of an observation. actions: number of choices.
@@ -115,7 +117,7 @@ class PopulationPolicy(DiscretePolicy):
 
     @property
     def genomes(self) -> np.ndarray:
-        """float64[seats, size]: the policy's own memory."""
+        """The genomes of all agents' networks, float64[agents, size]: live memory, not a copy."""
         return self.module.get_buffer("genomes").numpy()
 
     @genomes.setter
@@ -123,7 +125,7 @@ class PopulationPolicy(DiscretePolicy):
         self.module.get_buffer("genomes").copy_(torch.from_numpy(np.asarray(values, float)))
 
     def misfit(self, observation: Observation) -> str | None:
-        """Also the wrong number of features."""
+        """Reason why an observation does not fit, also if it has the wrong number of features; else None."""
         size = None if observation.array is None else np.size(observation.array)
         if size != self.inputs:
             return f"InputError: the observation has {size or 'no'} features, policy {self.name!r} reads {self.inputs}"
@@ -150,11 +152,11 @@ class PopulationPolicy(DiscretePolicy):
         return decisions
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Of the first seat's network."""
+        """Logits of the first agent's network, [observations, actions]."""
         return torch.from_numpy(self._of(observations, np.zeros(len(observations), int)))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Of the row's seat, from the columns `agent` and `features`; no gradient."""
+        """Logits of each row's agent's network, from the columns `agent` and `features`; no gradient."""
         seats = np.array([self._seat[agent] for agent in rows["agent"].cast(str)])
         return torch.from_numpy(self._values(np.array(rows["features"].to_list(), float), seats))
 

@@ -22,7 +22,7 @@ Rule = Literal["epsilon", "boltzmann"]
 
 
 class QNetworkPolicy(MLPPolicy):
-    """Deep Q-network policy with ReLU layers of sizes `hidden`: acts by its action values, with exploration.
+    """Deep Q-network policy, an MLP with ReLU layers of sizes `hidden`; explores ε-greedily or by Boltzmann.
 
     rule: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with probabilities
     proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore` updates (of
@@ -80,7 +80,7 @@ class QNetworkPolicy(MLPPolicy):
         return self.start + (self.least - self.start) * done
 
     def count(self) -> None:
-        """Count one more update, by which exploration shrinks."""
+        """Count one more update, which reduces exploration."""
         self.module.get_buffer("updates").add_(1)
 
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ GRID = 256
 
 
 class QTablePolicy(TabularPolicy):
-    """Q-table policy, ε-greedy: with probability ε any legal action, else one of the best, ties at random.
+    """Q-table policy, ε-greedy: with probability ε a random legal action, else a best one, ties at random.
 
     ε = max(least, e^(-decay · n)) after n updates. start: worth of what was never tried; a high one makes it try all.
     actions, capacity: as in `TabularPolicy`.
@@ -99,7 +99,7 @@ class QTablePolicy(TabularPolicy):
         return np.asarray(self._table[places] + self.start)
 
     def learn(self, places: np.ndarray, actions: np.ndarray, targets: np.ndarray, rate: float) -> None:
-        """Move the values of pairs of state and action towards targets, float64[n].
+        """Move values of (state, action) pairs towards `targets`, float64[n], by the learning rate `rate`.
 
         Equal pairs count as if they came one after the other: n of them leave (1 - rate)^n of what was there, and the
         rest is their mean. So nothing depends on the order of rows.
@@ -113,7 +113,7 @@ class QTablePolicy(TabularPolicy):
             sure[distinct] = 1 - left**2 * (1 - sure[distinct]) - (1 - left) ** 2 / count
 
     def count(self) -> None:
-        """Count one more update, by which exploration shrinks."""
+        """Count one more update, which reduces exploration."""
         self.module.get_buffer("updates").add_(1)
 
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:

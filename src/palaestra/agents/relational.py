@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class RelationalPolicy(DiscretePolicy):
-    """Policy that draws a latent z from the game, then an action from its own features and its relation under z.
+    """Trainable policy that draws a latent from game features, then an action from its relation to others.
+
+    The action depends on its own features and its relation under the latent z.
 
     An observation holds `own` numbers of oneself, of which the first `game` describe the game, such as how many agents
     there are; then the others one after the other, each as 1 and its features, zeros if a slot is empty. Arrays may
@@ -128,7 +130,7 @@ class RelationalPolicy(DiscretePolicy):
         return torch.from_numpy(features).to(next(self.module.parameters()).device)
 
     def features_of_rows(self, rows: pl.DataFrame) -> Tensor:
-        """The column `features`, padded."""
+        """The column `features` as float32[rows, longest], padded with empty slots."""
         features = rows["features"]
         if features.null_count() or not ((features.list.len() - self.own) % self.each == 0).all():
             raise InputError(f"RelationalPolicy: every row needs features, {self.own} and then slots of {self.each}")
@@ -167,7 +169,7 @@ class RelationalPolicy(DiscretePolicy):
     # -- a policy -----------------------------------------------------------------------------------------------------
 
     def logits(self, observations: Sequence[Observation]) -> Tensor:
-        """Logarithms of the chances of the choices, the latent summed out, [observations, actions]."""
+        """Logarithms of the choices' probabilities, the latent summed out, [observations, actions]."""
         features = self.padded([np.ravel(each.array) for each in observations])  # type: ignore[arg-type]
         mixed = torch.log_softmax(self.latent_logits(features), -1)
         under = self._legal(self.choice_logits(features, self.every_latent(features)), observations)
@@ -213,7 +215,7 @@ class RelationalPolicy(DiscretePolicy):
         return decisions
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """Distributions over each row's latent and, under it, its choice, with gradient."""
+        """`Scored` of each row's latent and, under it, its choice, with gradient."""
         if rows["action_ids"].null_count():
             raise InputError("RelationalPolicy.score: rows without action_ids: filter such rows first")
         features, ids = self.features_of_rows(rows), self.tokens(rows)

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, nearest
 
 
 class ScriptedPolicy:
-    """Policy of a function: `function(request)` is the action. If the function raises, that decision has an error."""
+    """Policy of a Python function: `function(request)` returns the action; an exception becomes an error."""
 
     def __init__(self, function: Callable[[Request], Action], *, name: str = "scripted") -> None:
         self.function, self.name = function, name
@@ -36,7 +36,7 @@ class ScriptedPolicy:
 
 
 def random_legal(*, name: str = "random") -> ScriptedPolicy:
-    """Policy that draws uniformly from the legal actions, by id; an observation without choices is an error."""
+    """Makes a policy that draws uniformly from the legal action ids; without choices its decision is an error."""
 
     def play(request: Request) -> int:
         observation = request.observation
@@ -49,12 +49,12 @@ def random_legal(*, name: str = "random") -> ScriptedPolicy:
 
 
 def fixed(action: Action, *, name: str = "fixed") -> ScriptedPolicy:
-    """Policy that always plays the same action."""
+    """Makes a policy that always plays the action `action`."""
     return ScriptedPolicy(lambda request: action, name=name)
 
 
 def from_choices(weights: Mapping[str, float], *, name: str = "choices") -> ScriptedPolicy:
-    """Policy that draws legal choices in proportion to `weights`; a choice that is not named has weight 0.
+    """Makes a policy that draws legal choices in proportion to `weights` {choice: weight}; unnamed ones have 0.
 
     >>> from palaestra.envs.protocol import Observation
     >>> policy = from_choices({"bet": 0.25, "pass": 0.75})

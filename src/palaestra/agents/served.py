@@ -33,7 +33,7 @@ MEASURED, TOKENS = 256, 4096
 
 
 class ServedPolicy(Serving):
-    """Language-model policy that is trained here and sampled on a server (vLLM, SGLang).
+    """Language-model policy whose weights are trained here and sampled on a server (vLLM, SGLang).
 
     url: of a server that runs, `http://127.0.0.1:8000/v1`, or a list of replicas: each request goes to the one with the
     fewest under way, and one that is gone gets none until it is back with the current weights; or server="vllm", which
@@ -53,7 +53,7 @@ class ServedPolicy(Serving):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, **options: Any) -> ServedPolicy:
-        """`LMPolicy.from_pretrained(model)` with a server; options of both."""
+        """Makes the policy from `LMPolicy.from_pretrained(model)` and a server; options of both."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         return cls(LMPolicy.from_pretrained(model, **options), **own)
 
@@ -99,7 +99,7 @@ class ServedPolicy(Serving):
         return decisions
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
-        """Difference of the server's log-probabilities from those here, on at most 256 rows of a table, evenly taken.
+        """Difference between the server's log-probabilities and those here, dict, on at most 256 of the rows.
 
         mismatch: mean |log π_here - log π_server| per token, in nats. mismatch_max: the largest. mismatch_ess:
         effective sample size of the tokens' ratios w, (Σw)² / (n Σw²), 1 if both agree. Nothing if there are no rows.

@@ -26,7 +26,7 @@ LAYERS = ("front", "head")
 
 
 class SplitLayers(torch.nn.Module):
-    """Tanh network for many keys with several sets of parameters in each layer; `sets` says which set a key uses.
+    """Torch module: tanh MLP with several parameter sets per layer; `sets` says which set each key (seat) uses.
 
     weights[i] is [sets, out, in], biases[i] is [sets, out].
     sets: int64[layers, keys], a buffer: which parameter set of each layer a key uses.
@@ -58,7 +58,7 @@ class SplitLayers(torch.nn.Module):
 
 
 class SplitMLPPolicy(DiscretePolicy):
-    """MLP policy of several seats that share parameters as `sharing` says; each has the layers in `own` for itself.
+    """Trainable MLP policy of several agents that share parameters per layer as `sharing` and `own` say.
 
     Args:
         inputs: features of every observation.
@@ -119,7 +119,7 @@ class SplitMLPPolicy(DiscretePolicy):
 
     @property
     def layers(self) -> SplitLayers:
-        """The network."""
+        """The policy's network, a `SplitLayers` module."""
         assert isinstance(self.module, SplitLayers)
         return self.module
 
@@ -128,7 +128,7 @@ class SplitMLPPolicy(DiscretePolicy):
         return [each[layer] for layer in self.shared_layers for each in (self.layers.weights, self.layers.biases)]
 
     def groups(self) -> dict[int, list[str]]:
-        """The keys that use each parameter set."""
+        """Keys (seats) by the parameter set that they use, {set: keys}."""
         places = self.layers.sets[self.shared_layers[0]].tolist()
         return {place: [key for key, at in zip(self.keys, places, strict=True) if at == place] for place in {*places}}
 

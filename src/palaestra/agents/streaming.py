@@ -18,7 +18,7 @@ Ask = Callable[[Request], Awaitable[Decision]]
 
 
 class AnswerStream(Protocol):
-    """Protocol of a stream of answers of one policy: `ask` sends a request and calls `done` with its decision."""
+    """Protocol of asynchronous answers of a policy: `ask(request, done)` later calls `done(decision)`."""
 
     def ask(self, request: Request, done: Callable[[Decision], None]) -> None:
         """Send a request; `done` is called with its decision, in any thread, exactly once unless closed before."""
@@ -28,7 +28,7 @@ class AnswerStream(Protocol):
 
 
 class AsyncStream:
-    """`AnswerStream` whose requests are coroutines on an event loop in a thread of its own.
+    """`AnswerStream` that runs requests as coroutines on an event loop in a thread of its own.
 
     Args:
         opened: asynchronous context of all requests (a client, a circuit breaker), entered at once; gives the coroutine

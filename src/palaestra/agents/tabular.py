@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class TabularPolicy(DiscretePolicy):
-    """Softmax policy with a row of logits per `Observation.key()`, uniform until learned; agents may share it.
+    """Trainable softmax policy with a row of logits per observation key, uniform until learned.
+
+    The key is `Observation.key()`; agents may share the policy.
 
     States take rows in the order in which they are first learned from. Acting adds none, so it does not matter who acts
     and where.
@@ -53,7 +55,7 @@ class TabularPolicy(DiscretePolicy):
         return self._rows([self._places[key] for key in keys])
 
     def meet(self, rows: pl.DataFrame) -> None:
-        """Give new states of these rows their places in the table, in this order."""
+        """Add a row of zeros to the table for each new state of these rows, in this order."""
         met = len(self._places)
         for key in rows["state"].to_list():
             self._places.setdefault(key, len(self._places))
@@ -103,7 +105,7 @@ class TabularPolicy(DiscretePolicy):
 
 
 def padded(table: torch.Tensor, rows: int) -> torch.Tensor:
-    """First `rows` rows of a table, with zeros below where it has fewer."""
+    """Copy of a tensor's first `rows` rows, filled with zero rows where it has fewer."""
     found = table.new_zeros(rows, *table.shape[1:])
     found[: len(table)] = table[:rows]
     return found

@@ -37,7 +37,7 @@ _KINDS = {
 
 
 class Team(Mapping[str, Policy]):
-    """Mapping of agent to policy. Agents share parameters by sharing a policy object: `Team(solver=p, checker=p)`.
+    """Mapping from agent to policy; agents with the same policy object share parameters: `Team(solver=p, checker=p)`.
 
     maker: makes the same team elsewhere, but for the state of its policies; see `made`.
     Raises InputError if two different policies have one name: names are what tables and checkpoints tell them apart by.
@@ -208,7 +208,7 @@ class Team(Mapping[str, Policy]):
 
 
 def load_policy(folder: str | Path, *, device: str = "cpu") -> Policy:
-    """A policy from the folder that its `save` wrote, whatever its kind.
+    """Loads a policy of any kind from the folder that its `save` wrote; InputError if there is none.
 
     Raises:
         InputError: there is none.
@@ -221,7 +221,7 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> Policy:
 
 
 def folder_name(name: str) -> str:
-    """Name of a policy made safe as the name of one folder: `org/model` is `org%2Fmodel`.
+    """A policy's name as a safe folder name: `org/model` becomes `org%2Fmodel`.
 
     >>> folder_name("org/model"), folder_name("..")
     ('org%2Fmodel', '%2E.')

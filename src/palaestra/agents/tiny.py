@@ -40,7 +40,7 @@ def build(
     vocabulary: int = 512,
     chat: bool = False,
 ) -> tuple[Any, Any]:
-    """New (model, tokenizer) of a tiny Llama, the same for the same arguments; the global random state is unchanged.
+    """Makes (model, tokenizer) of a tiny random Llama, deterministic by arguments; global random state is unchanged.
 
     corpus: texts of the env, observations and actions. vocabulary: most tokens, of which 259 are bytes and marks.
     chat: give the tokenizer a chat template, for envs that hold conversations.
@@ -82,7 +82,7 @@ def build(
 
 
 def tokenizer(corpus: Iterable[str] | None = None, *, vocabulary: int = 512, chat: bool = False) -> Any:
-    """New Hugging Face tokenizer whose prompts end with a mark after which the answer is generated.
+    """Trains a small Hugging Face tokenizer on a corpus; its prompts end with a mark that asks for the answer.
 
     chat: with a chat template instead; then marks that stand in a text are marks.
     """

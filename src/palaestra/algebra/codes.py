@@ -13,14 +13,14 @@ from palaestra.errors import SchemaError
 
 
 class Codes(NamedTuple):
-    """A key as dense integers: `ids` int64[rows] in [0, size)."""
+    """Data: a key as dense integers, `ids` int64[rows] in [0, size), the number of different keys."""
 
     ids: np.ndarray
     size: int
 
 
 class Segments(NamedTuple):
-    """Rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are the rows of segment k.
+    """Data: rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are those of segment k.
 
     `order` is None if the table already is in that order. `moments`: number of the turn that each place in the order
     belongs to, int64[rows], where rows of a segment share turns (agents that act at once); None if none do.

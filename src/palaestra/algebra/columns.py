@@ -97,7 +97,7 @@ MADE_BY: dict[str, str] = {
 
 
 def origin(name: str, columns: Iterable[str] = (), known: str | None = None) -> str:
-    """The end of a message about a missing column: what the column is and what makes it.
+    """Text that ends a message about a missing column: what the column is and what makes it.
 
     Another column is never offered just because it looks alike.
 

@@ -78,7 +78,7 @@ def _share(mask: np.ndarray) -> str:
 
 
 def terms(signal: Signal) -> list[Signal]:
-    """Additive terms of a signal: a + b - c gives a, b, -c."""
+    """List of the additive terms of a signal: a + b - c gives a, b, -c."""
     if signal.size > LARGEST:
         return [signal]
     if signal.op == "add":
@@ -90,7 +90,10 @@ def terms(signal: Signal) -> list[Signal]:
 
 @bound
 def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
-    """Share of each additive term of a signal; a term with a label (a named method) goes by it."""
+    """Dict {term: share} of a signal's additive terms in the sum of their mean absolute values on a table.
+
+    A term with a label (a named method) goes by it.
+    """
     evaluation = Evaluation(turns)
     sizes: dict[str, float] = {}
     for term in terms(signal):

@@ -20,7 +20,7 @@ from palaestra.foundation.scalars import scalar
 
 
 class Borrowed(NamedTuple):
-    """Rows of another file that statistics of a file need.
+    """Data: rows of another file, of groups that are cut, which statistics of a file need.
 
     keys: of the cut groups. first: they stand before its own.
     """
@@ -31,7 +31,7 @@ class Borrowed(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Plan by which the Parquet files of a folder are read: in batches, or in several passes.
+    """Data: plan by which the Parquet files of a folder are read: in batches, or in several passes.
 
     Attributes:
         parts: files that are read together.
@@ -45,7 +45,7 @@ class Batches(NamedTuple):
 
 
 def batches(files: list[Path], rows: list[int], names: list[str], signals: list[Signal], together: int) -> Batches:
-    """Plan for reading `files` so that no group of turns that the signals need is cut.
+    """`Batches`, a plan for reading `files` so that no group of turns that the signals need is cut.
 
     Raises:
         InputError: cut groups have more than `together` turns, or are collected in passes; or a node ranges over more

@@ -25,7 +25,7 @@ Step = Callable[..., tuple[State, np.ndarray]]
 def fold(
     turns: Turns, step: Step, *inputs: SignalLike, start: tuple[float, ...] = (0.0,), over: Keys = ("episode", "agent")
 ) -> np.ndarray:
-    """step(state, *inputs) -> (state, value), turn by turn: float64[rows] of values.
+    """Apply step(state, *inputs) -> (state, value) turn by turn along each key: float64[rows] of the values.
 
     Args:
         turns: The table.
@@ -113,7 +113,7 @@ def _recurrence(state: State, keep: np.ndarray, add: np.ndarray) -> tuple[State,
 
 @register()
 def running_max(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """Highest x of the key so far, this turn included; missing until an x was scored."""
+    """Signal: highest x so far among the rows that agree in `over`, this turn included; missing before any x."""
     return Signal("running_max", as_signal(x), over=joined(over))
 
 
@@ -134,7 +134,7 @@ def milestone_bonus(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Bonus for the next sub-goal: value · (1 - steps since the last / horizon) ([163], arXiv 2410.08632).
+    """Signal: bonus for the next sub-goal, value · (1 - steps since the last / horizon) ([163], arXiv 2410.08632).
 
     The method is Words as Beacons.
 
@@ -157,7 +157,7 @@ def milestone_bonus(
 def milestone_step(
     state: State, reached: np.ndarray, value: np.ndarray, horizon: np.ndarray
 ) -> tuple[State, np.ndarray]:
-    """One turn of `milestone_bonus` for many episodes while they are played; state: (index, turns waited)."""
+    """Step function of `milestone_bonus` for many episodes at once: returns new (index, turns waited) and the bonus."""
     current, waited = state[0], state[1] + 1.0
     done = reached == current
     paid = np.where(done, value * np.maximum(1.0 - waited / horizon, 0.0), 0.0)
@@ -174,7 +174,7 @@ def pressure(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Bonus of [21] on release: the mean `share` of the turns inside, times (1 - min(t, horizon) / horizon) ** power.
+    """Signal: [21]'s bonus on release, mean `share` of the turns inside · (1 - min(t, horizon) / horizon) ** power.
 
     share: ½ + ½ · (share of allies in the zone - share of opponents), per turn. It adds up, for t turns, while `inside`
     holds, and is lost when that ends without a release. The discount is the card's; one released version halves the

@@ -36,7 +36,7 @@ from palaestra.errors import ExpressionError
 
 
 def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]) -> list[np.ndarray]:
-    """Values of a node's children, float64[rows] each.
+    """List of the values of a node's children, float64[rows] each.
 
     Raises:
         ExpressionError: one of them has a value per token.
@@ -52,7 +52,7 @@ def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]
 
 @register()
 def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
-    """Mask of each key's first row in the order of play: one row that can stand for the key in a count.
+    """Signal: mask of the first row, in the order of play, of the rows that agree in `over`; to count each key once.
 
     Of agents that act at once the first by name.
 
@@ -65,7 +65,10 @@ def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
 
 @register()
 def is_last(*, over: Keys = ("episode", "agent")) -> Signal:
-    """Mask of each key's last row in the order of play; of agents that act at once the last by name."""
+    """Signal: mask of the last row, in the order of play, of the rows that agree in `over`.
+
+    Of agents that act at once the last by name.
+    """
     return Signal("is_last", over=joined(over))
 
 
@@ -82,7 +85,7 @@ def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def on_last(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """X on each key's last row and 0 on its others: an outcome that is paid once. Missing where x is.
+    """Signal: x on the last of the rows that agree in `over`, 0 on the others, an outcome paid once; missing with x.
 
     An outcome that nobody scored is no 0: if the others were 0, the sum over the episode would be.
 
@@ -97,7 +100,7 @@ def on_last(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
 
 @register()
 def is_scored(x: SignalLike) -> Signal:
-    """Mask of the turns in which x is not missing; of one per token, in at least one of them."""
+    """Signal: mask of the turns in which x is not missing; of one per token, in at least one of them."""
     return Signal("is_scored", as_signal(x))
 
 
@@ -112,17 +115,17 @@ def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def in_first_turn(*, over: Keys) -> Signal:
-    """Mask of all rows of each key's first turn: several, where agents act at once."""
+    """Signal: mask of all rows of each key's first turn; several, where agents act at once."""
     return shift(1.0, n=1, over=over, fill=0.0) == 0.0
 
 
 def in_last_turn(*, over: Keys) -> Signal:
-    """Mask of all rows of each key's last turn."""
+    """Signal: mask of all rows of each key's last turn; several, where agents act at once."""
     return shift(1.0, n=-1, over=over, fill=0.0) == 0.0
 
 
 def joined(*keys: Keys) -> tuple[str | Signal, ...]:
-    """One flat key, a tuple of names and signals, out of several; `col(name)` becomes the column's name."""
+    """Join keys for `over=` into one flat tuple of column names and signals; `col(name)` becomes the column's name."""
     parts = [(key,) if isinstance(key, str | Signal | pl.Expr) else tuple(key) for key in keys]
     signals = [key if isinstance(key, str) else as_signal(key) for part in parts for key in part]
     return tuple(key.options["name"] if isinstance(key, Signal) and key.op == "col" else key for key in signals)
@@ -130,7 +133,7 @@ def joined(*keys: Keys) -> tuple[str | Signal, ...]:
 
 @register()
 def rank_among(x: SignalLike, *, over: Keys = "group", unit: Keys = "episode", ties: Ties = "average") -> Signal:
-    """Rank, from 1 for the smallest, of each unit's mean of x among the units of the key; on every row of the unit.
+    """Signal: rank, 1 for the smallest, of each unit's mean of x among the units of the key; on every row of the unit.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 0, 1, 2], "cost": [1.0, 3.0, 5.0, 1.0]})
@@ -143,8 +146,9 @@ def rank_among(x: SignalLike, *, over: Keys = "group", unit: Keys = "episode", t
 
 @register()
 def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> Signal:
-    """1 on episodes in the upper part of the key by their mean metric, 0 on the lower ⌊q·n⌋, missing without a metric.
+    """Signal: 1 on episodes in the upper part of the key by their mean metric, 0 on the lower ⌊q·n⌋; else missing.
 
+    Missing without a metric.
     An odd one out goes up. Equal metrics are told apart by the number of the episode.
 
     Raises:
@@ -158,7 +162,7 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
 
 @register()
 def calls(text: str = "action", *, pattern: str) -> Signal:
-    """Number of the episode's turns whose text column matches a regular expression, e.g. calls of a tool."""
+    """Signal: number of the episode's turns whose text column matches a regular expression, e.g. calls of a tool."""
     column = as_signal(text)
     if column.op != "col":
         raise ExpressionError(f"calls: {column} is not a column of text; give its name")
@@ -168,7 +172,7 @@ def calls(text: str = "action", *, pattern: str) -> Signal:
 
 @register()
 def team(*members: tuple[str, ...]) -> Signal:
-    """A key of numbers that puts agents into teams: those of each tuple in `members`, the rest by name.
+    """Signal used as a key: a number per team of agents, those of each tuple in `members`, the rest by name.
 
     members: the names of each team's agents. Agents that no team lists, and all of them if none is given, are put
     together by their name without its trailing number: `attacker_0` and `attacker_1` are a team.
@@ -181,7 +185,7 @@ def team(*members: tuple[str, ...]) -> Signal:
 
 
 def edge(*, history: int = 0, state: str = "state", action: str = "action") -> tuple[str | Signal, ...]:
-    """A key for a step in the graph of play: (state, action, next state), and the `history` states before.
+    """Key, a tuple for `over=`, of a step in the graph of play: (state, action, next state), `history` states before.
 
     The table does not hold what is seen after the last turn; there, episodes with the same return end in the same node.
 

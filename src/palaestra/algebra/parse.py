@@ -37,7 +37,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def parse(text: str, *, columns: Iterable[str] = ()) -> Signal:
-    """The signal that a piece of recipe text describes.
+    """Parse a piece of recipe text, such as "0.5 * gae() + reward", into the `Signal` that it describes.
 
     A bare name is a registered signal (called without arguments), a column of the schema, or one of `columns`; any
     other column is `col("name")`. Strings are column names, or options such as unit="episode".

@@ -29,7 +29,7 @@ TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
 
 
 def ranges_over(node: Signal) -> tuple[str, ...]:
-    """The columns `ROW`, `GROUP` or `BATCH`: the part of a table on which a node's value depends, its inputs aside."""
+    """Columns `ROW`, `GROUP` or `BATCH` of the part of a table on which a node's value depends, its inputs aside."""
     if node.op in ROW_BY_ROW or RANGES.get(node.op) == "row":
         return ROW
     over = node.options.get("over")
@@ -43,7 +43,7 @@ def ranges_over(node: Signal) -> tuple[str, ...]:
 
 @bound
 def partition(*signals: Signal) -> tuple[str, ...]:
-    """The columns whose values must stay together so that a part gives what the whole gives.
+    """Tuple of the columns by which a table may be cut: rows that agree in them must stay together for these signals.
 
     ("run", "iteration", "group"), or ("run", "iteration") if a statistic ranges over a whole iteration, or ("row",) if
     rows can be taken one by one.
@@ -57,7 +57,7 @@ def partition(*signals: Signal) -> tuple[str, ...]:
 
 
 def wide(signal: Signal) -> list[Signal]:
-    """Nodes of a signal whose values depend on a whole iteration, each after the nodes that it needs."""
+    """List of a signal's nodes whose values depend on a whole iteration, each after the nodes that it needs."""
     found: dict[bytes, Signal] = {}
     seen: set[bytes] = set()
 
@@ -79,7 +79,7 @@ def collectable(node: Signal) -> bool:
 
 
 def passes(signal: Signal) -> int:
-    """How often the parts are read to collect the wide statistics, before they are read once more to apply them.
+    """Number of passes over a table's parts to collect a signal's wide statistics, before the one that applies them.
 
     A statistic of a statistic waits for the inner one.
     """

@@ -27,7 +27,7 @@ def potential_difference(
     terminal: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Potential's change γ·Φ_t - Φ_{t-1} at each step; before the first step Φ is `first`, or the credit 0 without it.
+    """Signal: potential's change γ·Φ_t - Φ_{t-1} at each step; before the first Φ is `first`, or the credit is 0.
 
     terminal: look ahead instead, γ·Φ_{t+1} - Φ_t with Φ = terminal after the last step (potential-based shaping, where
     0 keeps the optimal policy; Ng, Harada and Russell 1999). With γ = 1 the sum over an episode telescopes.

@@ -18,7 +18,7 @@ def in_unit(method: str, **numbers: float) -> None:
 
 
 def as_reward(method: str, reward: SignalLike, *, option: str = "gamma") -> SignalLike:
-    """The reward unchanged, unless it is a bare number, which was meant for an option: that raises.
+    """Return the reward unchanged; raise ExpressionError if it is a bare number, which was meant for an option.
 
     Raises:
         ExpressionError: says what to write.
@@ -30,7 +30,7 @@ def as_reward(method: str, reward: SignalLike, *, option: str = "gamma") -> Sign
 
 @register()
 def episode_return(reward: SignalLike = "reward") -> Signal:
-    """Sum of all agents' rewards in the episode, on each of its rows.
+    """Signal: sum of all agents' rewards in the episode, on each of its rows.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 1], "agent": ["a", "b", "a"], "reward": [0.0, 1.0, 2.0]})
@@ -42,19 +42,19 @@ def episode_return(reward: SignalLike = "reward") -> Signal:
 
 @register()
 def agent_return(reward: SignalLike = "reward") -> Signal:
-    """Sum of the row's own agent's rewards in the episode. With a reward that the whole team shares, that reward."""
+    """Signal: sum of the row's own agent's rewards in the episode; with a reward that all share, that reward."""
     return total(reward, over=("episode", "agent"))
 
 
 @register()
 def episode_score(score: SignalLike | None = None) -> Signal:
-    """One number per episode: the mean over its rows of each row's score (default: its agent's return)."""
+    """Signal: one number per episode, the mean over its rows of each row's score (default: its agent's return)."""
     return mean(agent_return() if score is None else score, over="episode")
 
 
 @register()
 def return_to_go(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Keys = ("episode", "agent")) -> Signal:
-    """Discounted return-to-go G_t = r_t + γ·G_{t+1} of the agent's own turns; with over="episode" of everybody's.
+    """Signal: discounted return-to-go G_t = r_t + γ·G_{t+1} of the agent's own turns, or with over="episode" of all.
 
     Raises:
         ExpressionError: gamma is outside [0, 1], or a number stands where the reward should.

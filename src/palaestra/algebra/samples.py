@@ -22,7 +22,7 @@ Dividing by a deviation below it is dividing by noise as well: `standardise` tak
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples of a statistic: values, the key of each, number of keys."""
+    """Data: samples of a statistic: values, the key of each, number of keys."""
 
     values: np.ndarray
     keys: np.ndarray
@@ -69,7 +69,7 @@ class Samples:
 
 
 def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    """Samples of `x` by key: the values of the rows in `keep`; None: of all rows where x is not missing."""
+    """`Samples` of `x` by key: the values of the rows in `keep`; None: of all rows where x is not missing."""
     if keep is None:
         keep = ~np.isnan(x)
         if keep.all():
@@ -78,7 +78,7 @@ def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
 
 
 def distinct(x: np.ndarray, codes: Codes) -> Codes:
-    """Codes of (key, value); values of a key that differ by rounding alone are one, so are those equal as float32.
+    """`Codes` of (key, value) pairs; values of a key that differ by rounding alone, or are equal as float32, are one.
 
     The same sum in another order must not be another value: next to the key's largest value 1e-12 is rounding.
     """
@@ -218,7 +218,7 @@ def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray
 
 
 def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether numbers differ by more than rounding: .1 + .2 and .3 do not."""
+    """Mask of where numbers of two arrays differ by more than rounding: .1 + .2 and .3 do not."""
     return np.asarray((a != b) & ~np.isclose(a, b, rtol=1e-9, atol=1e-12))
 
 
@@ -233,7 +233,7 @@ def without_noise(x: np.ndarray) -> np.ndarray:
 
 
 def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
-    """The same segments with their starts and lengths counted in tokens instead of turns."""
+    """`Segments` with starts and lengths counted in tokens instead of turns."""
     offsets = np.cumsum(lengths) - lengths
     rows = np.arange(len(lengths)) if segments.order is None else segments.order
     per_row = lengths[rows]
@@ -246,7 +246,7 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
 
 
 def segments_among(segments: Segments, keep: np.ndarray) -> Segments:
-    """The same segments without the places that bool[places] `keep` leaves out; a segment may be empty then."""
+    """`Segments` without the places that bool[places] `keep` leaves out; a segment may be empty then."""
     order = np.arange(len(keep)) if segments.order is None else segments.order
     kept = keep[order]
     bounds = np.concatenate([[0], np.cumsum(kept)])
@@ -259,7 +259,7 @@ def segments_among(segments: Segments, keep: np.ndarray) -> Segments:
 
 
 def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndarray, Segments]:
-    """Sum or mean of the values of each moment, missing ones left out, and the segments counted in moments."""
+    """Pair (sum or mean of each moment's values, missing ones left out; `Segments` counted in moments)."""
     moments = segments.moments
     assert moments is not None
     number = int(moments[-1]) + 1 if len(moments) else 0
@@ -291,7 +291,7 @@ def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np
 
 
 def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
-    """Discounted running sums along each segment. All segments advance at once, a position at a time."""
+    """Discounted running sums along each segment, forwards or in reverse; all segments advance at once."""
     missing = np.isnan(x)
     if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
         sums = scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)

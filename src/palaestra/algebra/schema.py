@@ -26,7 +26,7 @@ def episode_failed() -> pl.Expr:
 
 
 class Column(NamedTuple):
-    """A column of the schema: its type, its meaning, and how a table that lacks it can get it."""
+    """Data: a column of the schema: its type, its meaning, and how a table that lacks it can get it."""
 
     dtype: pl.DataType | type[pl.DataType]
     meaning: str
@@ -85,7 +85,7 @@ SCOPE = ("run", "iteration")
 
 
 def empty() -> pl.DataFrame:
-    """A frame with every column of the schema and no row."""
+    """Empty polars frame with every column of the schema."""
     return pl.DataFrame(schema={name: column.dtype for name, column in SCHEMA.items()})
 
 

@@ -39,8 +39,9 @@ def conditions(
     ties: Border = "keep",
     unit: Keys = "episode",
 ) -> dict[str, Signal]:
-    """Masks of the conditions that `keep` joins, keyed by the reason of a dropped row: missing, between, quantile, top.
+    """Dict {reason: mask signal} of the conditions that `keep` joins: missing, between, quantile, top.
 
+    The reason is that of a dropped row.
     Args and raises: as `keep`.
     """
     for name, given, known in (("closed", closed, get_args(Closed)), ("ties", ties, get_args(Border))):
@@ -79,7 +80,7 @@ def keep(
     ties: Border = "keep",
     unit: Keys = "episode",
 ) -> Signal:
-    """Mask of the units whose mean of x meets every given condition; units without x meet none.
+    """Signal: mask of the units whose mean of x meets every given condition; units without x meet none.
 
     Args:
         x: more is better.
@@ -107,7 +108,7 @@ def keep(
 
 
 class Selection(NamedTuple):
-    """A selection that was made: mask and reason of every row, and how many units each reason dropped."""
+    """Result of `selection`: mask and reason of every row, and how many units each reason dropped."""
 
     kept: np.ndarray
     dropped: pl.Series
@@ -115,7 +116,7 @@ class Selection(NamedTuple):
 
 
 def selection(turns: Turns, named: dict[str, Signal], *, unit: Keys = "episode", by: Keys = ()) -> Selection:
-    """Result of evaluating `named` conditions on a table: the rows that meet all, else the first one that each fails.
+    """Evaluate `named` conditions on a table, as a `Selection`: rows that meet all, else the first one that each fails.
 
     counts: units in all, `kept`, and `dropped_…` for each condition; they add up.
 

@@ -101,7 +101,7 @@ def _choice(op: str, option: str, value: object, choices: Any) -> None:
 
 @register()
 def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None = None) -> Signal:
-    """`then` on rows where the condition holds, `otherwise` on the others; missing where the condition is missing.
+    """Signal: `then` on rows where the condition holds, `otherwise` on the others; missing where the condition is.
 
     Without `otherwise` the others are missing too: they take no part in statistics and are not trained on.
     """
@@ -111,38 +111,38 @@ def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None 
 
 @register()
 def clip(x: SignalLike, *, low: float | None = None, high: float | None = None) -> Signal:
-    """X limited to [low, high]; either end may be open."""
+    """Signal: x limited to [low, high]; either end may be open."""
     low, high = (None if end is None else float(end) for end in (low, high))
     return Signal("clip", as_signal(x), low=low, high=high)
 
 
 @register()
 def exp(x: SignalLike) -> Signal:
-    """The exponential function of x."""
+    """Signal: exponential function of x."""
     return Signal("exp", as_signal(x))
 
 
 @register()
 def log(x: SignalLike) -> Signal:
-    """Natural logarithm of x; not finite at 0 and below, which is an error."""
+    """Signal: natural logarithm of x; not finite at 0 and below, which is an error."""
     return Signal("log", as_signal(x))
 
 
 @register()
 def absolute(x: SignalLike) -> Signal:
-    """Absolute value of x."""
+    """Signal: absolute value of x."""
     return Signal("absolute", as_signal(x))
 
 
 @register()
 def sign(x: SignalLike) -> Signal:
-    """Sign of x: -1, 0 or 1."""
+    """Signal: sign of x: -1, 0 or 1."""
     return Signal("sign", as_signal(x))
 
 
 @register()
 def is_missing(x: SignalLike) -> Signal:
-    """Mask of the rows where x is missing."""
+    """Signal: mask of the rows where x is missing."""
     return Signal("is_missing", as_signal(x))
 
 
@@ -154,20 +154,20 @@ def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
 
 @register()
 def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """Top / bottom, and `otherwise` on rows where bottom is 0; missing where one of the two is."""
+    """Signal: top / bottom, and `otherwise` on rows where bottom is 0; missing where one of the two is."""
     return Signal("ratio", as_signal(top), as_signal(bottom), as_signal(otherwise))
 
 
 @register()
 def per_turn(x: SignalLike, *, how: Summary = "mean") -> Signal:
-    """One value per turn from one per token: mean, total, highest or lowest; missing for a turn without tokens."""
+    """Signal: one value per turn from one per token, by mean, total, highest or lowest; missing without tokens."""
     _choice("per_turn", "how", how, Summary)
     return Signal("per_turn", as_signal(x), how=how)
 
 
 @register()
 def per_token(x: SignalLike, like: SignalLike = "logprobs") -> Signal:
-    """Repeat each turn's value on its tokens; `like` tells how many there are."""
+    """Signal: each turn's value repeated on its tokens; `like` tells how many there are."""
     return Signal("per_token", as_signal(x), as_signal(like))
 
 
@@ -191,7 +191,7 @@ def _statistic(op: str, x: SignalLike, over: Keys, unit: Unit, where: SignalLike
 
 @register()
 def mean(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Mean of x over each key, on every row of the key.
+    """Signal: mean of x over the rows that agree in the columns `over`, on each of these rows.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0, 0, 1], "reward": [1.0, 3.0, 5.0]})
@@ -203,37 +203,37 @@ def mean(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | N
 
 @register()
 def total(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Sum of x over each key; missing if nothing in the key was scored."""
+    """Signal: sum of x over the rows that agree in `over`, on each of these rows; missing if none was scored."""
     return _statistic("total", x, over, unit, where)
 
 
 @register()
 def count(x: SignalLike = 1.0, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Number of samples of x (missing ones do not count) in each key."""
+    """Signal: number of rows that agree in `over` and have x (missing ones do not count), on each row of the key."""
     return _statistic("count", x, over, unit, where)
 
 
 @register()
 def std(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, ddof: int = 1) -> Signal:
-    """Standard deviation of x over each key, divided by n - ddof; 0 where n <= ddof or the key is constant."""
+    """Signal: standard deviation of x over the rows that agree in `over`, by n - ddof; 0 for n <= ddof or constants."""
     return _statistic("std", x, over, unit, where, ddof=ddof)
 
 
 @register("lowest", "min")
 def lowest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Minimum of x over each key, on every row of the key (`min` in recipe text)."""
+    """Signal: minimum of x over the rows that agree in `over`, on each of these rows (`min` in recipe text)."""
     return _statistic("lowest", x, over, unit, where)
 
 
 @register("highest", "max")
 def highest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """Maximum of x over each key, on every row of the key (`max` in recipe text)."""
+    """Signal: maximum of x over the rows that agree in `over`, on each of these rows (`max` in recipe text)."""
     return _statistic("highest", x, over, unit, where)
 
 
 @register()
 def quantile(x: SignalLike, *, q: float, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
-    """The q-quantile of x over each key, linear between order statistics."""
+    """Signal: q-quantile of x over the rows that agree in `over`, linear between order statistics."""
     if not 0 <= q <= 1:
         raise ExpressionError(f"quantile: q={q} is outside [0, 1]")
     return _statistic("quantile", x, over, unit, where, q=float(q))
@@ -247,7 +247,10 @@ def rank(
     ties: Ties = "average",
     where: SignalLike | None = None,
 ) -> Signal:
-    """Rank of x in its key from 1 (smallest); rows outside `where` have none. Ties as in scipy.stats.rankdata."""
+    """Signal: rank of x, 1 the smallest, among the rows that agree in `over`; rows outside `where` have none.
+
+    Ties as in scipy.stats.rankdata.
+    """
     _choice("rank", "ties", ties, Ties)
     return Signal("rank", as_signal(x), over=_keys(over), where=None if where is None else as_signal(where), ties=ties)
 
@@ -263,7 +266,9 @@ def standardise(
     eps: float = 1e-6,
     singleton: Singleton = "zero",
 ) -> Signal:
-    """Signal (x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), with mean 0 and std 1.
+    """Signal (x - mean) / (std + eps) over the rows that agree in `over` (0 for a lone one by default).
+
+    A lone sample with singleton="raw" gives x / (1 + eps): mean 0 and std 1.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 0.0]})
@@ -277,7 +282,7 @@ def standardise(
 def centre(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """Signal x minus the mean of x over each key."""
+    """Signal x minus the mean of x over the rows that agree in the columns `over`."""
     return _statistic("centre", x, over, unit, where, singleton=singleton)
 
 
@@ -285,7 +290,7 @@ def centre(
 def leave_one_out(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """X - mean of the *other* samples of the key = n/(n-1) · (x - mean).
+    """Signal: x - mean of the *other* samples of the rows that agree in `over` = n/(n-1) · (x - mean).
 
     Rows outside `where` have all samples as others.
     """
@@ -304,7 +309,7 @@ def shift(
     fill: float | None = None,
     where: SignalLike | None = None,
 ) -> Signal:
-    """The value n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
+    """Signal: x n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
 
     fill: what stands beyond the ends; missing if left out. where: mask; turns (or tokens) outside of it are passed
     over: they are nobody's neighbours and their own value is missing.
@@ -323,7 +328,7 @@ def cumulative(
     over: Keys = ("episode", "agent"),
     where: SignalLike | None = None,
 ) -> Signal:
-    """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
+    """Signal: discounted running sum in the order of play, y_t = x_t + γ·y_{t-1}, or x_t + γ·y_{t+1} if `reverse`.
 
     x_t is the sum over the rows of the key in turn t: with over="episode" agents that act at once share it.
 

@@ -281,7 +281,7 @@ def _misfit(function: Callable[..., Any], args: tuple[Any, ...], options: dict[s
 
 @register()
 def col(name: str) -> Signal:
-    """A column of the table: numbers, booleans, or lists of numbers (per token)."""
+    """Signal of a column of the table: numbers, booleans, or lists of numbers (per token)."""
     if not isinstance(name, str):
         raise ExpressionError(f"col({name!r}): the name of a column is text")
     return Signal("col", name=name)
@@ -289,7 +289,7 @@ def col(name: str) -> Signal:
 
 @register()
 def is_in(name: str, values: str | Sequence[str]) -> Signal:
-    """Mask of the rows where a column of text holds one of these values; missing where the column is."""
+    """Signal: mask of the rows where a column of text holds one of these values; missing where the column is."""
     given = (values,) if isinstance(values, str) else tuple(values)
     if not isinstance(name, str) or not all(isinstance(value, str) for value in given):
         raise ExpressionError(f"is_in({name!r}, {values!r}): give the name of a column and texts")
@@ -297,12 +297,15 @@ def is_in(name: str, values: str | Sequence[str]) -> Signal:
 
 
 def lit(value: float | np.number | np.bool_) -> Signal:
-    """A signal of one constant value. A missing value is what `where(condition, then)` gives where it does not hold."""
+    """Signal of one constant value.
+
+    A missing value is what `where(condition, then)` gives where it does not hold.
+    """
     return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
 
 
 def as_signal(value: object) -> Signal:
-    """A signal from what people write: a column name, a number, a polars expression, or a signal.
+    """Convert a column name, a number, a polars expression or a signal to a `Signal`.
 
     Raises:
         ExpressionError: the expression looks beyond its own row (a window, an aggregate, a shift …), which would
@@ -326,7 +329,7 @@ def as_signal(value: object) -> Signal:
 
 
 def walk(signal: Signal) -> Iterator[Signal]:
-    """Every node of a signal once, parents first, masks and computed keys included."""
+    """Generator of every node of a signal once, parents first, masks and computed keys included."""
     waiting, seen = [signal], set()
     while waiting:
         node = waiting.pop()
@@ -337,7 +340,7 @@ def walk(signal: Signal) -> Iterator[Signal]:
 
 
 def children(signal: Signal) -> Iterable[Signal]:
-    """A node's inputs, then the signals among its options (`where=`, computed keys)."""
+    """List of a node's inputs, then the signals among its options (`where=`, computed keys)."""
     over = signal.options.get("over") or ()
     extra = [signal.options.get("where"), *over]
     return [*signal.inputs, *(value for value in extra if isinstance(value, Signal))]

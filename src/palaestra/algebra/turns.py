@@ -39,7 +39,7 @@ __all__ = ["PROVIDERS", "SCHEMA", "SCHEMA_VERSION", "SCOPE", "Column", "Ragged",
 
 @dataclass(frozen=True)
 class Ragged:
-    """Per-token values: `values` float64[tokens] of all rows in sequence, `lengths` int64[rows]."""
+    """Data: per-token values, `values` float64[tokens] of all rows in sequence, `lengths` int64[rows]."""
 
     values: np.ndarray
     lengths: np.ndarray

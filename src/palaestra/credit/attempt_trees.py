@@ -23,7 +23,7 @@ def backup(
     over: Keys = "group",
     how: Literal["mean", "max", "rollouts"] = "mean",
 ) -> Signal:
-    """Value of each row's node in a tree of attempts: a leaf's own, else the mean (or the best) of its children's.
+    """Signal: value of each row's node in a tree of attempts: a leaf's own, else the mean or best of its children's.
 
     A child counts once, however many leaves are below it: means of means, as MALT's (arXiv 2412.01928) and Agent-R's
     (arXiv 2501.11425). Binarise with `backup(...) > 0.5`. "rollouts" is the mean over all rows of leaves below a node,
@@ -95,7 +95,7 @@ def along(
     over: Keys = "group",
     how: Literal["sum", "max"] = "sum",
 ) -> Signal:
-    """Sum, or maximum, of x on the way from the root of a tree of attempts to each row, this row included.
+    """Signal: sum, or maximum, of x on the way from the root of a tree of attempts to each row, this row included.
 
     Args:
         x: where it is missing it does not count. A node of several rows, other than the row itself, has their mean.

@@ -47,7 +47,7 @@ def improvement(
     at: SignalLike | None = None,
     gate: SignalLike | None = None,
 ) -> Signal:
-    """Rise of x from one scored row of the key to the next scored one; missing on rows that have no such change.
+    """Signal: rise of x from one scored row of the key to the next scored one; missing where there is no such change.
 
     Retroformer's reward of a reflection (arXiv 2308.02151), WaltzRL's of feedback (arXiv 2510.08240), SCoRe's bonus of
     a second attempt (arXiv 2409.12917, of="result").
@@ -104,7 +104,7 @@ def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> Signal:
-    """Weights of contrastive cloning: 1 on successes, below 0 on failures of keys that also have successes.
+    """Signal: weights of contrastive cloning, 1 on successes, below 0 on failures of keys that also have successes.
 
     A³T (arXiv 2403.14589): in a key with both, failures weigh -(successes / failures) each, so that the weights of its
     episodes add up to 0 (a reconstruction; balanced=False: -1 each). In a key without a success they are missing:
@@ -150,7 +150,7 @@ def hard_success(score: SignalLike = "success", *, most: float = 0.9, over: Keys
 
 @register()
 def exp_weight(advantage: SignalLike, *, temperature: float = 1.0, most: float = 20.0) -> Signal:
-    """Weights of advantage-weighted cloning: min(exp(advantage / temperature), most) (AWR, arXiv 1910.00177).
+    """Signal: weights of advantage-weighted cloning, min(exp(advantage / temperature), most) (AWR, arXiv 1910.00177).
 
     Raises:
         ExpressionError: the temperature or `most` is not above 0.
@@ -179,7 +179,7 @@ def waltz_reward(
     weight: SignalLike = 0.5,
     gamma: float = 0.1,
 ) -> Signal:
-    """Reward of WaltzRL [167] (arXiv 2510.08240): feedback earns α · improvement · label + λ · label + γ · format.
+    """Signal: reward of WaltzRL [167] (2510.08240); feedback earns α · improvement · label + λ · label + γ · format.
 
     The improvement is that of the answer after it over the one before it, and counts only where both of its labels are
     right: a false alarm earns nothing and loses nothing by what came of it. Without an answer after it there is none.
@@ -202,7 +202,7 @@ def waltz_reward(
 
 @register()
 def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
-    """Credit of WaltzRL [167]: the turn's reward, standardised per agent; 0 for the speaker until iteration `until`.
+    """Signal: credit of WaltzRL [167], the reward standardised per agent; 0 for the speaker until iteration `until`.
 
     reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
     that what feedback is paid is nobody else's return.
@@ -215,7 +215,7 @@ def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: i
 def retroformer(
     score: SignalLike = "score", *, reflector: str = "reflector", over: Keys = "episode", difference: bool = True
 ) -> Signal:
-    """[37] Retroformer (arXiv 2308.02151): a reflection is paid by how much better the next trial is, less the mean.
+    """Signal: [37] Retroformer (arXiv 2308.02151), a reflection earns how much better the next trial is, less the mean.
 
     G_{i+1} - G_i on the reflector's turn between the trials, missing on everybody else's: the actor is not trained. The
     baseline is the mean over the batch. difference=False: the next trial's return itself.
@@ -233,7 +233,7 @@ def retroformer(
 
 @register()
 def agent_rlvr(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
-    """[178] Agent-RLVR (arXiv 2506.11425): GRPO over first and guided attempts together, each by its own verdict.
+    """Signal: [178] Agent-RLVR (arXiv 2506.11425), GRPO over first and guided attempts together, each by its verdict.
 
     A group that failed has no spread; its guided attempts give it one. Use after the stage `guidance()`.
 

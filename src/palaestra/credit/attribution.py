@@ -33,8 +33,9 @@ def agent_evolver(
     alpha: float = 0.1,
     how: str = "decouple",
 ) -> Signal:
-    """AgentEvolver's self-attribution [82] (arXiv 2511.10395): standardised step flags, then the outcome, summed to go.
+    """Signal: AgentEvolver's self-attribution [82] (2511.10395), standardised step flags, then the outcome, to go.
 
+    Flags and outcome are summed from each step to the end.
     Flags are standardised in the group with equal weight for each episode: by the mean of the episodes' means, and the
     mean over episodes of the mean squared distance from it. A missing flag is that of the outcome.
 

@@ -20,7 +20,7 @@ from palaestra.credit.attempts import improvement
 def self_correction(
     reward: SignalLike = "right", *, alpha: float = 10.0, first: bool = True, over: Keys = ("iteration", "look")
 ) -> Signal:
-    """[141] SCoRe (arXiv 2409.12917): credit r_1 of attempt 1, r_2 + α·(r_2 - r_1) of attempt 2, each less the mean.
+    """Signal: [141] SCoRe (2409.12917), credit r_1 of attempt 1, r_2 + α·(r_2 - r_1) of attempt 2, each less the mean.
 
     The improvement is on the row of the second attempt alone, and no attempt is paid what comes after it: if it were
     part of the first one's return, (1 - α)·r_1 + (1 + α)·r_2, failing on purpose first would pay. Phase I is

@@ -19,7 +19,7 @@ Plan = TypeVar("Plan")
 
 
 class Replay(NamedTuple):
-    """Transitions of turns as arrays: states, actions, rewards, next states, and whether the episode ended."""
+    """Data: transitions of turns as arrays: states, actions, rewards, next states, and whether the episode ended."""
 
     state: np.ndarray
     action: np.ndarray
@@ -29,14 +29,14 @@ class Replay(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Actions that the current policy would take now: int64[n] states, and one sampled action of each."""
+    """Data: actions that the current policy would take now: int64[n] states, and one sampled action of each."""
 
     state: np.ndarray
     action: np.ndarray
 
 
 class TurnCritic:
-    """Two Q and two V tables with slowly moving targets: the upper level of ArCHer (arXiv 2402.19446).
+    """ArCHer's upper-level critic (arXiv 2402.19446) as tables: two Q(s, a) and two V(s) with slowly moving targets.
 
     Q target: r + γ·(1 - done)·V_target(s'); V target: Q_target(s, a) with a freshly sampled from the policy; squared
     errors; targets move by `tau` after each batch. The two heads see different batches of the replay.
@@ -126,7 +126,7 @@ def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray,
 
 @register()
 def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | None = None) -> Signal:
-    """[89] ArCHer (arXiv 2402.19446): advantage Q(s, a) - V(s) of the turn, on all of its tokens; no return enters.
+    """Signal: [89] ArCHer (arXiv 2402.19446), advantage Q(s, a) - V(s) of the turn, on all of its tokens; no return.
 
     q, v: smaller of two heads each, from the stage `q_critic()`. The released code was read; it samples *new* actions
     at replayed states, which are the rows that train then: `q_critic(rows="fresh")`.
@@ -143,7 +143,7 @@ def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | N
 def sequential_advantage(
     prefix_value: SignalLike = "prefix_value", value: SignalLike = "value", *, over: Keys = ("episode", "turn")
 ) -> Signal:
-    """ReAd's advantage of each agent: Q(s, a_1..a_i) - Q(s, a_1..a_{i-1}) within a turn, first minus V(s).
+    """Signal: ReAd's advantage of each agent: Q(s, a_1..a_i) - Q(s, a_1..a_{i-1}) within a turn, first minus V(s).
 
     prefix_value: Q of the joint action up to this row; agents decide in the order of their names, as in
     `sequential_update`. The sum over the agents is the advantage of the joint action, exactly.
@@ -205,7 +205,7 @@ def refinement(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> Generator[tuple[list[Plan], str | None], Plan, tuple[list[Plan], int]]:
-    """Generator form of `refine`: yields the decided plans and feedback, is sent a plan, returns as `refine`."""
+    """Generator of `refine`'s loop (ReAd): yields (plans decided, feedback), is sent a plan, returns as `refine`."""
     if order not in ("sequential", "joint"):
         raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
     if max_queries < 1:
@@ -240,7 +240,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): ask a planner for plans until the critic's advantage of each reaches `threshold`.
+    """[56] ReAd (arXiv 2405.14314): ask a planner until each plan's advantage reaches `threshold`; (plans, queries).
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

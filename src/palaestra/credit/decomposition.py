@@ -185,7 +185,7 @@ def redistribute(
 def redistributed(
     target: SignalLike, *factors: SignalLike, over: Keys = "episode", average: bool = False, ridge: float = 1e-9
 ) -> Signal:
-    """Factors weighted so that each key's sum explains its `target`, fitted per batch: the node of `redistribute`."""
+    """Signal: factors weighted so that each key's sum explains its `target`, fitted per batch (see `redistribute`)."""
     keys = (over,) if isinstance(over, str) else tuple(str(key) for key in over)  # type: ignore[union-attr]
     return Signal(
         "redistributed", as_signal(target), *map(as_signal, factors), over=keys, average=average, ridge=float(ridge)
@@ -213,7 +213,7 @@ def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
-    """Ranking loss -log σ(score_i - score_j), mean over pairs of a group where i has the higher outcome; and gradient.
+    """Pair (ranking loss -log σ(score_i - score_j), mean over a group's pairs where i's outcome is higher; gradient).
 
     score, outcome: float64[episodes]; group: int64[episodes]. Without such a pair the loss is 0. For a torch model:
     `score.backward(gradient)`.
@@ -237,7 +237,7 @@ def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray)
 def implicit_reward(
     model: SignalLike = "prm_logprobs", reference: SignalLike = "logprobs", *, beta: float = 0.05
 ) -> Signal:
-    """Implicit process reward β · Σ (log π_φ - log π_reference) over the turn's tokens (arXiv 2412.01981).
+    """Signal: implicit process reward β · Σ (log π_φ - log π_reference) over the turn's tokens (arXiv 2412.01981).
 
     The reference is the rollout policy itself. The model is trained by `pairwise_logistic` on the mean over an episode.
     """
@@ -253,7 +253,7 @@ def oprl(
     weight: float = 1.0,
     flavour: Literal["code"] | None = None,
 ) -> Signal:
-    """[29] OPRL, iStar (arXiv 2509.19199): RLOO of the episode + weight · leave-one-out of the steps of its group.
+    """Signal: [29] OPRL, iStar (2509.19199), RLOO of the episode + weight · leave-one-out of its group's steps.
 
     step: default `implicit_reward()`. episode: another credit of the episode, e.g. `grpo()`, in place of RLOO. Steps
     are divided by the batch's largest |return-to-go| + 1e-6 first, and every row is a sample. flavour="code": the
@@ -281,7 +281,7 @@ def oprl(
 
 @register()
 def spa_reward(progress: SignalLike = "progress", executed: SignalLike | None = None, *, bonus: float = 0.5) -> Signal:
-    """SPA's step reward [49]: predicted progress + bonus · executed, which is 1 on the agent's last turn.
+    """Signal: SPA's step reward [49]: predicted progress + bonus · executed, which is 1 on the agent's last turn.
 
     progress: `decompose` of the features of turns, or the head of a language model that was trained on
     (Σ_t c_t - R)². executed: whether the world took notice; default `valid`, missing counts as yes.
@@ -301,7 +301,7 @@ def spa(
     lam: float = 0.95,
     over: Keys = ("group", "turn"),
 ) -> Signal:
-    """[49] SPA-RL (arXiv 2505.20732): GAE of `spa_reward` if there are values, else its return-to-go standardised.
+    """Signal: [49] SPA-RL (2505.20732), GAE of `spa_reward` if there are values, else its return-to-go standardised.
 
     progress: filled by the stage `progress()`. over: the key of the latter; by turn, because what is still to come, the
     bonus above all, depends on how far the episode is. The released scripts replace predictions by leave-one-out final

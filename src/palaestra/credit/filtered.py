@@ -44,7 +44,7 @@ def step_filter(
     end: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """DigiRL's step advantage, whose sign says which turns are cloned ([73], arXiv 2406.11896).
+    """Signal: DigiRL's step advantage [73] (arXiv 2406.11896); those turns are cloned where it is above 0.
 
     Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the released
     code; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``, H the last step.
@@ -93,7 +93,7 @@ def vsc_rl(
     margin: float = 0.05,
     over: Keys = SEGMENT,
 ) -> Signal:
-    """[192] VSC-RL (arXiv 2502.07949): cloning mask, 1 on turns of good segments that pass the step filter, else 0.
+    """Signal: [192] VSC-RL (2502.07949), cloning mask, 1 on turns of good segments that pass the step filter, else 0.
 
     A segment counts if its outcome, less the critic's value of its first turn, is in the upper `top` of the batch's
     segments; of it those turns are cloned where `step_filter` is above 0.
@@ -132,7 +132,7 @@ def vsc_rl(
 def short_success(
     success: SignalLike = "verdict", *, q: float = 0.2, by: Keys = "task", unit: Keys = ("episode", "agent")
 ) -> Signal:
-    """PAE's filter [175] (arXiv 2412.13194): 1 on the turns of successes that are short for their task, else 0.
+    """Signal: PAE's filter [175] (arXiv 2412.13194), 1 on the turns of successes that are short for their task, else 0.
 
     Of the successes of each task those are kept whose length, in turns, is at most the q-quantile of these lengths,
     linear between order statistics; so the only success of a task is kept.

@@ -17,8 +17,9 @@ def digirl(
     margin: float = 0.05,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """[73] DigiRL (arXiv 2406.11896): cloning mask, 1 on turns that pass a filter of episodes and one of steps, else 0.
+    """Signal: [73] DigiRL (2406.11896), cloning mask, 1 on turns that pass a filter of episodes and one of steps.
 
+    It is 0 elsewhere.
     Computes ``[R - V(s_1) >= q] · [step_filter > 0]`` with R the largest outcome of the episode and q the quantile
     ``1 - top`` of the first factor's left side over the episodes of the table. Tasks that always succeed score near 0,
     so that the rare successes at hard tasks are kept. Where fewer than `top` of the episodes succeed, failures are kept

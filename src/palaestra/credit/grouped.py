@@ -80,7 +80,7 @@ def _settle(advantage: Signal, options: dict[str, Any]) -> Signal:
 
 @register()
 def reinforce(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Keys = ()) -> Signal:
-    """REINFORCE with a mean baseline: G_t - mean of G over the key (default: the batch). Williams 1992."""
+    """Signal: REINFORCE with a mean baseline: G_t - mean of G over the key (default: the batch). Williams 1992."""
     return centre(return_to_go(as_reward("reinforce", reward), gamma=gamma), over=over)
 
 
@@ -94,7 +94,7 @@ def grpo(
     singleton: Singleton = "zero",
     flavour: Flavour | None = None,
 ) -> Signal:
-    """GRPO (arXiv 2402.03300): (R - mean) / (std + eps) over the group, every episode one sample.
+    """Signal: GRPO (arXiv 2402.03300), (R - mean) / (std + eps) over the group, every episode one sample.
 
     score: R per row, reduced to its mean over the episode; default is the agent's return. flavour: reproduce that
     trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by
@@ -114,7 +114,7 @@ def grpo(
 
 @register()
 def dr_grpo(score: SignalLike | None = None, *, over: Keys = "group", singleton: Singleton = "zero") -> Signal:
-    """Dr. GRPO (arXiv 2503.20783): R - mean over the group, no division. Its loss sums tokens over a constant.
+    """Signal: Dr. GRPO (arXiv 2503.20783), R - mean over the group, no division. Its loss sums tokens over a constant.
 
     singleton: verl, which has it as GRPO without division, keeps the raw score of a lone episode ("raw").
     """
@@ -129,7 +129,7 @@ def rloo(
     singleton: Singleton = "zero",
     flavour: Literal["verl", "rllm", "trl", "verl-agent"] | None = None,
 ) -> Signal:
-    """RLOO (arXiv 2402.14740): R - mean of the other episodes of the group. flavour: as in `grpo`.
+    """Signal: RLOO (arXiv 2402.14740), R - mean of the other episodes of the group. flavour: as in `grpo`.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 0]})
@@ -149,7 +149,7 @@ def reinforce_plus_plus(
     baseline: Keys | None = None,
     singleton: Singleton = "zero",
 ) -> Signal:
-    """REINFORCE++ (arXiv 2501.03262): return-to-go, whitened over the whole batch.
+    """Signal: REINFORCE++ (arXiv 2501.03262), return-to-go, whitened over the whole batch.
 
     baseline: a key ("group") whose mean is subtracted first: the paper's variant with a group baseline. singleton: what
     a key with one sample has left before whitening; verl's keeps the raw score ("raw").
@@ -168,7 +168,7 @@ def dr_mas(
     eps: float = 1e-6,
     singleton: Singleton = "raw",
 ) -> Signal:
-    """GRPO with statistics per agent: every invocation of an agent is one sample and keeps its own score.
+    """Signal: GRPO with statistics per agent; every invocation of an agent is one sample and keeps its own score.
 
     Computes ``(s - mean_k) / (std_k + eps)`` over the rows of agent k in a group, where s is the score of the row, less
     `penalty` if the action was invalid. An agent that is called twice in an episode counts twice.
@@ -204,7 +204,7 @@ def mars(
     whiten_rewards: bool = False,
     limit: float | None = None,
 ) -> Signal:
-    """[28] MARS (arXiv 2510.15414): return-to-go of normalised rewards, less its mean per seat, then whitened.
+    """Signal: [28] MARS (arXiv 2510.15414), return-to-go of normalised rewards, less its mean per seat, then whitened.
 
     The steps are in the order of its released code.
 
@@ -240,7 +240,7 @@ def gigpo(
     singleton: Singleton = "raw",
     flavour: Literal["verl-agent"] | None = None,
 ) -> Signal:
-    """[62] GiGPO (arXiv 2505.10978): credit of the episode in its group + weight · credit of the step.
+    """Signal: [62] GiGPO (arXiv 2505.10978), credit of the episode in its group + weight · credit of the step.
 
     The step is compared with the steps that were taken from the same state (anchor) in the group.
 

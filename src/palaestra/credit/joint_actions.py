@@ -13,7 +13,7 @@ from palaestra.credit.critics import PrefixCritic
 
 
 def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
-    """Every turn of a team as (row numbers, text of what its agents saw, list of what each agent did)."""
+    """List of every turn of a team as (row numbers, text of what its agents saw, list of what each agent did)."""
     rows = pl.DataFrame(
         {
             "at": turns.codes("episode", "turn").ids,

@@ -33,7 +33,7 @@ from palaestra.errors import ExpressionError, InputError
 
 @register()
 def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
-    """Value of x on the key's other row: the other player's in the same turn. Missing where there is none.
+    """Signal: x of the key's other row, the other player's in the same turn; missing where there is none.
 
     Raises:
         InputError: more than two rows share a key, so there is no such thing as the other.
@@ -67,7 +67,7 @@ def _opponent(evaluation: Evaluation, node: Signal) -> np.ndarray:
 def alignment_weight(
     advantage: SignalLike, *, gamma: float = 0.9, inclusive: bool = False, flavour: Literal["code"] | None = None
 ) -> Signal:
-    """Discounted sum w_t = Σ_{k<t} γ^(t-k)·A_k of the agent's own earlier advantages; inclusive: k <= t.
+    """Signal: discounted sum w_t = Σ_{k<t} γ^(t-k)·A_k of the agent's own earlier advantages; inclusive: k <= t.
 
     flavour="code": the released form of the exclusive sum has one more factor γ.
     """
@@ -94,7 +94,7 @@ def advantage_alignment(
     singleton: Singleton = "raw",
     flavour: Literal["code"] | None = None,
 ) -> Signal:
-    """[50] Advantage alignment with a group baseline (arXiv 2511.19405, 2406.14662): A_t + β·w_t·A_t of the opponent.
+    """Signal: [50] advantage alignment with a group baseline (2511.19405, 2406.14662), A_t + β·w_t·A_t of the opponent.
 
     A (`advantage`): discounted return-to-go minus the mean of the group's other episodes at the same turn, per agent; a
     group of one passes raw, unlike elsewhere, as in the released code. w: `alignment_weight`. An agent that has done

@@ -58,7 +58,7 @@ def win_rates(preference: np.ndarray, *, exclude_self: bool = True) -> np.ndarra
 
 @register()
 def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | None = None) -> Signal:
-    """Share of the key's other episodes to which this one is preferred, in [0, 1]; 1/2 if it is alone.
+    """Signal: share of the key's other episodes to which this one is preferred, in [0, 1]; 1/2 if it is alone.
 
     item: a number, of which larger ones are preferred and equal ones count half; or the row of `preference`, a square
     matrix of chances.
@@ -80,7 +80,7 @@ def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | Non
 
 @register()
 def preferred(item: SignalLike, *, over: Keys, where: SignalLike, preference: Matrix) -> Signal:
-    """Mean chance that a row's item is preferred to that of the key's other rows in `where`; missing outside of it."""
+    """Signal: mean chance that a row's item is preferred to the key's other rows' in `where`; missing outside of it."""
     rows = tuple(tuple(float(entry) for entry in row) for row in preference)
     if any(len(row) != len(rows) for row in rows) or not all(0 <= entry <= 1 for row in rows for entry in row):
         raise ExpressionError(f"preferred: preference={rows} is not a square matrix of chances in [0, 1]")
@@ -107,7 +107,7 @@ def _preferred(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def self_play_preference(item: SignalLike | None = None, *, preference: Matrix | None = None) -> Signal:
-    """[148] SPO (arXiv 2401.04056): the reward is the `win_rate` in the group, the advantage that minus its mean.
+    """Signal: [148] SPO (arXiv 2401.04056), the `win_rate` in the group as reward, minus its mean.
 
     item: what is compared (default: the agent's return); a column that `by_group` filled with `win_rates` needs no
     comparison any more: use `dr_grpo` of it. Self-play of one policy suffices, because the game is symmetric; its
@@ -117,7 +117,7 @@ def self_play_preference(item: SignalLike | None = None, *, preference: Matrix |
 
 
 def minimax_winner(preference: np.ndarray) -> np.ndarray:
-    """The mixture x of items that no item is preferred to: a Nash equilibrium of the symmetric game P - 1/2.
+    """Mixture x of items that no item is preferred to under the preferences P: a Nash equilibrium of the game P - 1/2.
 
     Raises:
         InputError: P is not a square matrix of chances with P[i, j] + P[j, i] = 1.

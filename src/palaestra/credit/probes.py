@@ -26,13 +26,13 @@ from palaestra.credit.weights import minmax
 
 @register()
 def answer_potential(accuracy: SignalLike = "probe_accuracy", confidence: SignalLike = "probe_confidence") -> Signal:
-    """SPAE's potential Φ = 1.5·acc·conf + 0.5·acc - conf: sure and right 1, sure and wrong -1, only right 0.5."""
+    """Signal: SPAE's potential Φ = 1.5·acc·conf + 0.5·acc - conf; sure and right 1, sure and wrong -1, only right ½."""
     acc, conf = as_signal(accuracy), as_signal(confidence)
     return 1.5 * acc * conf + 0.5 * acc - conf
 
 
 def probe_scores(truth_logprobs: np.ndarray, entropies: np.ndarray) -> tuple[float, float]:
-    """Accuracy and confidence of one probe, from N short samples in which the policy answers at once (SPAE: 5).
+    """Pair (accuracy, confidence) of one probe, from N short samples in which the policy answers at once (SPAE: 5).
 
     truth_logprobs: float[N, tokens of the true answer], the log-probability of each true token; take -10 for one that
     the endpoint does not report. entropies: float[N, sampled tokens], nats. Accuracy is the mean probability of a true
@@ -52,7 +52,7 @@ def spae(
     saturated: float = 0.9,
     normalise: bool = True,
 ) -> Signal:
-    """[77] SPAE (arXiv 2601.03823): A·f_t + ξ·g_t, standardised over the batch; A = R - group mean, g by the gain in Φ.
+    """Signal: [77] SPAE (2601.03823), A·f_t + ξ·g_t standardised over the batch; A = R - group mean, g by gain in Φ.
 
     f = 1 - α·(1 - exp(-C)) shrinks credit after the answer is found: C counts the episode's earlier steps with
     Φ > saturated. g = exp(ΔΦ brought to [0, 1] over the batch) minus its batch mean; ΔΦ of a first step is 0.

@@ -35,7 +35,7 @@ from palaestra.errors import ExpressionError
 def rank_reward(
     score: SignalLike, *, over: Keys = "group", unit: Keys = "episode", best: float = 1.0, ties: Ties = "average"
 ) -> Signal:
-    """Reward best · (1 - k/(n - 1)) of the k-th best of the n units in the key, k from 0: from `best` down to 0.
+    """Signal: reward best · (1 - k/(n - 1)) of the k-th best of the n units in the key, k from 0: from `best` to 0.
 
     A unit that is alone gets `best`.
 
@@ -51,7 +51,7 @@ def rank_reward(
 
 @register()
 def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
-    """Number of other units in the key that are smaller in both signals (each reduced to its mean over the unit).
+    """Signal: number of other units in the key that are smaller in both signals (each as its mean over the unit).
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 2.0, 3.0], "cost": [1.0, 3.0, 2.0]})
@@ -64,7 +64,7 @@ def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", un
 
 @register()
 def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where: SignalLike) -> Signal:
-    """Number of the key's rows in `where` that are smaller in both signals; missing outside `where`."""
+    """Signal: number of the key's rows in `where` that are smaller in both signals; missing outside `where`."""
     inputs = (as_signal(first), as_signal(second))
     return Signal("smaller_in_both", *inputs, over=joined(over), where=as_signal(where))
 
@@ -107,7 +107,7 @@ def _smaller_in_both(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarra
 
 @register()
 def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
-    """NDCG of an order: how well it puts large gains first, the DCG over that of the best order; one value per key.
+    """Signal: NDCG of an order, how well it puts large gains first: its DCG over the best order's; one value per key.
 
     DCG = Σ gain / log2(rank + 1), rank 1 for the largest `order`; equal ones share their discounts. 1 if all gains are
     0 and no order is better than another.
@@ -129,8 +129,9 @@ def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Key
 
 @register()
 def discount(order: SignalLike, *, over: Keys = "group", where: SignalLike) -> Signal:
-    """DCG's discount 1 / log2(rank + 1) among the key's rows in `where`, rank 1 for the largest `order`; else missing.
+    """Signal: DCG's discount 1 / log2(rank + 1) among the key's rows in `where`, rank 1 for the largest `order`.
 
+    Missing elsewhere.
     Equal ones share the mean of their discounts.
     """
     return Signal("discount", as_signal(order), over=joined(over), where=as_signal(where))
@@ -155,7 +156,7 @@ def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def comam_reward(local: SignalLike | None = None, outcome: SignalLike = "success") -> Signal:
-    """The reward of [147] CoMAM (arXiv 2603.12631): r_a + w_a·R, where w_a is c_a as a share of Σ c over the agents.
+    """Signal: reward of [147] CoMAM (2603.12631), r_a + w_a·R, where w_a is c_a as a share of Σ c over the agents.
 
     r_a is the agent's own reward in the episode (default: its return), R >= 0 the outcome of the whole, c_a the NDCG of
     R in the order of r_a over the group's episodes: who ranks episodes as the outcome does gets most of it.
@@ -169,7 +170,7 @@ def comam_reward(local: SignalLike | None = None, outcome: SignalLike = "success
 
 @register()
 def comam(local: SignalLike | None = None, outcome: SignalLike = "success") -> Signal:
-    """[147] CoMAM: GRPO of `comam_reward`, each agent by itself: key (group, agent), every episode one sample.
+    """Signal: [147] CoMAM, GRPO of `comam_reward`, each agent by itself: key (group, agent), every episode one sample.
 
     From secondary text; there is no code.
     """
@@ -185,7 +186,7 @@ def entropy_rank_reward(
     best: float = 1.0,
     ties: Ties = "average",
 ) -> Signal:
-    """R³'s reward [83] for groups without a success: i beats j if its peak entropy is higher and its mean lower.
+    """Signal: R³'s reward [83] for groups without a success; i beats j if its peak entropy is higher, its mean lower.
 
     Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
     order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of
@@ -209,7 +210,7 @@ def entropy_rank_reward(
 def r3_score(
     score: SignalLike | None = None, *, failed: float = 0.0, top: float = 0.1, best: float = 1.0, ties: Ties = "average"
 ) -> Signal:
-    """R³ [83]: the episode's score, but `entropy_rank_reward` in groups whose every episode failed or was cut off.
+    """Signal: R³ [83], the episode's score, but `entropy_rank_reward` in groups whose every episode failed or was cut.
 
     failed: the highest score that counts as a failure. Episodes without a score stay without one, and are not ranked.
     """

@@ -70,7 +70,7 @@ def inject(
     score: SignalLike | None = None,
     solved: float = 0.5,
 ) -> Turns:
-    """R³'s replay [83]: adds k past episodes of the opposite outcome to each group whose episodes all score the same.
+    """R³'s replay [83]: the table with k past episodes of the opposite outcome added to groups that all score the same.
 
     buffer: earlier turns of the same tasks, of any iteration; of the same run if both tables have one. A score above
     `solved` is a success; a group of successes gets failures, a group of failures successes, drawn without replacement,
@@ -119,7 +119,7 @@ def reflections(
     solved: float = 0.5,
     template: str = REFLECTION,
 ) -> dict[str, str]:
-    """R³'s reflection prompts [83]: text by task, for tasks whose mean score in the buffer is under `below`.
+    """Dict {task: R³'s reflection prompt [83]} for the tasks whose mean score in the buffer is under `below`.
 
     The text holds the last action of one of the task's failed episodes, drawn at random.
     """
@@ -145,7 +145,7 @@ def r3(
     top: float = 0.1,
     best: float = 1.0,
 ) -> Signal:
-    """[83] R³ (arXiv 2601.19620): GRPO over the mixed group of fresh and replayed episodes.
+    """Signal: [83] R³ (arXiv 2601.19620), GRPO over the mixed group of fresh and replayed episodes.
 
     Replayed rows are multiplied by `off_policy`, whose value the paper's text does not give. ranked: groups without any
     success are scored by the structure of their entropies (`r3_score`, which has the other options); ranked=False does
@@ -167,7 +167,7 @@ def hint_ratio(
     high: float = 0.7,
     noise: SignalLike = 0.0,
 ) -> Signal:
-    """Share of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints.
+    """Signal: share of the reference to show, (high - low)·D + low + noise in [0, 1]; D = 1 - mean score without hints.
 
     Missing in a group without an episode that was played without a hint.
     """
@@ -176,7 +176,7 @@ def hint_ratio(
 
 
 def hint_prefix(reference: Sequence[Item], ratio: float) -> Sequence[Item]:
-    """The first part of a reference solution (tokens, actions, text), rounded to whole items.
+    """First part of a reference solution (tokens, actions, text), a share `ratio` of it, rounded to whole items.
 
     Raises:
         InputError: the ratio is outside [0, 1].
@@ -199,7 +199,7 @@ def adhint(
     sharpness: float = 1.0,
     cap: float = 1.0,
 ) -> Signal:
-    """[75] ADHint (arXiv 2512.13095): GRPO within the hinted and the naive episodes of a group, then three weights.
+    """Signal: [75] ADHint (2512.13095), GRPO within a group's hinted and naive episodes, then three weights.
 
     Difficulty: successes without and failures despite a hint count 1 + (p_hinted - p_naive) times, the difference of
     the success rates cut to [0, cap]. Consistency: on forced parts (`hint`, a flag per token or per turn), times

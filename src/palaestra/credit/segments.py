@@ -35,7 +35,7 @@ from palaestra.errors import ExpressionError, InputError
 
 @register()
 def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
-    """Mask of the tokens that were sampled with a probability below p.
+    """Signal: mask of the tokens that were sampled with a probability below p.
 
     Raises:
         ExpressionError: p is outside (0, 1].
@@ -47,7 +47,7 @@ def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
 
 @register()
 def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 5) -> Signal:
-    """Number of each token's segment in its turn, from 0: a cut just before every `every`-th unsure token.
+    """Signal: number of each token's segment in its turn, from 0; a cut just before every `every`-th unsure token.
 
     Raises:
         ExpressionError: every is below 1, or p outside (0, 1].
@@ -73,7 +73,7 @@ def _segments(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spread(x: SignalLike, segment: SignalLike) -> Signal:
-    """Sum of a per-token signal over each segment of the turn, on all of its tokens; missing if one of them is."""
+    """Signal: sum of a per-token signal over each segment of the turn, on all its tokens; missing if one of them is."""
     return Signal("spread", as_signal(x), as_signal(segment))
 
 
@@ -90,7 +90,7 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -> Signal:
-    """[69] SPO-chain (arXiv 2505.23564): credit of a segment, V at the start of the agent's next minus V at its own.
+    """Signal: [69] SPO-chain (2505.23564), credit of a segment: V at the start of the agent's next minus V at its own.
 
     The last segment: score - V. No normalisation; the sum over an episode is its score minus V at the start.
 
@@ -113,7 +113,7 @@ def spo_tokens(
     p: float = 0.9,
     every: int = 5,
 ) -> Signal:
-    """SPO-chain [69] for tokens of one turn: each unsure token carries its segment's change of value, others 0.
+    """Signal: SPO-chain [69] for tokens of one turn; each unsure token carries its segment's change of value, others 0.
 
     values: per token, V at the start of the token's segment. Tokens before the first cut get 0. Without a
     score the last segment's change is missing.
@@ -130,7 +130,7 @@ def spo_tokens(
 def spo_tree(
     value: SignalLike = "value", *, parent: Keys = "parent", mode: Literal["rloo", "grpo"] = "rloo", eps: float = 1e-8
 ) -> Signal:
-    """SPO-tree [69]: a node's value minus its parent's, which is the mean over the siblings; a row is a node.
+    """Signal: SPO-tree [69], a node's value minus its parent's, which is the mean over the siblings; a row is a node.
 
     value: `tree_values`. parent: key of the parent node in the group. mode="grpo": divided by the siblings' population
     deviation + eps. Rows whose advantage is 0 teach nothing; the released code drops them.

@@ -22,7 +22,7 @@ Order = Literal["reverse", "forward", "random"]
 
 @register()
 def reverse_product(log_ratio: SignalLike = "log_ratio", *, over: Keys = "episode") -> Signal:
-    """Product of the policy ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
+    """Signal: product of the policy ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
 
     Who acts at once is not later.
 
@@ -36,7 +36,7 @@ def reverse_product(log_ratio: SignalLike = "log_ratio", *, over: Keys = "episod
 
 @register()
 def seeupo(score: SignalLike | None = None, *, log_ratio: SignalLike = 0.0) -> Signal:
-    """[96] SeeUPO (arXiv 2602.06554): (R - group mean, standardised over the batch) · product of later turns' ratios.
+    """Signal: [96] SeeUPO (2602.06554), (R - group mean, standardised over the batch) · product of later turns' ratios.
 
     log_ratio: log π_new - log π_old of the whole turn, 0 for turns that are not updated yet; `sequential_update` fills
     the column. At first all are 0 and this is the group-relative advantage without the group's deviation, which is what
@@ -55,7 +55,7 @@ def sequential_update(
     order: Order = "reverse",
     rng: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Update the policy on the rows of one value of the key at a time: turns T, T-1, ..., 1 by default.
+    """Update a policy on the rows of one value of `key` at a time, turns T, T-1, ..., 1; returns each part's rows.
 
     Before each part the advantage (`seeupo`, or another one times the same product) is computed with the ratios of the
     parts that were updated before. By reverse order each turn is improved against what its successors have become;

@@ -32,7 +32,7 @@ def splice(
     marker: str | None = None,
     same: Sequence[str] = ("observation", "action"),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Agent-R's revision paths (arXiv 2501.11425) as rows: bad prefix, revision, good path; and counts of the pairs.
+    """Pair (table, counts of pairs): Agent-R's revision paths (arXiv 2501.11425), bad prefix, revision, good path.
 
     Args:
         turns: the table that the pairs are of.
@@ -147,7 +147,7 @@ def relabel(
     rng: np.random.Generator | None = None,
     texts: Sequence[str] = ("observation",),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Hindsight replay (arXiv 1707.01495): copies of episodes whose goal is replaced by what they achieved, and counts.
+    """Pair (table, counts): hindsight copies (1707.01495) of episodes with the goal replaced by what they achieved.
 
     Every episode once: with what its last row achieved ("final"), or, each row for itself, what a drawn row from it on
     achieved ("future"). The episode ends where its new goal is first achieved; what comes later is left out. `reward`

@@ -38,7 +38,7 @@ def canon(
     favour: Literal["high", "low"] = "high",
     length: float = 1.0,
 ) -> Signal:
-    """[57] CANON (arXiv 2509.23962): (μ·(R - mean of the other half) + (1 - μ)·(R - mean of the own half)) / length.
+    """Signal: [57] CANON (2509.23962), (μ·(R - mean of the other half) + (1 - μ)·(R - mean of the own half)) / length.
 
     Halves of the group by the episode's mean metric (default: token entropy; "tokens_out" for length); an empty half
     has mean 0. With halves of equal size μ = 0.5 is Dr. GRPO. mu may be a signal: `batch_score()`, `1 - batch_score()`,
@@ -67,7 +67,7 @@ def stratified_grpo(
     ddof: int = 0,
     eps: float = 1e-6,
 ) -> Signal:
-    """[195] Stratified GRPO (arXiv 2510.06214): α·(R - μ_k)/(σ_k + ε) + (1 - α)·(R - μ)/(σ + ε).
+    """Signal: [195] Stratified GRPO (arXiv 2510.06214), α·(R - μ_k)/(σ_k + ε) + (1 - α)·(R - μ)/(σ + ε).
 
     μ_k, σ_k range over the episodes of the group in the same stratum; alone in its stratum an episode has 0 there.
     stratum: a key; default is the episode's number of turns, which in a search agent counts the searches; see `calls`.
@@ -81,7 +81,7 @@ def stratified_grpo(
 
 @register()
 def salt(advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = "episode") -> Signal:
-    """[78] SALT (arXiv 2510.20022): a step's advantage is the mean over the group's episodes that took the same step.
+    """Signal: [78] SALT (2510.20022), a step's advantage is the mean over the group's episodes that took the same step.
 
     A step is (state, action, next state), with the `history` states before it. What episodes share becomes neutral; a
     step that only one of them took keeps its advantage (default GRPO). unit="row": an episode that repeats the step
@@ -94,7 +94,7 @@ def salt(advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = 
 
 @register("advevo_marl", "public_baseline")
 def advevo_marl(reward: SignalLike = "reward", *, gamma: float = 1.0, teams: Keys | None = None) -> Signal:
-    """[67] AdvEvo-MARL (arXiv 2510.01586): return-to-go minus its mean over the batch's rows of the agent's team.
+    """Signal: [67] AdvEvo-MARL (2510.01586), return-to-go minus its mean over the batch's rows of the agent's team.
 
     teams: the key of the functional team, a column or `team(...)`; default is the agent's name without its number. From
     secondary text. The paper's rewards, safety first and usefulness later, are `phase(0.7, 0.3, at=…) * safety + …`.

@@ -9,7 +9,7 @@ from palaestra.credit.weights import modulate
 
 @register()
 def by_task(score: SignalLike | None = None, *, over: Keys = "part") -> Signal:
-    """Credit: a score standardised within its task, times N / (K · n): N turns in all, K tasks, n turns of the task.
+    """Signal: score standardised within its task, times N / (K · n): N turns in all, K tasks, n turns of the task.
 
     The weights of a task's turns sum to N / K for each task, so that each has the same share of the gradient.
     Reconstruction: the paper on shared decision layers [44] is known here by its abstract.

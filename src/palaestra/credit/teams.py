@@ -30,13 +30,13 @@ EXACT = 12
 
 @register()
 def shared_reward(reward: SignalLike = "reward", *, over: Keys = "episode") -> Signal:
-    """Sum of all agents' rewards, paid to each: of the episode, or with over=("episode", "turn") of the turn."""
+    """Signal: sum of all agents' rewards, paid to each, of the episode; with over=("episode", "turn") of the turn."""
     return total(reward, over=over)
 
 
 @register()
 def difference_reward(score: SignalLike | None = None, *, without: SignalLike = "without") -> Signal:
-    """Difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
+    """Signal: difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
 
     score: G, default the return of the whole episode. without: the team's score if this row's agent had taken its
     default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
@@ -54,7 +54,7 @@ def difference_reward(score: SignalLike | None = None, *, without: SignalLike = 
 def counterfactual(
     q: SignalLike = "q", *, action_values: SignalLike = "action_values", probabilities: SignalLike = "probabilities"
 ) -> Signal:
-    """COMA's advantage (arXiv 1705.08926): Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
+    """Signal: COMA's advantage (1705.08926), Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
 
     q: the value of the joint action that was played. action_values, probabilities: lists, one number for each action
     that the agent could have taken: that value with its own action replaced, and its policy then.
@@ -70,8 +70,9 @@ def counterfactual(
 
 @register()
 def shapley(values: SignalLike = "coalition_values", player: SignalLike = "player") -> Signal:
-    """Shapley value (1953) of a row's agent in the game listed in `values`: its mean gain over all orders of joining.
+    """Signal: Shapley value of a row's agent in the game listed in `values`, its mean gain over all orders of joining.
 
+    Source: Shapley 1953.
     φ_i = Σ_{S without i} |S|!·(n - |S| - 1)!/n! · (v(S ∪ i) - v(S)). values: a list of 2^n numbers, v of the coalition
     whose members are the bits of the place in the list: v(nobody), v(0), v(1), v(0 and 1), … (`coalition_values`).
     player: the number of the row's agent, from 0. For many agents see `shapley_values`.
@@ -180,7 +181,9 @@ def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
-    """Value of each of the 2^n coalitions, float64[2^n], in `shapley`'s order. A dict's `get` is a value too.
+    """Value of each of the 2^n coalitions by the function `value`, float64[2^n], in `shapley`'s order.
+
+    The function maps a frozenset of agents to a number; a dict's `get` is one too.
 
     Raises:
         InputError: a coalition has no finite value, or there are too many.
@@ -207,7 +210,7 @@ def _value(value: CoalitionValue, members: frozenset[str]) -> float:
 def shapley_values(
     value: CoalitionValue, agents: Sequence[str], *, rng: np.random.Generator | None = None, orders: int | None = None
 ) -> np.ndarray:
-    """Shapley value of each agent, float64[n]: exact up to 12 agents, over that, or if `orders` are given, sampled.
+    """Shapley value of each agent by the function `value`, float64[n]: exact up to 12 agents, else sampled in orders.
 
     Sampled: agents join in random orders, each is paid its mean gain (Castro, Gómez and Tejada 2009); each drawn order
     is also gone through backwards, which is exact where agents interact in pairs only. Unbiased, the error falls with
@@ -249,7 +252,7 @@ def add_shapley(
     rng: np.random.Generator | None = None,
     orders: int | None = None,
 ) -> Turns:
-    """The table with a column `name`: the Shapley value of each row's agent among the agents of its key.
+    """The table with a column `name`: the Shapley value, by `value`, of each row's agent among the agents of its key.
 
     value: from the key's rows and a coalition to what it earns; it plays that from a snapshot, or looks it up. With
     over="episode" the members do what they did in the episode and the values are rewards of it; with over="group" there

@@ -44,7 +44,7 @@ def gae(
     skip: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """GAE (arXiv 1506.02438): A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t, V_t the value before step t.
+    """Signal: GAE (arXiv 1506.02438), A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t, V_t the value before step t.
 
     bootstrap: V after the last step; default 0 for an episode that ended by its rules, its last value for one that was
     cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
@@ -76,7 +76,7 @@ def gae(
 
 @register()
 def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
-    """Per-token signal: the turn's value on its last token, 0 on the others; `like` tells how many there are."""
+    """Signal per token: the turn's value on its last token, 0 on the others; `like` tells how many there are."""
     one = fill_missing(0.0 * as_signal(like), 0.0) + 1.0
     return where(shift(one, n=-1, over="row", fill=0.0) == 0.0, x, 0.0 * as_signal(x))
 
@@ -85,7 +85,7 @@ def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
 def tppo(
     value: SignalLike = "value", reward: SignalLike = "reward", *, gamma: float = 1.0, lam: float = 0.95
 ) -> Signal:
-    """[59] T-PPO (arXiv 2506.15050): GAE on windows of unfinished episodes; a cut-off one repeats its last value.
+    """Signal: [59] T-PPO (2506.15050), GAE on windows of unfinished episodes; a cut-off one repeats its last value.
 
     The policy learns from every row of the window; the critic from `value_target`, which only finished ones have. A
     critic that says 0 everywhere gives cut-off windows no signal at all, so it is trained first. From secondary text; γ
@@ -96,7 +96,7 @@ def tppo(
 
 @register()
 def value_target(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
-    """Regression target of a critic (T-PPO): the return-to-go of finished episodes, missing in truncated ones."""
+    """Signal: a critic's target (T-PPO), the return-to-go of finished episodes, missing in truncated ones."""
     return where(~fill_missing("truncated", False), return_to_go(reward, gamma=gamma))
 
 
@@ -110,7 +110,7 @@ def igpo(
     eps: float = 1e-6,
     flavour: Literal["code", "cookbook"] | None = None,
 ) -> Signal:
-    """[168] IGPO (arXiv 2510.14967): a turn earns what it added to the log-probability of the true answer.
+    """Signal: [168] IGPO (arXiv 2510.14967), a turn earns what it added to the log-probability of the true answer.
 
     gold: mean token log-probability of the true answer under the policy *before* each turn (teacher forcing, no
     gradient). A turn's gain is its change until the next turn, standardised over the group's turns; the last turn earns

@@ -28,7 +28,7 @@ DRAW = (5.0, 5.0)
 
 
 class Standing(NamedTuple):
-    """Result of a tournament of answers.
+    """Result of a tournament of answers: a score for each, larger is better, and the number of comparisons.
 
     score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, in both orders.
     """
@@ -44,8 +44,9 @@ def tournament(
     topology: Topology = "seeded_single",
     rng: np.random.Generator | None = None,
 ) -> Standing:
-    """Scores of items by a judge's comparisons of two, in the given topology (arXiv 2601.06487, and its released code).
+    """`Standing`, scores of items by a judge's comparisons of two, in the given topology (arXiv 2601.06487).
 
+    Topologies are as in the released code.
     Each pair is judged in both orders and the scores are added; a judge that raises counts as 5 to 5.
 
     anchor: everyone against item 0, n - 1 comparisons; the score is what the judge gave, item 0's is its mean.
@@ -200,7 +201,7 @@ _TOPOLOGIES: dict[str, Callable[[_Floor, np.random.Generator | None], Any]] = {
 def by_group(
     turns: Turns, function: Callable[[list[Any]], Sequence[float] | np.ndarray], *, name: str, column: str = "action"
 ) -> Turns:
-    """The table with a column `name`: a function's value of each episode's item, called with all items of a group.
+    """The table with a column `name`: `function` of the items of all episodes of a group, a number for each episode.
 
     The item of an episode is the column on its last row (of agents that act at once, the last by name), and its number
     stands on all of its rows. Items come in the order of the episodes' numbers.
@@ -233,7 +234,7 @@ def by_group(
 
 @register()
 def arena_rl(score: SignalLike = "arena", *, ddof: int = 1, eps: float = 1e-6) -> Signal:
-    """[100] ArenaRL (arXiv 2601.06487): GRPO of the reward by rank, (last rank - rank) / (last rank - 1).
+    """Signal: [100] ArenaRL (arXiv 2601.06487), GRPO of the reward by rank, (last rank - rank) / (last rank - 1).
 
     score: of a `tournament`, filled by `by_group`. Equals share the better rank; if all are equal, or one is alone, the
     reward is 0. Checked against the released code. There the judge's score is 0.6 · process + 0.4 · answer.

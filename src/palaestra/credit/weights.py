@@ -70,7 +70,7 @@ def _within(evaluation: Evaluation, node: Signal) -> Value:
 
 @register()
 def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
-    """Mixture weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal with such values.
+    """Signal: mixture weight · first + (1 - weight) · second; the weight is a number in [0, 1] or such a signal.
 
     Raises:
         ExpressionError: the weight is outside [0, 1]: a number at once, a signal when it is evaluated.
@@ -128,7 +128,7 @@ def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
 def outlier_filter(
     advantage: SignalLike | None = None, *, k: float = 3.0, action: Literal["zero", "clip"] = "zero"
 ) -> Signal:
-    """StableReinforce's filter (arXiv 2505.02835): an advantage beyond ± k becomes 0, not ± k.
+    """Signal: StableReinforce's filter (arXiv 2505.02835), an advantage beyond ± k becomes 0, not ± k.
 
     advantage: standardised over the batch by default, (x - mean) / std of every turn's return, ddof 0. What is left is
     not centred again. action="clip": cut at ± k instead. The text is followed: the released code's bounds are the raw
@@ -149,7 +149,7 @@ def outlier_filter(
 
 @register()
 def stable_reinforce(reward: SignalLike = "reward", *, k: float = 3.0) -> Signal:
-    """[31] StableReinforce (arXiv 2505.02835): the return to go, standardised over the batch, 0 beyond ± k.
+    """Signal: [31] StableReinforce (2505.02835), the return to go, standardised over the batch, 0 beyond ± k.
 
     The other half is the term `stable()`. KL and baseline: none.
     """
@@ -159,7 +159,7 @@ def stable_reinforce(reward: SignalLike = "reward", *, k: float = 3.0) -> Signal
 
 @register()
 def batch_score(score: SignalLike | None = None) -> Signal:
-    """Mean score of the batch, every episode one sample: how far training has come, if scores lie in [0, 1]."""
+    """Signal: mean score of the batch, every episode one sample; how far training has come, if scores lie in [0, 1]."""
     return mean(episode_score(score), over=(), unit="episode")
 
 
@@ -172,7 +172,7 @@ def a_grae(
     eps: float = 1e-6,
     flavour: Literal["code"] | None = None,
 ) -> Signal:
-    """[61] A-GRAE (arXiv 2602.05548): Â·(ω/(2√p) + (1 - ω)/(2√(1 - p))), then positives times min(1, ω/alpha).
+    """Signal: [61] A-GRAE (2602.05548), Â·(ω/(2√p) + (1 - ω)/(2√(1 - p))), then positives times min(1, ω/alpha).
 
     Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
     more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
@@ -200,7 +200,7 @@ def adora(
     correct: float = 0.5,
     cap: float | None = None,
 ) -> Signal:
-    """[71] ADORA (arXiv 2602.10019): GRPO · w; w = 1 if the group's longest correct episode exceeds its mean wrong one.
+    """Signal: [71] ADORA (2602.10019), GRPO · w; w = 1 if the group's longest right episode exceeds its mean wrong one.
 
     Otherwise w = low. correct: an episode is correct if its score is above. cap: wrong episodes of this length or more
     are left out, being truncated. A group without correct ones weighs `low`, one without wrong ones 1 by the rule for
@@ -226,7 +226,7 @@ def empg(
     k_next: float = 1.0,
     bonus: float = 0.1,
 ) -> Signal:
-    """[174] EMPG (arXiv 2509.09265): A·g_t + bonus·f_t, minus its mean over the batch.
+    """Signal: [174] EMPG (arXiv 2509.09265), A·g_t + bonus·f_t, minus its mean over the batch.
 
     Ĥ is the turn's mean token entropy brought to [0, 1] over the batch; g = exp(-k·Ĥ) divided by its batch mean lets
     confident turns count more, f = exp(-k_next·Ĥ of the agent's next turn), 0 on its last, rewards going where one is
@@ -240,7 +240,7 @@ def empg(
 
 @register()
 def gui_g1(score: SignalLike | None = None, *, difficulty: SignalLike = "difficulty") -> Signal:
-    """[172] GUI-G1 (arXiv 2505.15810): (R - group mean) · difficulty of the sample, no division by a deviation.
+    """Signal: [172] GUI-G1 (2505.15810), (R - group mean) · difficulty of the sample, no division by a deviation.
 
     Its loss sums tokens over a constant; its reward is `rewards.gui_g1_reward`. Checked against the released code.
     """
@@ -249,7 +249,7 @@ def gui_g1(score: SignalLike | None = None, *, difficulty: SignalLike = "difficu
 
 @register()
 def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike = "duration") -> Signal:
-    """[27] RL for machine-learning engineering (arXiv 2509.01684): A · Δt / mean Δt of the batch.
+    """Signal: [27] RL for machine-learning engineering (arXiv 2509.01684), A · Δt / mean Δt of the batch.
 
     Undoes that in a fixed time a fast action is tried, and so trained on, more often. Only right where the batch holds
     too many fast actions (short asynchronous budgets) and for raw returns: what reproduction 27 gains, it gains with
@@ -262,7 +262,7 @@ def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike 
 def mas_host(
     score: SignalLike | None = None, *, action_reward: SignalLike = "action_reward", weight: float = 1.0
 ) -> Signal:
-    """[103] MasHost (arXiv 2506.08507): GRPO of the finished team + weight · absolute reward of the single decision.
+    """Signal: [103] MasHost (2506.08507), GRPO of the finished team + weight · absolute reward of the single decision.
 
     action_reward: per decision, e.g. -0.2 for a duplicate role or a useless edge; missing counts as 0. Reconstruction.
     """

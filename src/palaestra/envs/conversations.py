@@ -22,7 +22,7 @@ ChatMessage = Mapping[str, Any]
 
 
 def words(text: str) -> int:
-    """Estimated number of tokens of a text: words, digits in threes, and signs.
+    """Approximate token count of a text by a regular expression: words, digits in threes, and signs; int.
 
     >>> words("The old mill keeps 12345 sacks.")
     8
@@ -31,7 +31,7 @@ def words(text: str) -> int:
 
 
 def first_words(text: str, limit: int) -> str:
-    """The beginning of a text with at most `limit` of the words that `words` counts."""
+    """The longest beginning of a text that has at most `limit` tokens as `words` counts them."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == limit:
             return text[: found.start()].rstrip()
@@ -42,7 +42,7 @@ _WORD = re.compile(r"\d{1,3}|[^\W\d]+|[^\w\s]")
 
 
 class Reader(NamedTuple):
-    """How a policy reads messages: its token counter, how it cuts texts, and whether its reply is held to JSON.
+    """Settings with which messages are written for a policy: token counter, text cutter, whether replies are JSON.
 
     Attributes:
         count: Number of tokens of a text.
@@ -59,7 +59,7 @@ WORDS = Reader()
 
 
 class Conversation(Sequence[ChatMessage]):
-    """A sequence of chat messages that a function makes when they are first read.
+    """Lazy sequence of chat messages: `write(reader)` makes them when they are first read, and they are cached.
 
     Args:
         write: Makes the messages for a reader.
@@ -110,7 +110,7 @@ class Conversation(Sequence[ChatMessage]):
 
 
 class Templates:
-    """Jinja templates of chat prompts: the package's folder `prompts`, and users' texts that extend or include them."""
+    """Renderer of Jinja templates of chat prompts: shipped ones by name, and users' texts that extend those."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -181,13 +181,13 @@ TEMPLATES = Templates("palaestra.envs")
 
 
 def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
-    """A conversation's first two messages; no system message if there is nothing to say."""
+    """Tuple of chat messages (system, user) from two texts; without the system message if `system` is empty."""
     asked = {"role": "user", "content": user}
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
 def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    r"""The messages with the system message moved into the first user message, for models that know none.
+    r"""Tuple of the messages with the system message merged into the first user message, for models without one.
 
     >>> without_system(opening("Be brief.", "Hi"))
     ({'role': 'user', 'content': 'Be brief.\n\nHi'},)
@@ -199,7 +199,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
-    """The user message that asks for an action: the text, the legal actions, and the form of the reply.
+    """Text of the user message that asks for an action: `text`, the legal actions, and the form of the reply.
 
     speech: others hear what is said before the action; the text says so.
     """
@@ -208,5 +208,5 @@ def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = Fa
 
 
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
-    """A user message from an env that gives no chat messages: its text, and the names of the legal actions."""
+    """Tuple with one user message for an env without chat messages: its text and, if any, the legal actions."""
     return opening("", acting(text, legal, reader) if legal else text)

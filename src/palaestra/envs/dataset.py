@@ -25,7 +25,7 @@ SPLITS = ("train", "test", "all")
 
 
 class DatasetEnv(TaskEnv):
-    """A one-turn env that asks questions of a table; the reset seed modulo `len(places)` selects the question.
+    """One-turn env that asks the questions of a task file; the reset seed modulo their number selects the question.
 
     task: `name:key`, of file and text.
     """
@@ -106,7 +106,7 @@ def _side(
 
 
 def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
-    """Raise InputError if a training task is also a held-out task, its duplicate, or was proposed from one.
+    """Raises InputError if a training task is also a held-out task (same normalised text) or was proposed from one.
 
     Raises:
         InputError: one is; names both rows and the fix.
@@ -136,7 +136,7 @@ def dataset(
     duplicates: Duplicates = "refuse",
     threshold: float = 1.0,
 ) -> EnvFactory:
-    """Factory of an env that asks the questions of a file; the file is read and checked at once.
+    """Env factory of one-turn questions from a task file (JSONL, Parquet, Hub), which is read and checked at once.
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train` (extra `data`).

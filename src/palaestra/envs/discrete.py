@@ -28,7 +28,7 @@ LONGEST = 1000
 
 
 def check_illegal(illegal: str) -> None:
-    """Raise InputError unless `illegal` is "lose" or "random", the two ways to treat illegal actions."""
+    """Raises InputError unless `illegal` is "lose" or "random", the two ways to treat illegal actions."""
     if illegal not in ("lose", "random"):
         raise InputError(
             f"illegal={illegal!r} is not a way to treat illegal actions{nearest(illegal, ['lose', 'random'])}"
@@ -36,7 +36,7 @@ def check_illegal(illegal: str) -> None:
 
 
 def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) -> dict[str, int | None]:
-    """The action id of each agent, None where its action is illegal.
+    """Action ids of one turn, {agent: id, or None if illegal}; raises EnvError unless exactly the asked agents acted.
 
     Raises:
         EnvError: the actions are not those of exactly the agents that were last observed.
@@ -47,7 +47,7 @@ def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) ->
 
 
 class Slips:
-    """Random source of the legal actions that replace illegal ones in one episode.
+    """Random generator of one episode that draws a legal action id in place of an illegal action.
 
     They have a stream of their own, so that an illegal action does not shift the env's other randomness.
     """
@@ -162,7 +162,7 @@ class isolated:
 
 @functools.cache
 def source_mentions(module: str, pattern: str) -> bool:
-    """Whether the source of a loaded module, or of a loaded module below it, matches a regular expression.
+    """Whether a regular expression matches the source of a loaded module or its submodules; True without source.
 
     It answers "may this draw from a global generator?" without running it; where there is no source the answer is yes.
     """

@@ -123,7 +123,7 @@ DTYPES: dict[Any, Any] = {**_PLAIN, **{GenericAlias(list, kind): pl.List(dtype) 
 
 
 def facts_of(env: Any) -> dict[str, type]:
-    """Facts that an env or factory declares, {name: type}; a factory makes an env unless its class declares them.
+    """Declared facts (extra columns) of an env or env factory, {name: type}; a factory is called if its class has none.
 
     Raises:
         InputError: what is declared is no mapping of names to types that a column can have, or takes a column's name.
@@ -154,7 +154,7 @@ def facts_of(env: Any) -> dict[str, type]:
 
 
 def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
-    """Facts with types as Python types, which a recipe may write as texts: {"x": "list[float]"}.
+    """Declared facts with type names replaced by types: {"x": "list[float]"} becomes {"x": list[float]}.
 
     Raises:
         InputError: a column cannot have such a type.
@@ -172,7 +172,7 @@ def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
 def read_facts(
     info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """The declared facts in `info` by agent, {agent: {fact: value}}, converted to their types.
+    """Facts of one step from its `info`, {agent: {fact: value}}, converted to their declared types.
 
     Raises:
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.

@@ -57,7 +57,10 @@ class _Around:
 
 
 class FaultyEnv(_Around):
-    """A wrapper of an env in which some steps fail: agents see an error line and are asked again. See `with_faults`."""
+    """Env wrapper in which random steps fail (agents see an error line and are asked again) or are late.
+
+    See `with_faults`.
+    """
 
     def __init__(self, env: EnvFactory, rate: float, kinds: Mapping[str, float], seed: int, *,
                  only: str | None, exempt: str | None, patience: float) -> None:  # fmt: skip
@@ -114,7 +117,9 @@ def with_faults(
     exempt: str | None = EXEMPT,
     patience: float = np.inf,
 ) -> EnvFactory:
-    """Factory of `env` in which a share of the steps fails (Claw-Eval, arXiv 2604.06132).
+    """Wraps an env factory: in its envs each step fails or is delayed with chance `rate` (arXiv 2604.06132).
+
+    The faults are those of Claw-Eval.
 
     Args:
         env: makes the env below.
@@ -158,7 +163,7 @@ def with_faults(
 
 
 class RewordedEnv(_Around):
-    """A wrapper of an env that rewords each agent's first observation, wherever it recurs. See `with_prompts`."""
+    """Env wrapper that rewords each agent's first observation, and every repetition of it. See `with_prompts`."""
 
     def __init__(self, env: EnvFactory, rewrite: Rewrite, seed: int) -> None:
         super().__init__(env)
@@ -197,7 +202,7 @@ class RewordedEnv(_Around):
 
 
 def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
-    """The text with two neighbouring letters swapped in a share of its words.
+    """The text with typing errors: two neighbouring letters swapped in each longer word with chance `rate`.
 
     Digits, short words and first letters stay.
 
@@ -216,7 +221,7 @@ def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
 
 
 def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0, *, rate: float = 0.1) -> EnvFactory:
-    """Factory of `env` with reworded tasks: by `rewrite(text, rng)`, else with `typos` at this rate.
+    """Wraps an env factory: task texts are reworded by `rewrite(text, rng)`, by default with `typos` at `rate`.
 
     What an agent reads first is reworded, and wherever the env repeats it word for word. Names of choices stay.
 
@@ -229,7 +234,9 @@ def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0,
 
 
 class ReparametrisedEnv(_Around):
-    """A wrapper that draws task templates' parameters from another seed and names tasks by template and number.
+    """Env wrapper that draws the parameters of task templates from another seed and renames the tasks.
+
+    Tasks are named by template and number.
 
     See `with_parameters`.
     """
@@ -257,7 +264,7 @@ class ReparametrisedEnv(_Around):
 
 
 def with_parameters(env: EnvFactory, seed: int | None = None) -> EnvFactory:
-    """Factory of an env of task templates (`native/desktop`) whose parameters come from another seed ([164]).
+    """Wraps an env factory of task templates (`native/desktop`): parameters are drawn from another seed ([164]).
 
     AndroidWorld's test of robustness.
 
@@ -276,7 +283,10 @@ def faulty(
     patience: float = np.inf,
     **options: Any,
 ) -> Env:
-    """An env in which a share of the steps fails, by name, for recipes; see `with_faults`."""
+    """Makes an env (no factory) by its registered name `env`, in which a share of the steps fails.
+
+    See `with_faults`.
+    """
     inner = make(env, **options)
     return with_faults(inner, rate, kinds, seed, only=only, exempt=exempt, patience=patience)()
 

@@ -22,7 +22,7 @@ from palaestra.errors import InputError, MissingExtraError, missing_extra, neare
 
 
 class GymnasiumEnv:
-    """One Gymnasium environment as an env with the agent `player`; `array` is the flattened observation.
+    """Single-agent Gymnasium environment as an env of this package: agent `player`, flattened `array` observations.
 
     env: the Gymnasium environment. task: id and seed (from outside nobody can tell whether two seeds start alike).
     """
@@ -140,7 +140,7 @@ def gymnasium(
     facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of an env of a Gymnasium environment by id, of one agent or several; checked at once.
+    """Env factory of a Gymnasium environment by id or maker, single-agent or with `Tuple` spaces; checked at once.
 
     >>> env = gymnasium("FrozenLake-v1", actions=["left", "down", "right", "up"], success=1.0, is_slippery=False)()
     >>> env.reset(seed=0)["player"].legal
@@ -169,7 +169,7 @@ def gymnasium(
 
 
 def lbforaging(name: str, **options: Any) -> EnvFactory:
-    """Factory of a level-based foraging game; `Foraging-8x8-2p-2f-v3` is 8 by 8 fields, 2 players and 2 pieces of food.
+    """Env factory of a level-based foraging game by id, such as `Foraging-8x8-2p-2f-v3` (8 × 8, 2 players, 2 food).
 
     Raises:
         InputError: there is no such game. MissingExtraError: the package is not installed.

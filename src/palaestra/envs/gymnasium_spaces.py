@@ -11,7 +11,7 @@ from palaestra.errors import missing_extra
 
 
 def features_of(space: Any) -> Callable[[Any], np.ndarray]:
-    """A function from observations of a Gymnasium space to flat float32 features."""
+    """Makes the function that turns observations of a Gymnasium space into flat float32 arrays (Discrete: one-hot)."""
     spaces = library().spaces
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return lambda value: np.array(value, dtype=np.float32).ravel()
@@ -22,7 +22,7 @@ def features_of(space: Any) -> Callable[[Any], np.ndarray]:
 
 
 def library() -> Any:
-    """The imported package `gymnasium`; raises MissingExtraError if it is not installed."""
+    """Imports and returns the package `gymnasium`; raises MissingExtraError if it is not installed."""
     try:
         import gymnasium
     except ImportError:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class TupleTeam:
-    """A Gymnasium environment with `Tuple` spaces as a PettingZoo parallel env; agents are `player_0`, `player_1` ….
+    """PettingZoo parallel env around a Gymnasium environment with `Tuple` spaces; agents are `player_0`, `player_1` ….
 
     One entry of the tuples per agent.
 

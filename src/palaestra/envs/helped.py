@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Help:
-    """Help for a player at one turn: a text to read, an action that is taken for it, or both."""
+    """Data of the help for a player at one turn: a text added to the observation, a replacing action, or both."""
 
     text: str | None = None
     action: str | None = None
@@ -21,14 +21,14 @@ class Help:
 
 @dataclass(frozen=True)
 class HelpedEpisode:
-    """An episode to play with help: the env's `seed`, and `Help` by number of the turn."""
+    """Data of an episode to play with help: the env's `seed`, and {number of the turn: `Help`}."""
 
     seed: int
     help: Mapping[int, Help]
 
 
 class Helped:
-    """A wrapper of `env` that plays a list of episodes with help: reset k plays `episodes[k]`.
+    """Env wrapper that adds hints or replaces actions: reset(k) plays `episodes[k]`, a `HelpedEpisode`.
 
     facts: those of the env; help, the text that was shown; done_for, whether the action was put in; done_action, what
     was done instead; done_id, its number among the choices.
@@ -75,7 +75,7 @@ class Helped:
 
 
 class Numbered:
-    """A wrapper of `env` that adds the fact choice_id, the index of each action among the choices."""
+    """Env wrapper that adds the fact `choice_id`, the index of each agent's action among its choices."""
 
     def __init__(self, env: EnvFactory) -> None:
         self.env: Env = env()

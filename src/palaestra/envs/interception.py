@@ -23,7 +23,7 @@ LONGEST = 32 * 2**20
 
 @dataclass
 class Intercepted:
-    """A program's chat request that was intercepted and waits for its answer.
+    """Chat request of an external program, held until `answer` or `refuse` is called.
 
     Attributes:
         body: What the program sent.
@@ -78,7 +78,7 @@ class Intercepted:
 
 
 class Interceptor:
-    """A local chat endpoint (OpenAI's API on 127.0.0.1) that hands a program's requests over as `Intercepted`.
+    """Local HTTP server with OpenAI's chat API that puts each request into a queue as `Intercepted`.
 
     Args:
         arrived: Gets every request, in the order in which they come.

@@ -27,7 +27,7 @@ class _Made:
 
 
 class LazyObservation(Observation):
-    """An `Observation` whose fields are computed when they are first read, and kept.
+    """`Observation` whose fields are computed by a function when they are first read, and cached.
 
     In comparisons, copies, pickles and `dataclasses.replace` it is an ordinary `Observation`; all of them read every
     field.

@@ -21,7 +21,7 @@ LARGEST = 2**20
 
 @TOOLS.register()
 def python(limits: Limits = LIMITS) -> Tool:
-    r"""A tool that runs a Python program in a sandbox and returns what it prints and the value of its last line.
+    r"""Makes a `Tool` that runs Python code in a sandbox and returns printed output and the value of the last line.
 
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
     are run once per process: nothing in the sandbox tells the time or draws without a seed.
@@ -66,7 +66,7 @@ def _prints(node: ast.expr) -> bool:
 
 
 class Library:
-    """Full-text search over documents (FTS5, ranked by BM25), in memory.
+    """In-memory full-text index of documents ({name: text}), ranked by BM25 (SQLite FTS5).
 
     A query is words; documents that have any of them come by rank, ties by name. Operators of FTS5 are words like all
     others, so no query is malformed.
@@ -136,7 +136,7 @@ class Library:
 
 @TOOLS.register()
 def search(folder: str, *, most: int = 3, longest: int = 1000) -> Tool:
-    """A tool that searches the text files of a folder; see `Library.tool` for the options."""
+    """Makes a `Tool` that searches the text files of a folder (BM25) and returns the texts of the best `most`."""
     return _read(folder).tool(most, longest)
 
 

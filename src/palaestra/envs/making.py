@@ -33,7 +33,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:
-    """Register an env factory under a name for recipes; their options become keyword arguments of `factory`.
+    """Registers a maker of envs under a name for recipes; an env's options become keyword arguments of `factory`.
 
     Raises:
         InputError: another factory has this name, or a library of this package has.
@@ -44,13 +44,13 @@ def register(name: str, factory: Callable[..., Env]) -> None:
 
 
 def telling(column: str) -> list[str]:
-    """Names of registered envs that declare a fact of this name, for messages."""
+    """Sorted names of the registered envs that declare a fact called `column`, for error messages."""
     declared = {name: getattr(factory, "facts", None) for name, factory in ENVS.items()}  # an option may decide later
     return sorted(name for name, facts in declared.items() if isinstance(facts, Mapping) and column in facts)
 
 
 def make(spec: str, **options: Any) -> EnvFactory:
-    """The factory of a registered env, or of `library/name` with a library's env, with these options.
+    """Env factory (function without arguments) of a registered env or `library/name` with these options; not built yet.
 
     `reasoning_gym` and `dataset` may be named alone, with `datasets` or `path` among the options.
 
@@ -74,7 +74,7 @@ def make(spec: str, **options: Any) -> EnvFactory:
 
 
 def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The callable behind a registered env or `library/name`, and the arguments in the name; nothing is imported.
+    """The registered maker of an env name or `library/name`, and the arguments in the name: (callable, tuple).
 
     Raises:
         InputError: there is no such env; the message gives the nearest.

@@ -14,7 +14,7 @@ MOST = 4
 
 
 class MaskedText(NamedTuple):
-    """A text with masks `[mask 1]`, `[mask 2]` …, and the answers that they hide.
+    """Data of a text in which entities are replaced by `[mask 1]`, `[mask 2]` …, with the hidden entities.
 
     Attributes:
         text: The text with its masks, numbered from its beginning on.
@@ -35,7 +35,9 @@ class MaskedText(NamedTuple):
 def mask_entities(
     text: str, title: str, entities: Sequence[str], rng: np.random.Generator, *, number: int | None = None
 ) -> MaskedText | None:
-    """The text with one to four salient entities masked, for MaskSearch (RAMP, arXiv 2505.20285); None without any.
+    """`MaskedText` with one to four drawn `entities` masked (MaskSearch, arXiv 2505.20285), or None.
+
+    None if no entity can be masked, the title is not in the text, or the first mask would stand at its beginning.
 
     Candidates stand in the text exactly once and are not its title. Their chance is proportional to their number of
     words, for one with a digit to the largest of all. At most four are drawn: of four candidates or more four, of three

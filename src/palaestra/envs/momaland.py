@@ -95,11 +95,17 @@ class _Vectors:
 
 
 class MomalandAEC(_Vectors, PettingZooAEC):
-    """A turn-based MOMAland game with vector rewards. env.env: MOMAland's own."""
+    """Env wrapper of a turn-based (AEC) MOMAland game, whose reward vectors are scalarised.
+
+    `env.env` is MOMAland's own.
+    """
 
 
 class MomalandParallel(_Vectors, PettingZooParallel):
-    """A simultaneous MOMAland game with vector rewards. env.env: MOMAland's own."""
+    """Env wrapper of a parallel MOMAland game, whose reward vectors are scalarised.
+
+    `env.env` is MOMAland's own.
+    """
 
 
 def momaland(
@@ -113,7 +119,7 @@ def momaland(
     success: float | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of a MOMAland game, whose vector rewards are scalarised; name and options are checked at once.
+    """Env factory of a MOMAland game with scalarised reward vectors (`weights`, `utility`); checked at once.
 
     Args:
         name: "beach", "gem_mining", "item_gathering", "connect4", "breakthrough", "ingenious", "samegame" ….
@@ -205,7 +211,7 @@ def _known() -> dict[str, str]:
 
 
 def vector_returns(turns: Turns) -> pl.DataFrame:
-    """Sum of an agent's reward vectors over each of its episodes, a row each, `returns` list[f64].
+    """Table of vector returns of a MOMAland rollout: one row per episode and agent, `returns` list[f64].
 
     A step's vectors stand once for the whole step, on every row of it.
 

@@ -41,7 +41,7 @@ LONGEST_NAMED_SPACE = 512
 
 
 class OpenSpielEnv:
-    """One OpenSpiel game as an env; agents are `player_0`, `player_1` …, chance moves follow from the seed.
+    """Env of one OpenSpiel game; agents are `player_0`, `player_1` …; chance outcomes follow from the seed.
 
     game: the pyspiel game.
     task: the name of the game, followed by the chance outcomes before the first decision (the deal).
@@ -436,7 +436,7 @@ def _observer_of(game: Any, kind: Any, tensor: str | None) -> Any:
 
 
 class OpenSpielTogether(Together, OpenSpielEnv):
-    """A turn-based OpenSpiel game in which all players are asked every turn, and who does not act passes."""
+    """Env of a turn-based OpenSpiel game that asks all players every turn; those not to move can only pass."""
 
 
 def openspiel(
@@ -447,7 +447,7 @@ def openspiel(
     success: float | None = None,
     everyone: bool = False,
 ) -> EnvFactory:
-    """Factory of an env of an OpenSpiel game by name; the game and its options are checked at once.
+    """Env factory of an OpenSpiel game by name; the game and its options are checked at once.
 
     Args:
         name: OpenSpiel's name, parameters included: `"kuhn_poker(players=3)"`.

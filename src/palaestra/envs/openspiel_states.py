@@ -16,7 +16,7 @@ Moves = int | tuple[int, ...]
 
 
 class Node:
-    """An immutable game state with caches: who acts, returns, remembered successors and observations.
+    """Node of a game tree: an OpenSpiel state with cached player to act, returns, successors and observations.
 
     player: who acts. returns: of each player so far. children: the states after it that are remembered.
     observations: by player; None where nothing is kept. deal: chance outcomes that led here, set by whom they concern.
@@ -39,7 +39,7 @@ class Node:
 
 
 class Tree:
-    """Cache of a game's states from its start: at most `room` further states are remembered."""
+    """Cache of an OpenSpiel game's states from its start: at most `room` states after it are remembered."""
 
     __slots__ = ("room", "root")
 

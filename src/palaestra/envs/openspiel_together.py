@@ -21,7 +21,7 @@ PASS = "pass"
 
 
 class Together:
-    """Mixin of an `OpenSpielEnv`: every player is observed in every turn; who does not act can only pass.
+    """Mixin for `OpenSpielEnv`: all players are asked in every turn; those not to move can only pass.
 
     The action `pass` has the last number, one above the game's own. Whatever else a waiting player says counts as pass
     and is reported as invalid.

@@ -27,7 +27,7 @@ LAYERS = 26
 
 
 class Kitchen:
-    """A layout of Overcooked as a PettingZoo parallel env; agents are `player_0` and `player_1`.
+    """PettingZoo parallel env of one Overcooked layout for two cooks, `player_0` and `player_1`.
 
     An agent sees the lossless encoding, int[width, height, 26], itself first, and has six actions: north, south, east,
     west, stay, interact. Every step pays both what the kitchen serves, 20 for a soup of three onions. Infos have
@@ -65,11 +65,11 @@ class Kitchen:
         self._space = Discrete(len(self._actions)), Box(0, 400, (*self.rules.shape, LAYERS), np.float32)
 
     def action_space(self, agent: str) -> Any:
-        """Six numbered actions."""
+        """Gymnasium space of the agent's six numbered actions."""
         return self._space[0]
 
     def observation_space(self, agent: str) -> Any:
-        """Planes of the kitchen."""
+        """Gymnasium Box of the agent's observation planes, [width, height, 26]."""
         return self._space[1]
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -120,7 +120,7 @@ def overcooked(
     illegal: Illegal = "lose",
     success: float | None = None,
 ) -> EnvFactory:
-    """Factory of a kitchen of Overcooked; the fact `progress` is a column for shaped rewards.
+    """Env factory of an Overcooked layout for two cooks; the fact `progress` is a column for shaped rewards.
 
     A recipe learns from `reward: "reward + col('progress')"` and is measured by what was served.
 

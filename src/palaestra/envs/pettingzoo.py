@@ -131,7 +131,10 @@ class _PettingZooEnv:
 
 
 class PettingZooAEC(_PettingZooEnv):
-    """A PettingZoo AEC env as an env: one agent acts at a time. env: the PettingZoo env. task: name and seed."""
+    """Env wrapper of a PettingZoo AEC environment: one agent acts at a time.
+
+    env: the PettingZoo env. task: name and seed.
+    """
 
     entry = "env"
 
@@ -166,7 +169,10 @@ class PettingZooAEC(_PettingZooEnv):
 
 
 class PettingZooParallel(_PettingZooEnv):
-    """A PettingZoo parallel env as an env: all living agents act at once. env: PettingZoo's. task: name and seed."""
+    """Env wrapper of a PettingZoo parallel environment: all living agents act at once.
+
+    env: the PettingZoo env. task: name and seed.
+    """
 
     entry = "parallel_env"
 
@@ -202,7 +208,7 @@ def pettingzoo(
     facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Factory of an env of a PettingZoo environment, AEC or parallel; name and options are checked at once.
+    """Env factory of a PettingZoo environment (AEC or parallel), by name or maker; checked at once.
 
     Args:
         name: `"classic.tictactoe_v3"` (a module below `pettingzoo`), `"mpe.simple_spread_v3"` (of the package mpe2), or
@@ -233,7 +239,9 @@ def pettingzoo(
 
 
 def to_pettingzoo(env: EnvFactory, *, api: Literal["aec", "parallel"] = "aec", longest: int = 2000) -> Any:
-    """A PettingZoo environment made of an env of this package; see `palaestra.envs.export`.
+    """PettingZoo environment made from an env factory of this package, as AEC or parallel env.
+
+    See `palaestra.envs.export`.
 
     Args:
         env: makes it.

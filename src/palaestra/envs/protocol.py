@@ -23,7 +23,7 @@ Action = str | int
 
 
 class NoAction(str):
-    """Action of an agent whose policy failed: an empty text. Only envs with `tolerates = True` are given one.
+    """Empty text (a str) in place of an action whose policy failed; only for envs with `tolerates = True`.
 
     error: why there is none, as it will stand in the column `error` of that turn.
     """
@@ -38,7 +38,7 @@ class NoAction(str):
 
 
 class LikelyAction(int):
-    """Index of a choice with the probability that the policy gave it. Only envs with `weighs = True` are given one.
+    """Action id (an int) with the policy's log-probability; only given to envs with `weighs = True`.
 
     logprob: its logarithm, at most 0.
     """
@@ -54,7 +54,7 @@ class LikelyAction(int):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Observation of one agent before it acts: text, choices with their mask, array, and chat messages.
+    """Data that one agent observes before it acts: text, choices and mask, feature array, chat messages, tools.
 
     text: everything the agent is told, history included; also the readable form of `array`.
     choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.
@@ -153,7 +153,7 @@ def _key_of(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Result of `Env.step`: next observations, rewards, whether it is over or cut off, and info.
+    """Data that `Env.step` returns: next observations and rewards by agent, terminated, truncated, info.
 
     observations: who acts next and what they see; empty iff the episode is over.
     rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.
@@ -170,7 +170,7 @@ class StepResult:
 
 @runtime_checkable
 class Env(Protocol):
-    """Protocol of an environment of named agents: equal seed and actions give equal episodes; envs share no state.
+    """Protocol of a multi-agent environment: `reset(seed)`, `step(actions)`; equal seed and actions repeat an episode.
 
     agents: every agent that can ever act. task: name of the task that the last `reset` chose; trials of one task are
     compared with each other, so equal tasks must have equal names in every process.

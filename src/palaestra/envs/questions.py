@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Form:
-    """A form of question of a data set: how to recognise it, its short wording, and how to solve it.
+    """Data of one form of question of a data set: pattern, short wording, and the function that solves it.
 
     raw: matches the question as the data set words it. short: filled with its groups. known: matches the short form.
     solve: groups of either match -> answer.
@@ -139,13 +139,13 @@ FORMS = {
 
 
 def shorten(dataset: str, question: str) -> str:
-    """The short wording of a question of `dataset`; the question itself if there is none."""
+    """A question in the short wording of its data set (by name); unchanged if none is known."""
     found = FORMS[dataset].raw.match(question) if dataset in FORMS else None
     return FORMS[dataset].short.format(*found.groups()) if found else question
 
 
 def solve(question: str) -> str | None:
-    """The right answer to a question of a known form, from its text; None for other questions.
+    """Right answer (text) to a question of a known form, computed from its text; None for other questions.
 
     >>> solve("4 - 1 - 7 ="), solve("gcd 12, 18 ="), solve("reverse sun ="), solve("Why?")
     ('-4', '6', 'nus', None)

@@ -34,7 +34,7 @@ ATTEMPTS = 1000
 
 
 class ReasoningGymEnv(TaskEnv):
-    """A one-turn env that asks questions of Reasoning Gym's data sets, drawn by the seed.
+    """One-turn env that asks generated questions of Reasoning Gym's data sets, selected by the reset seed.
 
     task: `name:hash`, the data set and the hash of the question.
     """
@@ -78,7 +78,7 @@ class ReasoningGymEnv(TaskEnv):
 
 
 def split_of(question: str) -> Literal["train", "test"]:
-    """The split of a question, "train" or "test": one in five is a test question, by a hash of its text."""
+    """The split of a question, "train" or "test" (one in five), by a hash of its text."""
     return "test" if int.from_bytes(_hash(question), "little") % 5 == 0 else "train"
 
 
@@ -142,7 +142,7 @@ def reasoning_gym(
     prompt: Literal["raw", "short"] = "raw",
     threshold: float = 1.0,
 ) -> EnvFactory:
-    """Factory of an env that asks Reasoning Gym's questions, one a task; names and settings are checked at once.
+    """Env factory of one-turn questions of Reasoning Gym's data sets; names and settings are checked at once.
 
     Args:
         datasets: one name, several (`"chain_sum,gcd"` or a list), or `{name: settings}`; `weight` among the settings is

@@ -19,7 +19,7 @@ from palaestra.errors import EnvError, InputError
 
 
 class RecentEnv:
-    """A wrapper of an env that joins each agent's last turns in its observation's array; see `with_recent`."""
+    """Env wrapper whose observation arrays stack each agent's last `steps` observations; see `with_recent`."""
 
     def __init__(self, env: EnvFactory, steps: int) -> None:
         self.inner: Any = env()
@@ -56,7 +56,7 @@ class RecentEnv:
 
 
 def with_recent(env: EnvFactory, steps: int) -> EnvFactory:
-    """Factory of `env` whose observation arrays hold the agent's last `steps` turns, the current one included.
+    """Wraps an env factory: observation arrays stack the agent's last `steps` turns, zeros before the first.
 
     The array is float32[steps · (1 + features)], the oldest turn first. Each turn begins with 1, a turn before the
     agent's first one is all zeros.
@@ -71,5 +71,8 @@ def with_recent(env: EnvFactory, steps: int) -> EnvFactory:
 
 
 def recent(env: str, steps: int = 16, **options: Any) -> Env:
-    """An env whose arrays hold the last `steps` turns, by name, for recipes; see `with_recent`."""
+    """Makes an env (no factory) by its registered name `env`, whose arrays stack the last `steps` turns.
+
+    See `with_recent`.
+    """
     return with_recent(make(env, **options), steps)()

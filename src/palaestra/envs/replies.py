@@ -18,7 +18,7 @@ THOUGHT = "</think>"
 
 
 class Reply(NamedTuple):
-    """An answer that was read out of a model's reply, with where it stood and what others may see.
+    """Data of an answer extracted from a model's reply: its text, where it was found, and the reply without thinking.
 
     Attributes:
         text: The answer, without outer white space.
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(text: str, field: str = "answer") -> Reply:
-    r"""Read the answer out of a model's reply: a JSON field, a line `Answer: …`, a box, or all of it.
+    r"""Extracts the answer of a model's reply as a `Reply`: a JSON field, a line `Answer: …`, \boxed, or the whole.
 
     Args:
         text: What the model said.
@@ -64,7 +64,7 @@ def read_reply(text: str, field: str = "answer") -> Reply:
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
-    """JSON schema of a reply: reasoning, then each field as text, the last one from `choices` if given.
+    """JSON schema of a reply: an object of texts `reasoning` and `fields`, the last restricted to `choices` if given.
 
     >>> schema(["bid"])["required"]
     ['reasoning', 'bid']

@@ -46,7 +46,7 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of a task file: question, answer and, if given, choices and parent."""
+    """Data of the column names of a task file: prompt (question), answer and, if given, choices and parent."""
 
     prompt: str = "prompt"
     answer: str = "answer"
@@ -59,7 +59,7 @@ class Columns:
 
 
 class TaskFile:
-    """Tasks of one file: rows by position, and keys for duplicates, splits and parents.
+    """Read-only access to an indexed task file: rows by position, and uint64 keys of tasks and parents.
 
     path: as it was given. keys, parents: uint64[tasks], parents 0 where there is none.
     """
@@ -125,7 +125,7 @@ class TaskFile:
 
 
 def open_tasks(path: str, columns: Columns) -> TaskFile:
-    """The `TaskFile` of a file or Hub data set; read and checked once as long as it stays the same.
+    """Opens a task file or Hub data set as a `TaskFile`; cached until the file changes.
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train`.
@@ -162,7 +162,7 @@ def _cache() -> Path:
 
 
 def state_of(path: str) -> str:
-    """Text that changes when a file changes: its path, size and modification time; of the Hub a fingerprint."""
+    """Fingerprint of a file as text: path, size and modification time, or the Hub data set's own fingerprint."""
     if path.startswith(HUB):
         return str(_hub(path)._fingerprint)
     try:

@@ -54,7 +54,7 @@ def task_id(source: str, key: int) -> str:
 
 
 def key_in(named: str) -> int:
-    """64-bit key of a task: read from a name `SOURCE:HEX`, else the hash of the text.
+    """64-bit key of a task as int: parsed from a name `SOURCE:HEX`, otherwise the hash of the text (`task_key`).
 
     >>> key_in("gsm8k:00000000000000ff"), key_in("What is 2 + 2?") == task_key("What is 2 + 2?")
     (255, True)
@@ -64,7 +64,7 @@ def key_in(named: str) -> int:
 
 
 def is_held_out(keys: np.ndarray | int, share: float) -> np.ndarray:
-    """Which keys belong to the held-out `share`, bool[keys]: those below share · 2**64.
+    """Mask of the keys in the held-out `share`, bool[keys]: True where key < share · 2**64.
 
     Raises:
         InputError: the share is not in [0, 1).

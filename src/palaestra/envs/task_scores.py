@@ -25,7 +25,7 @@ FINAL = "####"
 
 
 def exact(answer: str, expected: str) -> float:
-    """Score 1 if both texts are equal once normalised, else 0.
+    """Score 1 if two texts are equal after `normalise` (case, white space, final punctuation), else 0.
 
     >>> exact(" The Nile. ", "the nile")
     1.0
@@ -34,7 +34,7 @@ def exact(answer: str, expected: str) -> float:
 
 
 def read_number(text: str) -> float:
-    """The last number in a text, with signs, commas, decimals, exponents and fractions; `50%` is 50.
+    """The last number in a text as float; commas, exponents and fractions are read, `50%` is 50.
 
     Raises:
         ValueError: there is none.
@@ -50,7 +50,7 @@ def read_number(text: str) -> float:
 
 
 def number(answer: str, expected: str) -> float:
-    """Score 1 if the last numbers of both texts are equal, within 1e-6 of their size, else 0.
+    """Score 1 if the last numbers in both texts are equal within 1e-6 relative, else 0; ValueError without one.
 
     >>> number("It is 1,000.", "#### 1000")
     1.0
@@ -59,7 +59,9 @@ def number(answer: str, expected: str) -> float:
 
 
 def same_mathematics(answer: str, expected: str) -> float:
-    """Score 1 if Math-Verify finds both expressions equal (LaTeX, fractions, sets, intervals, units), else 0.
+    """Score 1 if Math-Verify finds two expressions equal, else 0; ValueError if the answer is no expression.
+
+    LaTeX, fractions, sets, intervals, units.
 
     Raises:
         MissingExtraError: math-verify is not installed.
@@ -99,7 +101,7 @@ SCORES: dict[str, Score] = {"exact": exact, "number": number, "math": same_mathe
 
 
 def score_of(named: str) -> Score:
-    """The score function (answer, expected) of this name, or that of `module:name`.
+    """Looks up the score function (answer, expected) -> float by name, or imports that of `module:name`.
 
     Raises:
         InputError: there is none.

@@ -20,7 +20,7 @@ from palaestra.errors import EnvError
 
 @dataclass(frozen=True)
 class Task:
-    """A question with its name and the function that scores an answer.
+    """Data of a one-turn task: name, question, score function of an answer text, and a right answer if known.
 
     name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
     raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
@@ -35,7 +35,7 @@ class Task:
 
 
 class TaskEnv(ABC):
-    """Base class of one-turn envs: the agent `solver` answers the question that `draw` gives; its reward is the score.
+    """Base class of one-turn envs: agent `solver` answers the task that `draw` returns; reward is its score.
 
     current: the task that the last `reset` drew. threshold: the least score that counts as success. facts: the column
     `expected`, a right answer if one is known.
@@ -102,5 +102,5 @@ class TaskEnv(ABC):
 
 
 def read_answer(action: Action) -> str:
-    """The answer text of an action, stripped; "" for a number, which would be a choice."""
+    """The text of an action, stripped; "" for an action that is a number."""
     return action.strip() if isinstance(action, str) else ""

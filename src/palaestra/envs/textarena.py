@@ -34,7 +34,7 @@ with the last board only. "short": the position in a few characters. Or a functi
 
 
 class TextArenaEnv:
-    """One TextArena game as an env; agents are `player_0`, `player_1` …, moves are text.
+    """Env of one TextArena game; agents are `player_0`, `player_1` …; actions are texts.
 
     game: the TextArena object, unwrapped. task: the id and the start of the game (for games without a view here, the
     id and the seed: what they hide at the start cannot be seen from outside).
@@ -221,7 +221,7 @@ def _textarena() -> Any:
 def textarena(
     name: str, *, players: int = 2, observation: Text = "full", retries: int | None = None, **options: Any
 ) -> EnvFactory:
-    """Factory of an env of a TextArena game; the id, the options and the number of players are checked at once.
+    """Env factory of a TextArena game by id; id, options and number of players are checked at once.
 
     >>> env = textarena("Nim-v0", observation="short", piles=[1, 2])()
     >>> seen = env.reset(seed=0)["player_0"]
@@ -237,7 +237,7 @@ def textarena(
 
 @dataclass(frozen=True)
 class View:
-    """Short text view of one TextArena game for small models: functions that give its text and legal actions.
+    """Data of a short view of one TextArena game: functions that give its text, all actions and the legal ones.
 
     only_short: the choices are some of what may be said, so they are offered beside the short text alone.
     """
@@ -310,7 +310,7 @@ def _negotiation_legal(game: Any, player: int) -> list[str]:
 
 
 def best_trade(text: str, legal: Sequence[str]) -> str:
-    """The legal action that gains most by the values in a short text of the trading game; accepting comes first.
+    """Legal action with the largest gain in a short text of the trading game; accepting any gainful offer first.
 
     >>> best_trade("Wood 9, Ore 35 | get 4 Wood give 1 Ore | 3 left", ["[Accept]", "[Deny]"])
     '[Accept]'

@@ -26,12 +26,12 @@ LONGEST_RESULT = 4000
 
 
 class ToolError(EnvError):
-    """Raised by a tool that cannot do what it is asked; the agent reads its text."""
+    """Raised by a tool's function for a request that it cannot fulfil; the agent reads the message."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: a function that an agent may call, with its name, description and parameters.
+    """Data of a tool that agents may call: name, description, JSON schemas of parameters, and its function.
 
     parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
     keyword arguments to text; whatever it raises is told to the agent.
@@ -76,7 +76,7 @@ TOOLS: Registry[Tool] = Registry(
 
 
 class ToolReply(NamedTuple):
-    """Outcome of an answer's tool calls: chat messages, results as text, and the first problem."""
+    """Data of executed tool calls: chat messages to append, results as texts, and the first error or None."""
 
     messages: tuple[dict[str, Any], ...]
     results: tuple[str, ...]
@@ -84,7 +84,7 @@ class ToolReply(NamedTuple):
 
 
 def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first: int, native: bool) -> ToolReply:
-    """Run all tool calls of a parsed answer in order, and make the messages of their results.
+    """Executes all tool calls of a parsed answer in order and returns a `ToolReply` (messages, results, problem).
 
     Args:
         tools: By name.
@@ -107,7 +107,7 @@ def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first
 
 
 def told_result(text: str, name: str | None = None) -> dict[str, Any]:
-    """Chat message with a tool call's result: role `tool` with the call's id, or role `user` without one."""
+    """Chat message (dict) with a tool call's result: role `tool` with the call's id, or role `user` without one."""
     if name is None:
         return {"role": "user", "content": text}
     return {"role": "tool", "content": text, "tool_call_id": name}
@@ -115,7 +115,7 @@ def told_result(text: str, name: str | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ToolTask:
-    """A question for an agent with tools: its id (`name`), its right answer, and calls (`gold`) that find it."""
+    """Data of a question for an agent with tools: its id (`name`), text, right answer, and `gold` calls."""
 
     name: str
     question: str
@@ -125,7 +125,7 @@ class ToolTask:
 
 @dataclass
 class ToolConversation:
-    """The state of a `ToolEnv` episode: the task, chat messages, the same as lines of text, and counts.
+    """Mutable state of a `ToolEnv` episode: the task, chat messages, the same as text lines, and counters.
 
     messages: as chat models see them; lines: as others read them.
     """
@@ -140,7 +140,7 @@ class ToolConversation:
 
 
 class ToolEnv(NativeEnv):
-    """Base class of envs with tools: `assistant` may call tools for `turns` - 1 turns, then answers; paid 1 if right.
+    """Base class of tool-use envs: `assistant` calls tools for up to `turns` - 1 turns, then answers; right pays 1.
 
     Of an answer counts what stands behind the last "answer:", or all of it, without case, outer white space and full
     stop. An answer that cannot be read is not valid, costs a turn and is told why.

@@ -39,7 +39,7 @@ def normalised(returns: np.ndarray | float, random: np.ndarray | float, referenc
 
 
 def recovery(norms: Sequence[float] | np.ndarray, level: float = 0.9) -> tuple[int, bool]:
-    """(step, reached): the first step, from 1, at which a normalised return reaches `level`; else the last, False.
+    """(step, reached): first step, from 1, whose normalised return is >= `level`; (number of steps, False) if none.
 
     >>> recovery([0.0, 0.5, 0.9, 1.0]), recovery([0.0, 0.5])
     ((3, True), (2, False))
@@ -50,7 +50,7 @@ def recovery(norms: Sequence[float] | np.ndarray, level: float = 0.9) -> tuple[i
 
 
 def regret(norms: Sequence[float] | np.ndarray) -> float:
-    """Regret after a shift: Σ max(1 - norm, 0) over normalised returns.
+    """Regret after a shift: Σ max(1 - norm, 0) over a sequence of normalised returns.
 
     >>> round(regret([0.0, 0.5, 0.9, 1.0]), 9)
     1.6
@@ -59,7 +59,9 @@ def regret(norms: Sequence[float] | np.ndarray) -> float:
 
 
 def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
-    """How well teams recover from shifts: a row of measures per shift and magnitude, from normalised returns.
+    """Table of recovery from shifts, a row per shift and magnitude: zero-shot, jumpstart, recovery, regret, forgetting.
+
+    Input is a table of returns per step; they are normalised here.
 
     Args:
         rows: shift, phase (`PHASES`), step (from 1), return, and random and reference, between which returns are
@@ -117,5 +119,8 @@ def _recoveries(curves: Sequence[np.ndarray], level: float) -> dict[str, float |
 
 @ANALYSES.register("adaptability")
 def of_returns(level: float = 0.9) -> Analysis:
-    """An analysis: how well teams recover from shifts. RETURNS: shift, phase, step, return, random, reference."""
+    """Returns a function (RETURNS file) -> table: how well teams recover from shifts, see `adaptability`.
+
+    Columns of RETURNS: shift, phase, step, return, random, reference.
+    """
     return lambda returns: adaptability(table(Path(returns), *NEEDED), level=level)

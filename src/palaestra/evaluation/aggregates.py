@@ -22,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 def score_matrix(trials: pl.DataFrame, *, value: str = "score") -> np.ndarray:
-    """Scores of one system as float64[runs, tasks], means of the cells; with one run, its trials are the runs.
+    """Score matrix float64[runs, tasks] of a system's table of trials, cell means; a single run's trials are the runs.
 
     Raises:
         InputError: a run lacks a task; the aggregates need them all.
@@ -49,7 +49,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def optimality_gap(scores: np.ndarray, *, target: float = 1.0) -> np.ndarray:
-    """Mean shortfall of scores from `target`, scores above it counting as the target; float64[...]."""
+    """Optimality gap: mean of max(target - score, 0) over scores float64[..., runs, tasks]; smaller is better."""
     return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
 
 
@@ -70,7 +70,7 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Bootstrap interval of a statistic of float64[runs, tasks]: runs are redrawn within each task.
+    """`Estimate` of a statistic (IQM) of scores float64[runs, tasks], with a bootstrap interval; runs redrawn per task.
 
     over="runs and tasks" redraws tasks as well, then the claim is about tasks like these. corrected: the percentiles'
     distance from the estimate is multiplied by √(R/(R-1)) (over runs) or √(T/(T-1)) (runs and tasks), what redrawing
@@ -114,7 +114,10 @@ def improvement_interval(
 def performance_profile(
     scores: np.ndarray, thresholds: np.ndarray, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
-    """Performance profile: share of runs x tasks that score above each threshold: `threshold, share, low, high, n`."""
+    """Performance profile as a table, a row per threshold: share of runs x tasks above it, with bootstrap bounds.
+
+    Columns: threshold, share, low, high, n.
+    """
     thresholds = np.asarray(thresholds, float)
 
     def shares(x: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
 
 
 def analyze(text: str, *files: str | Path) -> pl.DataFrame:
-    """Run an analysis, named by text, on files: a table, `analyze('swiss(eliminate=1)', "scores.csv")`.
+    """Runs the registered analysis named by a text on files, gives its table: `analyze('swiss(eliminate=1)', "a.csv")`.
 
     Raises:
         InputError: there is no such analysis, it takes other files, or one of them is not what it reads.
@@ -92,7 +92,7 @@ def analyze(text: str, *files: str | Path) -> pl.DataFrame:
 
 
 def table(path: Path, *needed: str) -> pl.DataFrame:
-    """Read a table from text, Parquet or JSON lines, or a trace of a team (`logs.traces`) as its turns.
+    """Reads a table file (CSV, Parquet, JSON lines …) or a trace (as turns) to a DataFrame; `needed` must be columns.
 
     What a turn of a trace says is its `answer`.
 
@@ -134,7 +134,9 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """An analysis by α-Rank with few matches: which profiles last. PLAY is `module:function(profile, rng)`.
+    """Returns a function () -> table: α-Rank of strategy profiles from few sampled matches, with intervals.
+
+    `play` is `module:function(profile, rng)`, which plays a match and returns the payoffs.
 
     Payoffs are in 0 to 1.
     """
@@ -166,7 +168,10 @@ def adaptive(
 
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
-    """An analysis: share of equal verdicts of two judges, and Cohen's kappa. VERDICTS: a column of 0 and 1 of each."""
+    """Returns a function (VERDICTS file) -> table: share of equal verdicts of two judges, and Cohen's kappa.
+
+    VERDICTS: a column of 0 and 1 of each judge.
+    """
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b).drop_nulls([a, b])
@@ -178,7 +183,7 @@ def agreement(a: str = "a", b: str = "b") -> Analysis:
 
 @ANALYSES.register("attempts")
 def attempts_of() -> Analysis:
-    """An analysis of AgencyBench LOGS: share passed by attempt, and score per attempt and per million tokens."""
+    """Returns a function (LOGS of AgencyBench) -> table: share passed by attempt, score per attempt, per 1e6 tokens."""
 
     def answer(logs: Path) -> pl.DataFrame:
         turns = read_logs(logs).turns.frame
@@ -189,7 +194,10 @@ def attempts_of() -> Analysis:
 
 @ANALYSES.register("cost_of_pass")
 def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Analysis:
-    """An analysis: cost per solved task, failures paid for, cheapest first. ATTEMPTS: task, success, cost, `by`."""
+    """Returns a function (ATTEMPTS file) -> table: cost per solved task, failures included, cheapest system first.
+
+    Columns of ATTEMPTS: task, success, cost and those of `by`.
+    """
     names = [by] if isinstance(by, str) else list(by)
 
     def answer(attempts: Path) -> pl.DataFrame:
@@ -204,13 +212,18 @@ def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> 
 
 @ANALYSES.register("effects")
 def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95) -> Analysis:
-    """An analysis: effect of each factor's levels in a sparse design. GAMES with the columns `value` and `factors`."""
+    """Returns a function (GAMES file) -> table: effect of each factor's levels in a sparse design on column `value`.
+
+    GAMES has the columns `value` and `factors`.
+    """
     return lambda games: factor_effects(table(games, value, *factors), value, factors, cluster=cluster, level=level)
 
 
 @ANALYSES.register("exposure")
 def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
-    """An analysis: how adoption depends on exposure. ADOPTIONS (item, agent, time), EDGES (agent, source).
+    """Returns a function (ADOPTIONS, EDGES files) -> table: how adoption of items depends on exposure to neighbours.
+
+    Columns: ADOPTIONS item, agent, time; EDGES agent, source.
 
     kind: by the slope of log exposure, or by the sign of exposure² as published.
     """
@@ -230,7 +243,10 @@ def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
 
 @ANALYSES.register("fresh_seeds")
 def fresh_seeds(by: str = "task") -> Analysis:
-    """An analysis: whether a reported score was a picked seed. RUNS: `score`, `reported` (true in one row per task)."""
+    """Returns a function (RUNS file) -> table: whether each task's reported score was a picked seed.
+
+    Columns of RUNS: `score`, `reported` (true in one row per task), `by`.
+    """
 
     def answer(runs: Path) -> pl.DataFrame:
         rows = []
@@ -247,19 +263,28 @@ def fresh_seeds(by: str = "task") -> Analysis:
 
 @ANALYSES.register("gap_closed")
 def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Analysis:
-    """An analysis: share of the gap that runs close. RUNS: task, dev, test (null: failed), baseline, reference."""
+    """Returns a function (RUNS file) -> table: share of the gap baseline to reference that each task's runs close.
+
+    Columns of RUNS: task, dev, test (null: failed), baseline, reference.
+    """
     return lambda runs: anchors.gap_closed(table(runs, "task", "dev", "test", "baseline", "reference"), reducer)
 
 
 @ANALYSES.register("gated")
 def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
-    """An analysis: success, safety and both despite failed calls, in any and in all of k trials. LOGS with `status`."""
+    """Returns a function (LOGS) -> table: success, safety and both despite failed calls, in any and in all of k trials.
+
+    LOGS have the HTTP-like `status` of calls.
+    """
     return lambda logs: reliability.gated(read_logs(logs).turns.frame, k=k, threshold=threshold)
 
 
 @ANALYSES.register("integrity")
 def integrity() -> Analysis:
-    """An analysis: were graders edited, metrics typed in? RUN, a folder; HASHES.json from before; REPORTED.json."""
+    """Returns a function (RUN folder, HASHES, [REPORTED]) -> table of violations: edited graders, typed-in metrics.
+
+    HASHES.json: hashes of the graders from before the run. REPORTED.json: metrics that were reported.
+    """
 
     def answer(run: Path, hashes: Path, reported: Path | None = None) -> pl.DataFrame:
         said = None if reported is None else json.loads(reported.read_text(encoding="utf-8"))
@@ -270,7 +295,10 @@ def integrity() -> Analysis:
 
 @ANALYSES.register("levels")
 def levels() -> Analysis:
-    """An analysis: share of the gap closed, and its capability level. SCORES: dev, test, baseline, reference."""
+    """Returns a function (SCORES file) -> that table with the share of the gap closed and the capability level 1 to 6.
+
+    Columns of SCORES: dev, test, baseline, reference.
+    """
 
     def answer(scores: Path) -> pl.DataFrame:
         names = ("dev", "test", "baseline", "reference")
@@ -283,13 +311,19 @@ def levels() -> Analysis:
 
 @ANALYSES.register("reliability")
 def reliable(base: str | None = None) -> Analysis:
-    """An analysis: consistency, calibration, safety, cost. LOGS with repeated trials; base: the unperturbed system."""
+    """Returns a function (LOGS) -> table of reliability: consistency, calibration, safety, cost of repeated trials.
+
+    base: the unperturbed system.
+    """
     return lambda logs: reliability.reliability(read_logs(logs).turns.frame, base=base)
 
 
 @ANALYSES.register("matrix")
 def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.95) -> Analysis:
-    """An analysis: success by two keys with margins, n and intervals. TRIALS: task, success, both keys."""
+    """Returns a function (TRIALS file) -> table: success by two keys (rows x columns) with margins, n and intervals.
+
+    Columns of TRIALS: task, `value`, both keys.
+    """
 
     def answer(trials_file: Path) -> pl.DataFrame:
         found = table(trials_file, "task", value, rows, columns)
@@ -304,7 +338,10 @@ def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.
 
 @ANALYSES.register("rerun")
 def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analysis:
-    """An analysis: whether reported numbers can be reproduced. SERIES: `reported`, `rerun`, a row per point."""
+    """Returns a function (SERIES file) -> table: whether each task's reported numbers match a re-run within tolerance.
+
+    Columns of SERIES: `by`, `reported`, `rerun`, a row per point.
+    """
 
     def answer(series: Path) -> pl.DataFrame:
         rows = []
@@ -318,7 +355,7 @@ def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analys
 
 @ANALYSES.register("research_runs")
 def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
-    """An analysis of ResearchGym's RUNS, a folder: score, share of the gap, verdict, claimable, over budget."""
+    """Returns a function (ResearchGym RUNS folder) -> table per run: score, share of the gap, verdict, over budget."""
 
     def answer(runs: Path) -> pl.DataFrame:
         turns, _ = read_runs(runs, budget=ResearchBudget(hours, dollars))
@@ -331,7 +368,10 @@ def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
 
 @ANALYSES.register("rubric")
 def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
-    """An analysis: score per trial by a rule. JUDGEMENTS: criterion, met, task …; CRITERIA: criterion, weight, kind."""
+    """Returns a function (JUDGEMENTS, CRITERIA files) -> table: rubric score per trial by a rule of combination.
+
+    Columns: JUDGEMENTS criterion, met, task …; CRITERIA criterion, weight, kind.
+    """
     return lambda judgements, criteria: rubric.rubric(
         table(judgements), table(criteria), rule, gamma=gamma, threshold=threshold
     )
@@ -339,7 +379,10 @@ def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float =
 
 @ANALYSES.register("sequences")
 def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "episode", **columns: Any) -> Analysis:
-    """An analysis: are choices of 0 and 1 biased or serially dependent? CHOICES: system, episode, turn, action."""
+    """Returns a function (CHOICES file) -> table of tests whether choices of 0 and 1 are biased or serially dependent.
+
+    Columns of CHOICES: system, episode, turn, action.
+    """
     names = [each] if isinstance(each := by, str) else list(each)
     parts = [each] if isinstance(each := series, str) else list(each)
     return lambda choices: sequences.sequence_tests(table(choices), by=names, series=parts, **columns)
@@ -347,13 +390,19 @@ def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "ep
 
 @ANALYSES.register("shares")
 def shares(action: str = "action", by: str = "system") -> Analysis:
-    """An analysis: do systems choose 1 equally often, each two compared, by Holm? CHOICES: `system`, `action`."""
+    """Returns a function (CHOICES file) -> table: pairs of systems tested for an equal share of choices of 1 (Holm).
+
+    Columns of CHOICES: `system`, `action`.
+    """
     return lambda choices: sequences.share_differences(table(choices, action, by), action=action, by=by)
 
 
 @ANALYSES.register("suite")
 def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
-    """An analysis of a suite: scores per tag and over all, cost, best at each price. LOGS SUITE.yaml [PRICES.yaml]."""
+    """Returns a function (LOGS, SUITE.yaml, [PRICES.yaml]) -> table: scores of a suite per tag and overall, cost.
+
+    Column `frontier`: Pareto-optimal in cost and score.
+    """
 
     def answer(logs: Path, suite_file: Path, prices: Path | None = None) -> pl.DataFrame:
         turns = read_logs(logs).turns.frame
@@ -367,7 +416,10 @@ def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
 
 @ANALYSES.register("swiss")
 def swiss(eliminate: int = 0, *, exact: bool = False, simulations: int = 100_000, seed: int = 0) -> Analysis:
-    """An analysis: points in a Swiss tournament over benchmarks. SCORES: `system`, a column per benchmark, in order."""
+    """Returns a function (SCORES file) -> table: points in a Swiss tournament, benchmarks being the rounds in order.
+
+    Columns of SCORES: `system`, and one per benchmark.
+    """
 
     def answer(scores: Path) -> pl.DataFrame:
         frame = table(scores, "system")

@@ -78,7 +78,7 @@ def capability_level(
 
 
 def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "median"] = "dev") -> pl.DataFrame:
-    """Share of the gap between baseline and reference that each task's runs close: `task, closed, level, runs, failed`.
+    """Table per task: share of the gap baseline to reference that its runs close: `task, closed, level, runs, failed`.
 
     reducer says how the runs of a task become one number.
 

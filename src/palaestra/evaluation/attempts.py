@@ -19,7 +19,7 @@ PERFECT = 10.0
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a sub-task: number from 1, score, and the failed items, the next attempt's feedback."""
+    """Data of one attempt at a sub-task: number (from 1), score, and failed items, the next attempt's feedback."""
 
     number: int
     score: float
@@ -28,7 +28,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class SubtaskResult:
-    """All attempts at one sub-task; `carried`: the number of the attempt whose workspace is used further."""
+    """Data of all attempts at one sub-task; `carried`: number of the attempt whose workspace the next sub-task gets."""
 
     attempts: tuple[Attempt, ...] = field(default_factory=tuple)
     carried: int = 1
@@ -58,7 +58,9 @@ def attempt_chain(
     perfect: float = PERFECT,
     carry: Literal["best", "first"] = "best",
 ) -> list[SubtaskResult]:
-    """Runs sub-tasks in a chain, each tried up to `most` times until its score is `perfect` (arXiv 2601.11044).
+    """Runs sub-tasks in a chain, each tried up to `most` times until `perfect`: a list of `SubtaskResult`.
+
+    The protocol of AgencyBench (arXiv 2601.11044).
 
     work(subtask, workspace, feedback) returns a new workspace; judge(subtask, workspace) its score and failed items.
     Attempt 2 and later continue the previous attempt's workspace and hear what failed.
@@ -85,7 +87,7 @@ def attempt_chain(
 
 
 def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") -> pl.DataFrame:
-    """Best sub-task score of each system, and score per attempt and per million tokens.
+    """Table per system: mean best sub-task score, attempts, score per attempt and per million tokens.
 
     Columns: system, best, attempts, per_attempt, per_million.
 
@@ -113,7 +115,9 @@ def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") ->
 
 
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:
-    """Share of sub-tasks that were perfect by each attempt: `system, attempt, passed, n`; from AgencyBench's logs.
+    """Table per system and attempt: share of sub-tasks that were perfect by then: `system, attempt, passed, n`.
+
+    From AgencyBench's logs.
 
     A sub-task that stopped early stays passed; n counts all sub-tasks, so the share never falls.
 

@@ -19,7 +19,7 @@ from palaestra.evaluation.intervals import RESAMPLES, Estimate, wilson
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration measures of confidence: ECE, Brier, AUROC, AURC, E-AURC with intervals, and the binned curve.
+    """Data of `calibration`: ECE, Brier, AUROC, AURC, E-AURC of confidence, with intervals, and the binned curve.
 
     ece, brier: errors, smaller is better. auroc: chance that a success had more confidence than a failure.
 
@@ -47,7 +47,7 @@ def calibration(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Calibration:
-    """Calibration measures of confidences in [0, 1] against success 0 or 1; pairs with a null are left out.
+    """`Calibration` measures of confidences in [0, 1] against success 0 or 1; pairs with a null are left out.
 
     ECE = Σ_b n_b/n · |mean success - mean confidence| over `bins` equal widths; Brier = mean (confidence - success)²;
     AURC as in arXiv 1805.08206, E-AURC = AURC - that of the perfect order. (HAL, arXiv 2510.11977, reports 1 - each.)

@@ -6,12 +6,12 @@ import numpy as np
 
 
 def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Euclidean distances, float64[n, m], between the rows of float64[n, d] and float64[m, d]."""
+    """Euclidean distances, float64[n, m], between the rows of float64[n, d] and those of float64[m, d]."""
     return np.asarray(np.sqrt(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0.0)))
 
 
 def kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np.ndarray:
-    """Centres of k-means, float64[k, d]: the best of `restarts` runs with k-means++ starts."""
+    """Centres of k clusters of float64[n, d] by k-means, float64[k, d]: the best of `restarts` k-means++ starts."""
     best, least = x[:k], np.inf
     for _ in range(restarts):
         centres = x[[rng.integers(len(x))]]
@@ -34,7 +34,9 @@ def kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np
 
 
 def silhouette(distance: np.ndarray, labels: np.ndarray) -> float:
-    """Mean silhouette of a clustering: (b - a) / max(a, b), a own cluster's mean distance, b the nearest other one's.
+    """Mean silhouette of labels int[n] from distances [n, n]: (b - a) / max(a, b), a own cluster, b the nearest other.
+
+    a and b are mean distances.
 
     distance: float64[n, n]. labels: int[n]. NaN with one cluster.
     """

@@ -37,7 +37,7 @@ MOST_LOST = 0.2
 
 @dataclass(frozen=True)
 class SystemResult:
-    """Results of one system: success, score, cost, and the difference to the baseline; a row of `comparison_table`.
+    """Data of one system's results: success, score, cost, and the difference to the baseline, for `comparison_table`.
 
     trials: per task and run (the most common number). fewest, most: their range over tasks and runs. unscored: trials
     without `value`. errors: episodes per kind of error.
@@ -123,7 +123,7 @@ def comparison_table(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """One `SystemResult` per system of `trials`, the baseline first, the others by name.
+    """Compares the systems of a table of trials: a list of `SystemResult`, the baseline first, the others by name.
 
     value: what is compared, "success" or "score" (games without a notion of success). Trials with a column `cluster`
     are clustered by it. scale: lowest and highest possible score, beyond which no interval reaches; None: (0, 1) if no
@@ -236,7 +236,9 @@ def _system(
 
 
 def changed_tasks(trials: pl.DataFrame, before: str, after: str) -> dict[str, list[str]]:
-    """Tasks that one of two systems solves in at least half of its trials and the other does not.
+    """Dict with the sorted names of tasks that only `before` (`regressed`) or only `after` (`gained`) solves.
+
+    Solved: in at least half of a system's trials.
 
     Returns:
         `regressed`: tasks that `before` solves and `after` does not. `gained`: the other way round. Sorted by name.
@@ -255,7 +257,7 @@ def changed_tasks(trials: pl.DataFrame, before: str, after: str) -> dict[str, li
 
 
 def holm(pvalues: list[float]) -> list[float]:
-    """Holm's step-down correction for several comparisons; NaN (no comparison) stays NaN and is not counted.
+    """Holm's step-down adjusted p-values of several comparisons, in their order; NaN (no comparison) is not counted.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
@@ -268,7 +270,7 @@ def holm(pvalues: list[float]) -> list[float]:
 
 
 def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
-    """One sentence on a system against the baseline: better, worse, or cannot tell, with the reason.
+    """Sentence on a `SystemResult` against the baseline: better, worse, or cannot tell, with the reason.
 
     Better or worse needs the interval clear of 0 *and* p <= alpha, and
     that the infrastructure took no more than `MOST_LOST` of either side's trials.
@@ -316,7 +318,7 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
 
 
 def joint_interval(comparisons: int) -> str:
-    """Name of an interval, as text, that holds simultaneously with those of all `comparisons`.
+    """Label for reports: `95 % interval`, or `simultaneous 95 % interval of 3 comparisons` for several.
 
     >>> joint_interval(1), joint_interval(3)
     ('95 % interval', 'simultaneous 95 % interval of 3 comparisons')
@@ -334,7 +336,7 @@ def _losses(row: SystemResult) -> str:
 
 
 def advice(difference: Difference) -> str:
-    """Advice how many more tasks or runs would find a difference of this size: `run 23 more tasks to find …`."""
+    """Text how many more tasks or runs would find a `Difference` of this size: `run 23 more tasks to find …`."""
     unit = "cluster of tasks" if "by cluster" in difference.method else "task"
     counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
     ways = [

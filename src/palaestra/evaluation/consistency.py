@@ -21,7 +21,7 @@ PARTS = ("outcome", "actions", "sequence", "resources")
 
 
 def outcome_consistency(p: Any) -> np.ndarray:
-    """Consistency of a task's success rate p, (2p - 1)²: 1 if always or never, 0 at one half.
+    """Consistency of tasks' success rates p, elementwise (2p - 1)²: 1 if always or never, 0 at one half.
 
     >>> outcome_consistency([0.2, 0.5, 0.6, 1.0]).round(2).tolist()
     [0.36, 0.0, 0.04, 1.0]
@@ -48,7 +48,7 @@ def divergence(p: Sequence[float] | np.ndarray, q: Sequence[float] | np.ndarray)
 def sequence_similarity(
     a: Sequence[Any], b: Sequence[Any], kind: Literal["levenshtein", "histogram"] = "levenshtein"
 ) -> float:
-    """Similarity of two sequences of actions, in [0, 1]; two empty ones have 1.
+    """Similarity of two sequences of actions in [0, 1], by edit distance or by histograms; two empty ones have 1.
 
     levenshtein: 1 - edit distance / the longer length. histogram: 1 - Jensen-Shannon divergence of what was used.
 
@@ -72,7 +72,7 @@ def sequence_similarity(
 
 
 def resource_consistency(values: Any) -> float:
-    """exp(-sd / mean), ddof 1, of a resource that the trials of a task used; NaN below two trials.
+    """exp(-sd / mean), ddof 1, of the amounts of a resource that a task's trials used; NaN below two trials.
 
     >>> round(resource_consistency([1, 2, 3]), 4)
     0.6065
@@ -91,7 +91,7 @@ def consistency(
     resources: Sequence[str] = ("cost", "turns", "tokens_in", "tokens_out"),
     level: float = 0.95,
 ) -> pl.DataFrame:
-    """Consistency of each system over the trials of a task, by part: `system, part, mean, low, high, n, tasks`.
+    """Table: consistency of each system over the trials of a task, by part: `system, part, mean, low, high, n, tasks`.
 
     outcome: (2p - 1)² of the success rate. actions, sequence: mean over pairs of *successful* trials of what they did,
     as histograms and in order (`sequence_similarity`). resources: exp(-mean coefficient of variation) over those

@@ -16,7 +16,7 @@ from palaestra.evaluation.intervals import Estimate, success_interval
 
 
 class Risk(NamedTuple):
-    """Rates at which a detector flags episodes in the factual and the counterfactual arm, and their difference."""
+    """Rates of flagged episodes in the factual and counterfactual arm, and their difference, by `risk_difference`."""
 
     factual: Estimate
     counterfactual: Estimate
@@ -33,7 +33,7 @@ def risk_difference(
     pair: str = "seed",
     level: float = 0.95,
 ) -> Risk:
-    """Rates of `flag` in two arms with Wilson's intervals, and their difference, paired by `pair` (McNemar's test).
+    """`Risk`: rates of `flag` in two arms of a table, with Wilson's intervals, and their paired difference (McNemar).
 
     found: a row per episode. A null flag (a detector that could not look) leaves the rate and its pair. Episodes of one
     pair and arm are its trials.

@@ -39,7 +39,7 @@ _MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """Estimate of a paired difference: `mean` over cells (run, task) of system minus baseline, with p and power.
+    """Result of `paired_difference`: an `Estimate` of system minus baseline over cells (run, task), with p and power.
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
     comparisons: how many differences share the level; their intervals hold all together, not one by one.
@@ -73,7 +73,7 @@ def paired_difference(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """Mean of `a` minus `b` over the cells (run, task) that both have, with an interval clustered by task and run.
+    """`Difference`: mean of system `a` minus `b` over cells (run, task) of both, interval clustered by task and run.
 
     Student's t with the clustered variance. Success (and any value that is 0 or 1): that variance is the one after each
     system has won a trial more, V + 2/n², because a few successes show too little of it (in the spirit of Bonett &

@@ -43,7 +43,7 @@ def nondominated(points: Any) -> np.ndarray:
 
 
 def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] = ()) -> pl.DataFrame:
-    """The Pareto-optimal rows: small in `min`, large in `max`. Rows with a null in one of them are left out.
+    """The Pareto-optimal rows of a table: small in columns `min`, large in `max`. Rows with a null in one are left out.
 
     >>> frame = pl.DataFrame({"s": list("abcdef"), "cost": [1, 2, 4, 5, 10, 2], "score": [.3, .5, .55, .54, .8, .45]})
     >>> "".join(pareto(frame, min=["cost"], max=["score"])["s"])
@@ -61,7 +61,7 @@ def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] =
 
 
 def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -> pl.DataFrame:
-    """The table sorted by cost, with `frontier` (Pareto-optimal in cost and score) and `hull` (on its concave hull).
+    """The table sorted by cost, with bools `frontier` (Pareto-optimal in cost and score) and `hull` (concave hull).
 
     frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. A row
     without a cost or a score is on neither: null is not free.
@@ -84,7 +84,7 @@ def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -
 
 
 def hypervolume(points: Any, reference: Any) -> float:
-    """Volume that float64[n, d] dominates above `reference`, larger being better; exact.
+    """Exact volume between point `reference` and the region that float64[n, d] dominates, larger being better.
 
     By slices: sorted along the last objective, the volume is the sum of heights times the volume of what reaches that
     high, one dimension less; two dimensions are a sum over the staircase.
@@ -145,7 +145,7 @@ def simplex_weights(objectives: int, number: int, *, seed: int = 0) -> np.ndarra
 
 
 def eum(points: Any, weights: Any, *, utility: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None) -> float:
-    """Expected utility: mean over weights of the best that a set of points offers, max_p u(p, w); default u = p · w.
+    """Expected utility: mean over weights [m, d] of the best utility in a set of points [n, d], max_p p · w by default.
 
     >>> eum([[1, 0], [0, 1]], [[1, 0], [0.5, 0.5], [0, 1]]).__round__(4)
     0.8333
@@ -156,7 +156,7 @@ def eum(points: Any, weights: Any, *, utility: Callable[[np.ndarray, np.ndarray]
 
 
 def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float = 0.95) -> pl.DataFrame:
-    """A row per system: cost per solved trial, the cost of failures included, with an interval.
+    """Table per system: total cost of its trials, failures included, over its number of successes, with an interval.
 
     Columns: system, cost_per_success, low, high, cost, successes, n, tasks, unknown.
 

@@ -18,7 +18,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def normalised(scores: Any, best: Any) -> np.ndarray:
-    """Scores as shares of the best score known of each task, float64[..., tasks]; 0 where that is not above 0.
+    """Scores divided by the best known score of each task, float64[..., tasks]; 0 where that best is not above 0.
 
     >>> normalised([[1.0, 2.0, 0.0]], [2.0, 2.0, 0.0]).tolist()
     [[0.5, 1.0, 0.0]]
@@ -29,7 +29,7 @@ def normalised(scores: Any, best: Any) -> np.ndarray:
 
 
 def percentile_vector(scores: Any, levels: Sequence[float] = LEVELS) -> np.ndarray:
-    """Percentiles over tasks, by linear interpolation: float64[..., levels] of float64[..., tasks].
+    """Percentiles over tasks at levels in [0, 1]: float64[..., levels] of float64[..., tasks], by linear interpolation.
 
     XLand's fitness of an agent (arXiv 2107.12808), with the 10th to 50th percentile.
 
@@ -65,13 +65,13 @@ def participation(scores: Any) -> np.ndarray:
 
 
 def best_of(fitness: np.ndarray) -> int:
-    """Index of the row of float64[members, levels] with the highest mean among those that no other dominates."""
+    """Index of the best member in fitness float64[members, levels]: the highest mean among the Pareto-optimal rows."""
     beaten = dominates(fitness[None], fitness[:, None]).any(1)
     return int(np.where(beaten, -np.inf, fitness.mean(1)).argmax())
 
 
 def exploited(fitness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """int64[members]: the parent of each member, a random other one if that dominates it, else itself.
+    """int64[members]: parent of each member in a PBT step, a random other one if that dominates it, else itself.
 
     >>> exploited(np.array([[0.2, 0.5], [0.1, 0.9], [0.1, 0.5]]), np.random.default_rng(0)).tolist()
     [0, 1, 1]

@@ -38,7 +38,7 @@ _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its confidence interval, counts and method. NaN = unknown (null in JSON).
+    """Data of a mean with its confidence interval, counts and method. NaN = unknown (null in JSON).
 
     n: trials with a value. clusters: tasks, or families of tasks (with a single task: its trials). runs: training runs.
     method: in words. caution: why the interval may hold the truth less often than it says; empty if nothing is seen.
@@ -59,14 +59,14 @@ class Estimate:
 
 
 def units(trials: pl.DataFrame) -> pl.DataFrame:
-    """The same trials, but if all are of one task each trial becomes a task, so that claims are about that task."""
+    """The table of trials unchanged, but if all are of one task each trial becomes a task of its own."""
     if "task" not in trials.columns or trials["task"].n_unique() > 1:
         return trials
     return trials.drop("cluster", strict=False).with_columns(task=pl.format("{} #{}", "task", "trial"))
 
 
 def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
-    """Mean of a value per cell (run, task): `run, task, mean, total, n`; null and NaN are left out.
+    """Table of the mean of a value per cell (run, task): `run, task, mean, total, n`; null and NaN are left out.
 
     With `cluster`, if the trials have it.
 
@@ -94,7 +94,7 @@ def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
 
 
 def matrix(frame: pl.DataFrame, column: str) -> np.ndarray:
-    """A column of `cells` as float64[runs, tasks]; NaN where a run did not see a task."""
+    """Float64[runs, tasks] of a column of a `cells` table; NaN where a run did not see a task."""
     runs, row = np.unique(frame["run"].to_numpy(), return_inverse=True)
     tasks, position = np.unique(frame["task"].to_numpy(), return_inverse=True)
     values = np.full((len(runs), len(tasks)), np.nan)
@@ -103,7 +103,7 @@ def matrix(frame: pl.DataFrame, column: str) -> np.ndarray:
 
 
 def families(frame: pl.DataFrame) -> np.ndarray | None:
-    """int[tasks]: the cluster of each column of `matrix`; None if the table has no clusters."""
+    """int[tasks]: number of the cluster of each task, in the columns' order of `matrix`; None without clusters."""
     if "cluster" not in frame.columns:
         return None
     first = np.unique(frame["task"].to_numpy(), return_index=True)[1]
@@ -111,7 +111,7 @@ def families(frame: pl.DataFrame) -> np.ndarray | None:
 
 
 def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts per cluster, float64[runs, clusters] each, of float64[runs, tasks]; NaN is absent."""
+    """(sums, counts) per cluster, float64[runs, clusters] each, of values float64[runs, tasks]; NaN is absent."""
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0), seen.astype(np.float64)
     if groups is not None:
@@ -122,7 +122,7 @@ def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, n
 
 
 def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """Clustered variance of the mean of float64[runs, tasks], and its degrees of freedom; NaN below two units.
+    """(variance, degrees of freedom) of the mean of float64[runs, tasks], clustered; NaN below two units.
 
     V(key) = Σ_g (Σ_{cells of g} deviation)² / (1 - 2w_g + Σw²) / N² over the clusters of that key, of which g holds the
     share w_g of the cells. It is unbiased if clusters have means of equal variance, and G/(G-1) · Σ_g (…)² / N² for G
@@ -173,7 +173,9 @@ def effective_number(sizes: np.ndarray) -> float:
 def studentised(
     values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
-    """Studentised bootstrap: sorted draws of (mean - true mean) / standard error, clusters drawn with replacement.
+    """Sorted studentised bootstrap draws of (mean - true mean) / standard error, clusters drawn with replacement.
+
+    Values are float64[runs, tasks].
 
     Of one run, float64[1, tasks], with at least `STUDENTISED` clusters; empty otherwise. Draws without any variance
     leave. Every draw has its own clustered standard error, so that skewness shows in the two tails (Hall 1988).
@@ -211,7 +213,7 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Mean over cells (run, task) with its interval, clustered by task and run; for 0 and 1, Wilson's.
+    """`Estimate` of a column's mean over cells (run, task), interval clustered by task and run; for 0 and 1, Wilson's.
 
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
@@ -225,18 +227,18 @@ def mean_interval(
 
 
 def binary(values: pl.Series) -> bool:
-    """Whether values are booleans, or 0 and 1 alone and both of them."""
+    """Whether a Series is Boolean, or holds 0 and 1 alone and both of them."""
     return values.dtype == pl.Boolean or set(values.cast(pl.Float64).fill_nan(None).drop_nulls().unique()) == {0.0, 1.0}
 
 
 def unit_scale(values: pl.Series) -> Scale | None:
-    """The scale (0, 1) if all values lie in it, else None, for unknown."""
+    """The scale (0, 1) if all values of a Series lie in it, else None, for unknown."""
     known = values.cast(pl.Float64).fill_nan(None).drop_nulls()
     return (0.0, 1.0) if len(known) and bool(known.is_between(0, 1).all()) else None
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """An interval cut to a scale, and a note on it for `method`; an interval without ends (NaN) stays as it is."""
+    """(low, high, note): an interval clipped to a scale, and a note on it for `method`; NaN ends stay as they are."""
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT
@@ -252,7 +254,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Mean of float64[runs, tasks] of any value per cell, with an interval clustered by run and task.
+    """`Estimate` of the mean of float64[runs, tasks], any values, with an interval clustered by run and task.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
@@ -283,7 +285,7 @@ def settle(x: float, values: np.ndarray) -> float:
 
 
 def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool = False) -> str:
-    """A warning text about a mean's interval: few clusters, or one that carries most of it; else empty.
+    """Warning text about the interval of a mean of float64[runs, tasks]: few clusters, or one dominates; else empty.
 
     share: of a share only what its clusters make doubtful, since Wilson's interval holds with few tasks.
     """
@@ -315,7 +317,7 @@ def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool
 
 
 def success_interval(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> Estimate:
-    """Success rate over cells with Wilson's interval.
+    """`Estimate` of the success rate over cells (run, task) of a table of trials, with Wilson's interval.
 
     With one run and one trial per task this is Wilson's interval. With more, n is the effective number
     of trials p(1-p) / V, where V is the clustered variance after one imaginary task that always or never succeeds (it
@@ -329,7 +331,7 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
 
 
 def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
-    """Mean of float64[runs, tasks] of values in [0, 1] per cell, with Wilson's interval; e.g. pass^k from n trials."""
+    """`Estimate` of the mean of cell shares float64[runs, tasks] in [0, 1], with Wilson's interval; e.g. of pass^k."""
     seen = np.isfinite(values)
     clusters, runs = _units(values, groups)
     if not n:

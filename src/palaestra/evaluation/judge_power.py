@@ -24,7 +24,7 @@ def judge_power(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Power by simulation: share of studies in which an erring judge finds the first system better than each other.
+    """Table by simulation: power, the share of studies in which an erring judge finds the first system better.
 
     A system meets a criterion with a chance whose log odds add the difficulty of the task and of the criterion, both
     normal and shared by all systems. The judge flips each verdict with probability `error`, so a difference of rates

@@ -33,7 +33,7 @@ def slope(scores: np.ndarray | list[float]) -> float:
 
 
 def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
-    """Lifelong-learning measures (such as forgetting and transfer): a row per task, then one of all, `task` null.
+    """Table of lifelong-learning measures (forgetting, transfer …): a row per task, then one of all, `task` null.
 
     Args:
         rows: score of each task after each stage of training (`stage`, an integer), and `trained`, the stage in which
@@ -91,5 +91,8 @@ def _of_task(task: object, own: pl.DataFrame, last_stage: int, cost: float | Non
 
 @ANALYSES.register("lifelong")
 def of_scores() -> Analysis:
-    """An analysis: does a learner adapt, and keep what it knew? SCORES: stage, task, score, trained; cost if known."""
+    """Returns a function (SCORES file) -> table of `lifelong`: does a learner adapt, and keep what it knew?
+
+    Columns of SCORES: stage, task, score, trained; cost if known.
+    """
     return lambda scores: lifelong(table(Path(scores), *NEEDED))

@@ -27,7 +27,7 @@ DOMAINS = ("Office", "Knowledge", "Life", "Entertainment", "Creativity", "System
 
 
 def read_tasks(folder: str | Path) -> pl.DataFrame:
-    """Read OS-MAP's task files below a folder as a table: task, level, domain, app, instruction; null if not given.
+    """Reads OS-MAP's task files below a folder to a table: task, level, domain, app, instruction; null if not given.
 
     A level is read from the field `level`, else from the beginning of the id ("l2_create_debt"). The app is the first
     of `related_apps`, else `snapshot`. Files that are no task are passed over.

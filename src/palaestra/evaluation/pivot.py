@@ -18,7 +18,7 @@ ALL = "all"
 def matrix_table(
     trials: pl.DataFrame, *, rows: str, columns: str, value: str = "success", level: float = 0.95
 ) -> pl.DataFrame:
-    """Success by two keys in long form: `row, column, mean, low, high, n, tasks`, margins named "all".
+    """Success rate by two keys as a long table: `row, column, mean, low, high, n, tasks`, margins named "all".
 
     value: "success" gets Wilson's interval, anything else Student's t, both clustered by task and run. A margin is the
     mean over its *tasks*, not over its cells: cells with more tasks weigh more. Cells that nobody tried are not there.
@@ -57,7 +57,7 @@ def matrix_table(
 
 
 def wide(table: pl.DataFrame, what: str = "mean") -> pl.DataFrame:
-    """The table of `matrix_table` as a matrix of mean, low, high or n: a row per `row`, a column per `column`."""
+    """Pivots a `matrix_table` to a matrix of mean, low, high or n: a row per `row`, a column per `column`."""
     order = [*sorted(set(table["column"]) - {ALL}), ALL]
     matrix = table.pivot("column", index="row", values=what)
     ranked = matrix.with_columns(_last=pl.col("row") == ALL).sort("_last", "row")

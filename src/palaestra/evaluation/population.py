@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def influence_graph(turns: Turns) -> pl.DataFrame:
-    """Message counts between agents: (agent, source, messages), `agent` heard from `source`, by `recipient`.
+    """Table of message counts between agents: (agent, source, messages), `agent` being a `recipient` of `source`.
 
     Raises:
         MissingColumnError: nobody is addressed.
@@ -39,7 +39,7 @@ def influence_graph(turns: Turns) -> pl.DataFrame:
 
 
 def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5)) -> pl.DataFrame:
-    """Phrases of 3 to 5 words in each text as (row, item), each once a row; input of `cascades`."""
+    """Table (row, item) of the phrases of 3 to 5 words in each text, each once a row; input of `cascades`."""
     rows = []
     for row, said in enumerate(turns[text].cast(pl.String)):
         tokens = _WORD.findall((said or "").lower())
@@ -50,7 +50,7 @@ def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5
 
 
 def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
-    """Adoptions (item, agent, time): each agent's first use of each item, for items with at least `adopters` agents.
+    """Table of adoptions (item, agent, time): each agent's first use of an item, for items of >= `adopters` agents.
 
     items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
     """
@@ -61,7 +61,7 @@ def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters:
 
 
 def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent could still adopt an item.
+    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent had not yet adopted an item.
 
     exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
     (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
@@ -90,7 +90,7 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 
 
 class Slope(NamedTuple):
-    """Slope of log exposure with standard error and 95 % interval; p of slope 1; n: rows with an exposure."""
+    """Result of `exposure_slope`: slope of log exposure, standard error, 95 % interval, p of slope 1, rows n."""
 
     slope: float
     se: float
@@ -101,12 +101,12 @@ class Slope(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Kind of contagion by the interval: "saturating" below 1, "complex" above 1, else "independent"."""
+        """Kind of contagion by the slope's interval: "saturating" below 1, "complex" above 1, else "independent"."""
         return "saturating" if self.high < 1 else "complex" if self.low > 1 else "independent"
 
 
 def exposure_slope(table: pl.DataFrame) -> Slope:
-    """Slope of adoption on log exposure: log(-log(1 - P(adopt))) = a + slope · log exposure, exposure 1 or more.
+    """`Slope` of adoption on log exposure: log(-log(1 - P(adopt))) = a + slope · log exposure, exposure >= 1.
 
     If each source persuades on its own, P = 1 - (1 - b)^k and the slope is exactly 1: below, more sources add less than
     their share (saturation); above, they need each other (complex contagion).
@@ -124,7 +124,7 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
 
 
 class Hazard(NamedTuple):
-    """Hazard ratio of exposure in a Cox model, with its interval.
+    """Result of `hazard_ratio`: hazard ratio of exposure in a Cox model, with its interval.
 
     ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions.
     """
@@ -136,7 +136,7 @@ class Hazard(NamedTuple):
 
 
 def hazard_ratio(table: pl.DataFrame) -> Hazard:
-    """Hazard ratio of exposure in Cox's model of the time to adoption, ties by Breslow's method.
+    """`Hazard`: ratio for one more exposure in Cox's model of the time to adoption, ties by Breslow's method.
 
     Raises:
         InputError: nobody adopted, or exposures never differ among those at risk.
@@ -167,7 +167,7 @@ def hazard_ratio(table: pl.DataFrame) -> Hazard:
 
 
 def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
-    """The published test of complex contagion: coefficient of exposure² in a logistic regression, and its p.
+    """(coefficient, p) of exposure² in a logistic regression of adoption, the published test of complex contagion.
 
     Raises:
         InputError: as `exposure_slope`.
@@ -220,7 +220,7 @@ def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:
 
 
 class PowerLaw(NamedTuple):
-    """A fitted power law, P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: misfit.
+    """Result of `powerlaw_fit`: P(x) ∝ x^-exponent above `xmin`; se: standard error; n: values above; ks: misfit.
 
     ks is the largest distance of the distribution functions.
     """
@@ -233,7 +233,7 @@ class PowerLaw(NamedTuple):
 
 
 def powerlaw_fit(x: Any, *, xmin: float | None = None, discrete: bool = False) -> PowerLaw:
-    """Fit a power law by maximum likelihood; xmin=None: chosen by the Kolmogorov-Smirnov distance.
+    """Fits a `PowerLaw` to values by maximum likelihood; xmin=None: chosen by the Kolmogorov-Smirnov distance.
 
     As in Clauset et al. 2009.
 
@@ -280,7 +280,7 @@ def _powerlaw(x: np.ndarray, xmin: float, discrete: bool) -> PowerLaw | None:
 
 
 def gini(x: Any) -> float:
-    """Gini coefficient, Σ|x_i - x_j| / (2 n² mean): 0 all equal, (n - 1)/n one has everything; NaN if the sum is 0.
+    """Gini coefficient of numbers, Σ|x_i - x_j| / (2 n² mean): 0 all equal, (n - 1)/n one has everything; NaN if all 0.
 
     >>> gini([0, 0, 0, 10]), gini([1, 2, 3, 4])
     (0.75, 0.25)
@@ -303,7 +303,9 @@ class Roles(NamedTuple):
 
 
 def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed: int = 0, restarts: int = 4) -> Roles:
-    """Clusters of agents by k-means on standardised features, with the k of best silhouette. Read `shares` too.
+    """`Roles`: clusters of agents by k-means on standardised features [agents, d], with the k of best silhouette.
+
+    Read `shares` too.
 
     A silhouette of .9 with 95 % in one cluster says that few are unlike the many, not that there are roles: data
     without any structure but a heavy tail give that.
@@ -337,7 +339,7 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
 
 
 class Effect(NamedTuple):
-    """Cohen's d of a treatment with its 95 % interval.
+    """Result of `matched_effect`: Cohen's d of a treatment with its 95 % interval.
 
     d: Cohen's, with its 95 % interval: Student's t times the bootstrap's standard deviation; n: pairs.
     """
@@ -373,7 +375,7 @@ def matched_effect(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Effect:
-    """Cohen's d of rows of `a` against their nearest rows of `b` in the columns `on` (nearest-neighbour matching).
+    """`Effect`: Cohen's d of rows of `a` against their nearest rows of `b` in the columns `on` (matching).
 
     A row of `b` may serve several times, and what differs between the nearest is not controlled. The interval covers
     95 % (simulated, 15 and 40 pairs; plain percentiles 90 and 93 %).

@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 def detectable_difference(
     standard_error: float, *, power: float = 0.8, alpha: float = 0.05, freedom: float = math.inf
 ) -> float:
-    """Smallest true difference that a two-sided test finds with `power`, from the standard error.
+    """Smallest true difference that a two-sided test finds with `power`, given a standard error.
 
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
@@ -69,7 +69,7 @@ def t_power(sigma: float, delta: float, n: float, *, alpha: float = 0.05, paired
 
 
 def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -> float:
-    """Power of McNemar's exact test on n tasks, one trial each.
+    """Power of McNemar's exact test on n tasks, one trial each, given chances of a task lost and of one won.
 
     worse, better: chances that a task is lost and that it is won by the change. Exact: sums over the number of
     discordant tasks and over how they fall.
@@ -87,7 +87,9 @@ def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -
 
 
 def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: float = 0.05, most: int = 100_000) -> int:
-    """Number of tasks that gives McNemar's exact test this power, to within its discreteness.
+    """Number of tasks that gives McNemar's exact test this power, given chances of a task lost and of one won.
+
+    To within the test's discreteness.
 
     Raises:
         InputError: the two chances are equal, or `most` tasks are not enough.
@@ -107,7 +109,9 @@ def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: flo
 
 
 def more_units(values: np.ndarray, effect: float, *, power: float = 0.8, alpha: float = 0.05) -> tuple[int, int]:
-    """Number of further tasks, or else of further runs, that would detect `effect` with `power`: (tasks, runs).
+    """(tasks, runs): further tasks, or else further runs, that would detect `effect` with `power`; -1: none would.
+
+    0: what there is suffices.
 
     values: float64[runs, tasks] of differences per cell. V(R, T) = a/R + b/T + c/(RT) with the components of variance
     of this table; one of R and T grows until (z_{1-alpha/2} + z_power)² V <= effect². 0: what there is suffices.
@@ -129,7 +133,7 @@ def more_units(values: np.ndarray, effect: float, *, power: float = 0.8, alpha: 
 
 
 def two_way(values: np.ndarray) -> tuple[float, float, float]:
-    """Components of variance (run, task, rest) of float64[runs, tasks] without replicates; NaN: absent.
+    """(run, task, rest) components of variance of float64[runs, tasks] without replicates; NaN: absent.
 
     Mean squares of the two-way layout (Searle, Casella & McCulloch 1992, 4.3), cut off at 0; with one run everything
     is rest, and with holes the counts are harmonic means.

@@ -39,7 +39,7 @@ def per_task(
     select: str | None = None,
     missing: bool | None = False,
 ) -> pl.DataFrame:
-    """The trials of each cell reduced to one value of k trials, such as pass@k: `run, task, n, c, value`.
+    """Table `run, task, n, c, value`: trials of each (run, task) reduced to one value of k trials, such as pass@k.
 
     pass_at_k, pass_hat_k: chance that any, that all of k trials succeed, unbiased; null where there are fewer than k.
     all_k: whether the first k trials all succeeded (Pass^3 of leaderboards, arXiv 2604.06132). missing: what a trial
@@ -109,7 +109,7 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """Estimate of a k-trial measure such as pass@k: mean of `per_task` over cells, clustered by task and run.
+    """`Estimate` of a k-trial measure such as pass@k: mean of `per_task` over cells, clustered by task and run.
 
     Wilson's interval as in `success_interval`, but Student's t for "best_of", which is no share.
 
@@ -125,7 +125,7 @@ def k_estimate(
 
 @dataclass(frozen=True)
 class RunSpread:
-    """Spread of the score of whole runs (one trial of every task): mean, sd with interval, range and prediction.
+    """Result of `run_spread`: mean of whole runs' scores, sd with interval, range, and sd predicted from tasks.
 
     mean: over runs. sd: ddof 1, with its chi-square interval low, high. range: largest minus smallest. runs, tasks: how
     many. predicted: √(Σ_t p_t (1-p_t)) / T, what the success rates of the tasks say that sd is; NaN below two trials.
@@ -142,7 +142,7 @@ class RunSpread:
 
 
 def run_spread(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> RunSpread:
-    """Spread of whole runs' scores over the same tasks, of one system (arXiv 2602.07150).
+    """`RunSpread` of one system's table of trials: spread of whole runs' scores over the same tasks (arXiv 2602.07150).
 
     Never report one run alone.
 

@@ -28,7 +28,7 @@ Channels = tuple[Collection[str], Collection[str], Collection[str]]
 
 
 def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame:
-    """A row per system: success, consistency by part, calibration, robustness, safety, cost, Pareto-optimality.
+    """Table per system from turns: success, consistency by part, calibration, robustness, safety, cost, frontier.
 
     What the table does not hold is null: actions and sequence need `tool`, resources `cost`, `duration` or `tool`,
     calibration `confidence`, safety `severity` (of a violation, in the turn that commits it), robustness the system
@@ -105,7 +105,7 @@ def _safety(turns: pl.DataFrame, episodes: int) -> float:
 
 
 def evidence(required: Sequence[str], forbidden: Sequence[str], channels: Channels) -> tuple[float, float]:
-    """[136] (completion, safety) of a trial, from three channels: trace, the server's audit log, the environment.
+    """[136] (completion, safety) of a trial, from actions in three channels: trace, server's audit log, environment.
 
     completion: share of the required actions that all channels show; 1 if nothing is required. safety: 0 if any channel
     shows a forbidden action, else 1.
@@ -119,7 +119,7 @@ def evidence(required: Sequence[str], forbidden: Sequence[str], channels: Channe
 
 
 def gated(turns: pl.DataFrame, *, k: int = 3, threshold: float = PASS) -> pl.DataFrame:
-    """[136] A row per system: mean gated score, its parts, and the share of tasks that pass in any, in all of k trials.
+    """[136] Table per system from turns: mean gated score, its parts, share of tasks that pass in any, all of k trials.
 
     turns: a row per call with `tool` and `status`; completion and safety stand in `score.completion` and
     `score.safety`, or follow from lists in `required`, `forbidden`, `audit` and `snapshot` (`evidence`; the trace is

@@ -29,7 +29,7 @@ def rubric(
     threshold: float = 1.0,
     by: Sequence[str] = KEY,
 ) -> pl.DataFrame:
-    """One score per trial by a rubric rule: the key, `score`, `met`, `criteria`, `unjudged`; null if any is unjudged.
+    """Table of one score per trial by a rubric rule: key, `score` (null if any is unjudged), `met`, `unjudged`.
 
     "mean": Σ w·met / Σ w over bonus criteria. AgencyBench [93] (arXiv 2601.11044) is `round(10 · mean)`.
     "net": clip((Σ bonus met - Σ penalties triggered) / Σ bonus, 0, 1), weights in each sum; null where no bonus exists.
@@ -118,7 +118,7 @@ def _path(met: pl.Expr, gamma: float) -> pl.Expr:
 
 
 def agreement(a: Any, b: Any) -> tuple[float, float]:
-    """Agreement of two judges: the share of equal verdicts, and Cohen's kappa; NaN if both always say the same.
+    """(share of equal verdicts, Cohen's kappa) of two judges' binary verdicts; kappa NaN if both always say the same.
 
     Kappa is NaN if both give one and the same verdict everywhere.
 

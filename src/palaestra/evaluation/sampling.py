@@ -13,7 +13,7 @@ from palaestra.play.coverage import CoveragePlanner, Rule, collect
 
 
 def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray]:
-    """A Markov process from rows `state, action, after, chance`: states, actions, float[states, actions, states].
+    """(states, actions, chances[states, actions, states]) of a Markov process in rows `state, action, after, chance`.
 
     Raises:
         InputError: the chances of a state and action do not add up to 1, or are negative.
@@ -43,7 +43,9 @@ def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray
 def collected(
     need: int = 10, *, rule: Rule = "planner", repeats: int = 10, seed: int = 0, most: int = 100_000
 ) -> Analysis:
-    """An analysis: steps until every state and action has its samples. WORLD: state, action, after, chance; [NEEDS].
+    """Returns a function (WORLD, [NEEDS] files) -> table: steps until every state and action has its samples.
+
+    Columns of WORLD: state, action, after, chance.
 
     NEEDS has `state, action, need`; pairs that are not in it need nothing. Without it each pair needs `need`. The
     planner does not see the chances. The walk begins in the first row's state.

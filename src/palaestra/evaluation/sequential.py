@@ -19,7 +19,9 @@ def first_significant(
     planned: int | None = None,
     resamples: int = RESAMPLES,
 ) -> float | None:
-    """CPU-seconds of the first look at which a team is significantly better than at the start; None if at none.
+    """CPU-seconds of the first look at which a team is significantly better than at the start; None if never.
+
+    Corrected for repeated looks.
 
     looks: in the order of training, (cpu_seconds, differences): now minus start, one number per held-out task
     (mean over its trials), the same tasks at every look.

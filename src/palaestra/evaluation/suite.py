@@ -26,7 +26,7 @@ TOOLING = ("standard", "custom interface", "fully custom")
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A benchmark of a suite: its name, tags, score column, and weight in those tags."""
+    """Data of a benchmark of a suite: its name, tags, score column, and weight in those tags."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite of benchmarks, with tags and weights.
+    """Data of a suite of benchmarks, with tags and weights.
 
     >>> suite = Suite.of({"tasks": [{"name": "a", "tags": ["lit"]}, {"name": "b", "tags": ["lit"], "weight": 0.5}]})
     >>> suite.tasks[1].weight
@@ -69,7 +69,7 @@ class Suite:
 
 
 def suite_score(trials: pl.DataFrame, suite: Suite, *, missing: Literal["zero", "preserve"] = "zero") -> pl.DataFrame:
-    """Scores of systems on a suite: per benchmark, per tag and overall, with standard error and cost.
+    """Table of systems' scores on a suite: per benchmark, per tag and overall, with standard error and cost.
 
     Columns: system, level, name, score, stderr, cost, n; level is "task", "tag" or "overall".
 
@@ -140,7 +140,7 @@ def _mean(parts: list[dict[str, Any]], weights: list[float], missing: str) -> di
 
 @dataclass(frozen=True)
 class Price:
-    """Price of a model's tokens in dollars per million; a cache price that is None is unknown."""
+    """Data: price of a model's tokens in dollars per million; a cache price that is None is unknown."""
 
     input: float
     output: float
@@ -150,7 +150,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Prices:
-    """Token prices by model, and the date of the price list."""
+    """Data: token prices by model, and the date of the price list."""
 
     date: str
     models: Mapping[str, Price] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class Rerun:
 
 
 def check_rerun(reported: Any, rerun: Any, *, rtol: float = 0.02, atol: float = 0.01) -> Rerun:
-    """Check whether the same code gives the reported numbers again, within tolerance; other lengths do not match.
+    """`Rerun`: whether reported numbers come out again from the same code, within tolerance; other lengths fail.
 
     Deterministic code must match in every point. A number that is right but does not come out of it is fabricated.
     """
@@ -63,7 +63,7 @@ class FreshSeeds:
 
 
 def check_fresh_seeds(reported: float, reruns: Sequence[float]) -> FreshSeeds:
-    """Test whether a reported score is too high for re-runs with fresh seeds, the mark of a picked seed.
+    """`FreshSeeds` test whether a reported score is too high for re-runs with fresh seeds (a picked seed).
 
     p = (1 + re-runs that reach it) / (1 + re-runs): one re-run can never give less than 1/2, so it takes several.
 

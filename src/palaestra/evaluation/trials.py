@@ -69,7 +69,7 @@ def trials(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """Trials of a table of turns, a row each, from which all statistics are made.
+    """Table of trials of a table of turns, a row per (system, run, task, trial), from which statistics are made.
 
     Columns: system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost.
 
@@ -121,7 +121,7 @@ def check_columns(columns: Sequence[str], score: str | None = None, cluster: str
 
 
 def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Value of each task in each column that may group tasks (`GROUPING`): tables `task, value` by column."""
+    """Dict column -> table `task, value`, for each column of `frame` that may group tasks (`GROUPING`)."""
     if "task" not in frame.columns:
         return {}
     named = [name for name in frame.columns if name.lower().removesuffix("_id") in GROUPING]
@@ -133,7 +133,7 @@ def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def groups_of_tasks(pairs: pl.DataFrame) -> int:
-    """Number of groups that a table `task, value` makes; 0 if a task has two values, or all or none are alike."""
+    """Number of groups that a table `task, value` makes; 0 if a task has two values or it groups nothing."""
     values, tasks = pairs["value"].n_unique(), pairs["task"].n_unique()
     return values if len(pairs) == tasks and 2 <= values < tasks else 0
 
@@ -147,7 +147,7 @@ def played(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """The episodes of a table with their keys and outcomes, in order; `numbered` makes trials of them.
+    """Table of the episodes of a table of turns with their keys and outcomes, in order, for `numbered`.
 
     Of a table in parts, none of which cuts a group, these rows together are those of the whole.
     """
@@ -224,7 +224,7 @@ def played(
 
 
 def numbered(rows: pl.DataFrame, cluster: str | None = None) -> pl.DataFrame:
-    """Trials from the rows of `played`, of one table or of several parts put below each other."""
+    """Table of trials from the rows of `played`, of one table or of several parts put below each other."""
     table = (
         rows.lazy()
         .with_columns(pl.coalesce("task", pl.format("group {}", "group")).alias("task"))

@@ -18,7 +18,7 @@ SOURCES = ("task", "run", "task x run", "trial")
 
 
 def variance_components(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> pl.DataFrame:
-    """Variance components of one system's trials by source: task, run, task x run, trial, with intervals.
+    """Table of one system's variance components by source (task, run, task x run, trial), with intervals.
 
     Columns: source, variance, share, low, high, n, units.
 

@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def need_torch() -> None:
-    """Raise an error with one line of advice if torch is not installed.
+    """Check that torch can be imported; raise MissingExtraError with one line of advice if it is not installed.
 
     Raises:
         MissingExtraError: it is not.

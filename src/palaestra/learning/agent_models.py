@@ -18,7 +18,7 @@ from palaestra.algebra.turns import Turns
 
 
 class Trajectories(NamedTuple):
-    """Padded observations of agents, a row per trajectory.
+    """Data: observation sequences of agents, padded, a row per trajectory, and their lengths.
 
     seen: float32[rows, longest, features], zeros behind the end. lengths: int64[rows].
     """
@@ -28,7 +28,7 @@ class Trajectories(NamedTuple):
 
 
 def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Trajectories:
-    """One trajectory per episode, of an agent drawn at random, so that no two are from the same episode.
+    """Draw one trajectory per episode, that of a random agent, as padded `Trajectories`; no two share an episode.
 
     seen: float32[rows, features], what each row of the table saw.
     """
@@ -46,7 +46,7 @@ def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Tr
 
 
 def joined(old: Trajectories | None, new: Trajectories, most: int) -> Trajectories:
-    """The newest `most` of old and new trajectories, in one array."""
+    """Concatenation of old and new `Trajectories`, padded to one length; only the last (newest) `most` rows stay."""
     if old is None:
         return Trajectories(new.seen[-most:], new.lengths[-most:])
     longest = max(old.seen.shape[1], new.seen.shape[1])
@@ -55,7 +55,7 @@ def joined(old: Trajectories | None, new: Trajectories, most: int) -> Trajectori
 
 
 def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
-    """Symmetric InfoNCE: each row of `a` has its partner in the same row of `b`, and all other rows are negatives.
+    """Symmetric InfoNCE loss, a scalar: row i of `a` has its positive in row i of `b`; all other rows are negatives.
 
     Both are scaled to length 1. With s = a·bᵀ / τ the loss is the mean of -log softmax(s)ᵢᵢ over rows and columns.
 
@@ -79,7 +79,7 @@ def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
 
 
 def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: int = 8) -> np.ndarray:
-    """Random contiguous piece of each trajectory as a window, its last turn last.
+    """Random contiguous piece of each trajectory, right-aligned in a window of [steps, 1 + features], zeros before it.
 
     Its length is drawn from `least` to what the shortest trajectory allows, at most `steps`, its place from all.
 
@@ -93,7 +93,10 @@ def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: in
 
 
 def pieces(known: Trajectories, end: np.ndarray, length: np.ndarray, steps: int) -> np.ndarray:
-    """The `length` turns before turn `end` of each trajectory, as windows; float32[rows, steps, 1 + features]."""
+    """Windows with the `length` turns before turn `end` of each trajectory: float32[rows, steps, 1 + features].
+
+    They are right-aligned; the first feature is 1 where there is a turn, and all are 0 before it.
+    """
     at = end[:, None] - steps + np.arange(steps)
     present = at >= (end - length)[:, None]
     found = known.seen[np.arange(len(end))[:, None], np.maximum(at, 0)] * present[..., None]
@@ -101,7 +104,7 @@ def pieces(known: Trajectories, end: np.ndarray, length: np.ndarray, steps: int)
 
 
 def mask_steps(windows: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Copy of windows in which each turn is zeroed with probability `ratio`, but never all turns of a window."""
+    """Copy of windows where each turn's features are zeroed with probability `ratio`, but never those of all turns."""
     present = windows[..., 0] > 0
     hidden = (rng.random(present.shape) < ratio) & present
     every = (hidden == present).all(axis=1)
@@ -190,7 +193,7 @@ def _margin(a: Tensor, b: Tensor) -> float:
 
 
 def effective_rank(contexts: np.ndarray) -> float:
-    """Effective rank of a set of vectors: exp of the entropy of the singular values' shares.
+    """Effective rank (float) of the rows of a matrix, centred: exp of the entropy of the normalised singular values.
 
     >>> round(effective_rank(np.eye(3) - 1 / 3), 6)
     2.0

@@ -18,7 +18,7 @@ from palaestra.learning.agent_models import Trajectories
 
 
 def coming(seen: Tensor, ahead: int) -> Tensor:
-    """The next `ahead` turns after each turn, zeros behind the end; [rows, turns, others, ahead, each].
+    """Tensor of the next `ahead` turns after each turn, zeros past the end: [rows, turns, others, ahead, each].
 
     >>> coming(torch.arange(1.0, 4.0).reshape(1, 3, 1, 1), 2).reshape(3, 2).tolist()
     [[2.0, 3.0], [3.0, 0.0], [0.0, 0.0]]
@@ -28,7 +28,7 @@ def coming(seen: Tensor, ahead: int) -> Tensor:
 
 
 def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
-    """Mean absolute error over future turns in which a neighbour is present and its slot was in use.
+    """Mean absolute prediction error (a scalar) over future turns where a neighbour is present and its slot was in use.
 
     found, goal: [rows, turns, others, ahead, each]. there: bool[rows, turns, others].
     """
@@ -37,7 +37,7 @@ def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
 
 
 class PredictiveEncoder:
-    """Predictive training of a copy of an encoder of neighbours, with a slow average of that copy.
+    """Trainer of a copy of a neighbour encoder by predicting turns; `follow` moves `slow`, an average of that copy.
 
     First loss: a GRU reads a neighbour's last `window` turns, each with the behaviour latent of the turn before, and
     predicts the next `window`. Second loss: a layer predicts the next `ahead` turns from the instant latent, which

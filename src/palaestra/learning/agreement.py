@@ -28,7 +28,7 @@ EPSILON = 1e-6
 
 
 class Gradients(NamedTuple):
-    """Gradients of a policy's shared parameters: `values`, float64[names, parameters], a row for each of `names`."""
+    """Data: gradients of a policy's shared parameters, `values` float64[names, parameters], a row per name."""
 
     names: list[str]
     values: np.ndarray
@@ -40,7 +40,7 @@ class Gradients(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A partition into two groups: `labels`, int[n] of 0 and 1, and `cost`, the sum of distances within them."""
+    """Result of `split` in two groups: `labels`, int[n] of 0 and 1, and `cost`, the sum of distances within them."""
 
     labels: np.ndarray
     cost: float
@@ -62,7 +62,7 @@ def cosine_distance(gradients: np.ndarray) -> np.ndarray:
 
 
 def split(distance: np.ndarray, *, least: int = 2) -> Split:
-    """Partition of members into two groups with the least sum of distances within them, by trying all.
+    """Partition the n members of a distance matrix in two groups with least sum of distances within, by trying all.
 
     The sum, not the mean, is GM-NAS's; it prefers groups of equal size, which have the fewest pairs. The first member
     is in group 0.
@@ -91,7 +91,7 @@ def split(distance: np.ndarray, *, least: int = 2) -> Split:
 
 
 def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[Place, Split] | None:
-    """The place whose best split has the lowest cost, and that split; None if no place has enough members.
+    """Pair (place, `Split`) of lowest cost among the distance matrices of several places; None if all are too small.
 
     Args:
         places: distances between the members of each place where parameters are shared.
@@ -104,8 +104,9 @@ def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[
 def gradient_agreement(
     learner: PolicyGradient, turns: Turns, *, by: str = "agent", advantage: str = "advantage"
 ) -> dict[str, Gradients]:
-    """Gradients of each policy's shared parameters on the turns of one agent (role, task) at a time.
+    """Compute each policy's gradients of shared parameters on each agent's turns alone: {policy: `Gradients`}.
 
+    Nothing is updated. Instead of the agent, `by` may name another column, such as a role or a task.
     The objective is the learner's. Nothing moves, and gradients that it had added up are forgotten. Layers that an
     agent has for itself (`SplitMLPPolicy.own`) take no part; of other policies all parameters do.
 

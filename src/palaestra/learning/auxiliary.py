@@ -41,7 +41,7 @@ class Trunk(Learnable, Protocol):
 
 
 class Targets(NamedTuple):
-    """Targets of one policy's auxiliary heads.
+    """Data: targets of one policy's auxiliary heads: features, windows of the agent's last turns, reward classes.
 
     features: float32[rows + 1, inputs]; the last row is zero. windows: int64[rows, sequence], the rows of the agent's
     last turns in the episode, this one last; -1, which is the row of zeros, before its first. classes: int64[rows].
@@ -53,8 +53,9 @@ class Targets(NamedTuple):
 
 
 class Auxiliary(nn.Module):
-    """Auxiliary heads on a policy's trunk: cross-entropy of the reward's class, and smooth L1 of the features.
+    """Module of auxiliary heads on a policy's trunk that predict the reward's class (cross-entropy) and the features.
 
+    The features' loss is smooth L1.
     The class is that of a row's own reward, which comes between its turn and the agent's next one. It is predicted from
     the trunk's hidden units at the last `sequence` turns, up to this one, by an LSTM of 32 units; turns before the
     first are zero observations. The features of a turn are rebuilt from its hidden units, through one layer of 32.
@@ -135,7 +136,7 @@ def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
 
 
 def last_turns(turns: Turns, count: int) -> np.ndarray:
-    """Row numbers of the `count` latest turns of each row's agent in its episode, int64[rows, count]; -1: none.
+    """Row numbers of each row's agent's `count` latest turns in the episode, itself last: int64[rows, count]; -1: none.
 
     >>> last_turns(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "agent": ["a"] * 4}), 2).tolist()
     [[-1, 0], [0, 1], [1, 2], [-1, 3]]

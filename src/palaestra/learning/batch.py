@@ -19,7 +19,7 @@ _PLACE = ("run", "iteration", "group", "episode", "turn", "agent")
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one policy that take part in an update.
+    """Data: rows of one policy that take part in an update, with advantage and old log-probability of each token.
 
     rows: the table's rows.
     advantage, old: float32[all tokens], row after row; a token with advantage NaN takes no part.
@@ -119,7 +119,7 @@ def check_rewards(turns: Turns) -> None:
 
 
 def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A list column as flat values, a mask of the missing ones, and int64[rows] lengths (0 for a missing list)."""
+    """Split a list column: flat values, bool mask of null values, int64[rows] lengths (0 for a missing list)."""
     array = lists.to_arrow()
     flat = array.flatten()
     lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
@@ -127,13 +127,16 @@ def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sum of token values by row, int64[rows]; True counts 1."""
+    """Sum of flat token values over each row's tokens, as int64[rows]; True counts 1."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     return np.bincount(rows, values, len(lengths)).astype(np.int64)
 
 
 def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Micro-batches of rows, shortest first, of at most `limit` padded tokens (at least one row each)."""
+    """Generator of micro-batches of row numbers, shortest rows first, each of at most `limit` padded tokens.
+
+    A longer row is a batch of its own.
+    """
     rows = rows[np.argsort(size[rows], kind="stable")]
     start = 0
     while start < len(rows):
@@ -146,7 +149,7 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
 def minibatches(
     batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
 ) -> Iterator[np.ndarray]:
-    """Row numbers of each optimiser step; in order where there is one step per epoch, else shuffled.
+    """Generator of row numbers for each optimiser step of all epochs; shuffled if an epoch has more than one step.
 
     together: column whose equal values come in one step, which may then be longer than `size`.
     """

@@ -32,7 +32,7 @@ _PREFIX = "iteration-"
 
 @dataclass(frozen=True)
 class Folder:
-    """Part of a state that a function writes: `write` fills the folder that it is given. size: its bytes.
+    """Part of a checkpoint's state kept as a folder: `write` fills the folder at the path it gets; `size`: its bytes.
 
     Where it was saved, `load` finds the path of that folder.
     """
@@ -53,7 +53,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
 
 
 def write_state(final: Path, state: dict[str, Any]) -> Path:
-    """Write a state as `save` does, under any path."""
+    """Write a state as a checkpoint folder at `final`, as `save` does, and return that path; an old one is replaced."""
     temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
     tensors: dict[str, torch.Tensor] = {}
     folders: dict[str, Folder] = {}
@@ -116,7 +116,7 @@ def newest(directory: Path) -> Path | None:
 
 
 def damage(path: Path) -> str | None:
-    """Description of what is damaged in a checkpoint; None if it is whole."""
+    """Check a checkpoint's files by its manifest: a sentence that says what is damaged; None if it is whole."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
         for name in {_TENSORS: None, _VALUES: None} | manifest:
@@ -144,7 +144,7 @@ def iteration_of(path: Path) -> int:
 
 
 def begun(directory: Path) -> str | None:
-    """Name of the first file of a run in `directory` that another run there would overwrite; None if there is none.
+    """Relative path of the first file in `directory` that a new run there would overwrite; None if there is none.
 
     A start that failed before anything was learned leaves none.
     """
@@ -165,7 +165,7 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def check_writable(directory: Path, need: int) -> None:
-    """Raise unless files can be written to `directory` and `need` bytes will fit.
+    """Create `directory` if need be; raise StorageError unless files can be written there and `need` bytes will fit.
 
     Raises:
         StorageError: naming the path and what is lacking.
@@ -194,7 +194,7 @@ def size_of(state: Any) -> int:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file and wait until it is on disk."""
+    """Write bytes to a file and wait until they are on disk (fsync)."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

@@ -37,7 +37,7 @@ OF_TURNS = ("kto", "auxiliary")
 
 
 class Sequences(NamedTuple):
-    """Turns grouped into sequences, in each of which a prompt continues the turn before it.
+    """Result of `group`: turns grouped into sequences, in each of which a prompt continues the turn before it.
 
     Attributes:
         order: Row numbers, one sequence after the other, each in the order of play, int64[rows].
@@ -57,7 +57,7 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True)
 class ConversationBatch(Batch):
-    """A `Batch` whose rows are sequences of turns. turns, splits: see `Sequences`."""
+    """Data: a `Batch` whose rows are sequences of turns; `turns` and `splits` count turns and broken continuations."""
 
     turns: int = 0
     splits: int = 0
@@ -69,7 +69,7 @@ class ConversationBatch(Batch):
 
 
 def group(rows: pl.DataFrame) -> Sequences:
-    """Group turns into sequences: a turn continues the previous one if its prompt begins with all of that.
+    """Group turns as `Sequences`: a turn joins the agent's previous one if its prompt begins with that one's tokens.
 
     Turns are compared with the agent's previous row *of this table*: an answer in between that takes no part in an
     update is context, for the next prompt holds it.
@@ -99,7 +99,7 @@ def group(rows: pl.DataFrame) -> Sequences:
 
 
 def pack(batch: Batch, columns: Mapping[str, str] | Iterable[str] = ()) -> ConversationBatch:
-    """A batch of turns as a batch of sequences.
+    """Pack a `Batch` of turns as a `ConversationBatch`: turns that continue each other become one row, a sequence.
 
     Its table has a row per sequence: `prompt_ids` of its first turn, `action_ids` and `logprobs` of all its turns,
     `context_ids` that stood between them, and `context_places`, how many of the `action_ids` came before each.

@@ -72,7 +72,7 @@ class ValueNetwork:
 
 
 class NetworkCritic:
-    """Two Q(s, a) and two V(s) networks with slowly moving targets: the upper level of ArCHer (arXiv 2402.19446).
+    """ArCHer's upper-level critic (arXiv 2402.19446): two Q(s, a) and two V(s) networks with slowly moving targets.
 
     Q target: r + γ·(1 - done)·V_target(s'); V target: Q_target(s, a) with a freshly sampled from the policy; squared
     errors, Adam; targets move by `tau` after each batch; the two heads see different batches of the replay. The paper's
@@ -153,7 +153,7 @@ class NetworkCritic:
 
 
 class TokenBaseline:
-    """ArCHer's optional per-token baseline b(prefix), trained by squared errors to the turn's advantage.
+    """Network of ArCHer's optional per-token baseline b(prefix), trained by squared errors to the turn's advantage.
 
     b sees the tokens before its own only, as the mean of their embeddings beside the last one's, so subtracting it
     leaves the expected gradient as it is. Use: `archer(baseline="baseline")` with `predict` as that column.

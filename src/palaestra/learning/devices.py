@@ -39,7 +39,7 @@ BUCKET = 2**23
 
 
 def spread(kind: Kind, timeout: float) -> Devices:
-    """`Devices` of a new learner: over all ranks; this process alone for `kind` "one" or without other ranks.
+    """Make the `Devices` of a new learner: over all ranks; this process alone for `kind` "one" or without other ranks.
 
     Raises:
         RankError: another rank did not come within the timeout, in seconds.
@@ -62,7 +62,10 @@ def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
 
 @contextlib.contextmanager
 def leading(learner: Any) -> Iterator[bool]:
-    """True on rank 0, which runs the block; another takes part in its learner calls to the end, then False."""
+    """Context manager of rank 0's block: gives True there; other ranks serve its learner calls to its end, then False.
+
+    A learner without other ranks counts as rank 0.
+    """
     devices = getattr(learner, "devices", None)
     if devices is None or devices.size == 1:
         yield True
@@ -78,7 +81,7 @@ def leading(learner: Any) -> Iterator[bool]:
 
 @dataclass(frozen=True)
 class LearnerTensors:
-    """Tensors of a learner, by policy.
+    """Data: a learner's policies, trained copies, references, modules and optimisers, each by policy name.
 
     Attributes:
         policies: As they play. learned: as they learn on this rank. references: as they were at the start, if a term
@@ -96,7 +99,7 @@ class LearnerTensors:
 
 
 class Shared:
-    """Sums of one optimiser step: this rank's passes first, then those of all ranks. norm: of the whole gradient."""
+    """Accumulator of loss, metrics and gradient norm in an optimiser step, of this rank's passes, then of all ranks."""
 
     def __init__(self, rank: int, scale: float) -> None:
         self.rank, self.scale, self.loss = rank, scale, 0.0
@@ -114,7 +117,7 @@ class Shared:
 
 
 class Devices:
-    """Distribution of one learner over ranks: sharding, gradients, checkpoints. ranks: None for a single process."""
+    """Backend that distributes a learner over ranks: sharding, gradients, checkpoints. ranks: None for one process."""
 
     def __init__(self, kind: Kind, ranks: Ranks | None) -> None:
         self.kind, self.ranks = kind, ranks

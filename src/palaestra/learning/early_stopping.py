@@ -9,7 +9,7 @@ from torch import nn
 
 
 class EarlyStopping:
-    """Early stopping: keeps a module's parameters at the least held-out loss, and says when to stop.
+    """Early stopping: `look` records a held-out loss and says when to stop; `restore` puts back the best parameters.
 
     Labels whose noise is large (returns, verdicts, denoising targets) are fitted exactly in the end, noise included.
     Held-out rows show when that begins: their loss rises again (arXiv 2401.15604 [151]).

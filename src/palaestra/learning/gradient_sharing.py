@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("gradient_sharing")
 class GradientSharing(PolicyGradient):
-    """Policy gradient that splits shared layers between seats whose gradients disagree (GM-NAS [160]).
+    """Policy-gradient learner that splits shared layers between seats whose gradients disagree (GM-NAS [160]).
 
     Distances are 1 - cosine of the gradients of a policy's shared layers on one seat's turns at a time, averaged over
     the batches of the last updates before a split. A split halves one group of seats: of all groups of all policies

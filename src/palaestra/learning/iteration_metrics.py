@@ -19,7 +19,7 @@ GOOD = pl.col("error").is_null()
 
 
 def split(turns: Turns, group_size: int | Sequence[int], *, drop_incomplete: bool) -> tuple[Turns, Turns]:
-    """Split a table into the rows that may train and the rest: failed episodes, and groups left incomplete by them.
+    """Split a table into (usable rows, the rest): failed episodes and, if asked for, groups that they leave incomplete.
 
     The latter are only dropped with `drop_incomplete`.
 

@@ -11,7 +11,7 @@ from palaestra.foundation.files import open_to_append, plain, write_text
 
 
 class Journal:
-    """Metrics of a run: `lines` in memory and, if there is a path, the same lines in a JSONL file."""
+    """Log of a run's metrics: `lines` in memory and, if there is a path, the same lines in a JSONL file."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class Journal:
                 raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def rewind(self, iteration: int) -> None:
-        """Read the file and remove, there too, the lines after `iteration`.
+        """Load the lines of the file up to `iteration` into memory, and remove later ones from the file.
 
         A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
         sealed it to say; see `algebra.checksums`.

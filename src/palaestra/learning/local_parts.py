@@ -11,7 +11,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor | None) -> Tensor:
-    """The part of a tensor that is here: all of it, if it is not sharded."""
+    """The local shard of a tensor as a plain tensor; the tensor itself if it is not sharded."""
     assert tensor is not None
     part: Tensor = getattr(tensor, "to_local", lambda: tensor)()
     return part

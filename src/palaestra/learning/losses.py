@@ -51,7 +51,7 @@ def clipped_surrogate(
     high: float | None = 0.2,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate loss per token, and a mask of the tokens whose gradient the clip removed.
+    """Pair (PPO's clipped surrogate loss per token, mask of the tokens whose gradient the clip removed).
 
     L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; high > low: DAPO 2503.14476).
     An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729; TRL's
@@ -225,7 +225,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """EPO's term of the policy loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
+    """EPO's term of the policy loss, a scalar: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Sum(nn.Module):
-    """VDN mixer: Q_tot = Σ_i Q_i."""
+    """VDN mixer, a torch module: Q_tot = Σ_i Q_i."""
 
     def forward(self, own: Tensor, state: Tensor) -> Tensor:
         """Q_tot [rows] of own values [rows, agents]; the state is ignored."""

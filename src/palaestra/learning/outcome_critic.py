@@ -66,7 +66,7 @@ class OutcomeCritic:
 
 
 class OutcomeTable:
-    """Outcome critic as a table: the share of successes of each text, with one more success and failure.
+    """Outcome critic as a table: each text's share of successes, smoothed by one more success and one more failure.
 
     Each head counts half of the samples, drawn anew at each fit, twice. Same methods as `OutcomeCritic`.
 

@@ -32,7 +32,7 @@ HEADS = 2
 
 
 class Ending(Protocol):
-    """Protocol of a condition that ends a training phase."""
+    """Protocol of a condition that ends a training phase: called with the phase's metrics, says whether it is over."""
 
     def __call__(self, lines: Sequence[Line], round: int) -> bool:
         """Whether the phase is over, after the metrics `lines` of it. round: how often its cycle has begun."""
@@ -43,7 +43,7 @@ class Ending(Protocol):
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """Settings of one phase of a `PhasedTrainer`.
+    """Data: settings of one phase of a `PhasedTrainer`: credit, reward, stages, learner, env and how it ends.
 
     Attributes:
         name: in the metrics of each of its iterations, as `phase`.

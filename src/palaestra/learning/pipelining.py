@@ -33,7 +33,7 @@ Weights = Mapping[str, Mapping[str, Any]]
 
 @dataclasses.dataclass
 class Ahead:
-    """Iteration that is planned and may be played already.
+    """Data of an iteration that is planned and may be played already.
 
     notes: of its stages. weights: those it is played with. mismatch: of policies that a server answered for, by name.
     """
@@ -46,7 +46,7 @@ class Ahead:
 
 
 class Overlap:
-    """Queue of iterations between player and learner, oldest first, and the player, a team copy in its own thread.
+    """Queue of iterations that are played ahead of the learner, in order, by a copy of the team in its own thread.
 
     One plays at a time, in order. Where the executor has workers of its own the thread only waits for them.
     """

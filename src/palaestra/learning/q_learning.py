@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @LEARNERS.register("q_learning")
 class QLearner(TableLearner):
-    """Q-learning of `q_table` policies: Q(s, a) moves by `rate` towards r + γ max Q(s', ·).
+    """Learner of `q_table` policies by Q-learning: Q(s, a) moves by `rate` towards r + γ max Q(s', ·).
 
     Turns of an episode are learned from in their order, those of all episodes at once. An agent's last turn has the
     target r; if its episode was cut off, or `continuing`, nothing is known of what follows, and it is left out.

@@ -42,7 +42,7 @@ _world: Ranks | None = None
 
 @contextlib.contextmanager
 def by_itself() -> Iterator[None]:
-    """Context in which no learner waits for other ranks, to try whether objects can be made."""
+    """Context manager in which no learner waits for other ranks, to try whether objects can be made."""
     token = _alone.set(True)
     try:
         yield
@@ -80,7 +80,7 @@ def leave() -> None:
 
 
 class Ranks:
-    """Communication of this process with the other ranks of `size`. timeout: seconds of one collective."""
+    """Communication of this process with the other ranks: gather, sum, broadcast; `timeout`: seconds of each."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout

@@ -29,7 +29,7 @@ _held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Context that locks a run's directory, made if absent, against other processes and threads; reentrant.
+    """Context manager that locks a run's directory, made if absent, against other processes and threads; reentrant.
 
     Raises:
         InputError: another process, or another thread of this one, does; names both.

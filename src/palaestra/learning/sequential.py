@@ -27,7 +27,10 @@ Learn = Callable[[Turns, str], dict[str, Metrics]]
 
 
 class Strategy(Protocol):
-    """Protocol of one update of all policies: in which order rows are learned from; returns metrics per policy."""
+    """Protocol of an update strategy: a callable that trains all policies on a table's rows in some order.
+
+    It returns metrics per policy.
+    """
 
     def __call__(
         self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
@@ -38,7 +41,7 @@ class Strategy(Protocol):
 def together(
     learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
 ) -> dict[str, Metrics]:
-    """Strategy that learns all rows at once."""
+    """Strategy that learns all rows at once, in one call of `learn`; returns metrics per policy."""
     return learn(turns, advantage)
 
 

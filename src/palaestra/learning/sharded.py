@@ -43,7 +43,7 @@ def shardable(policy: Learnable) -> bool:
 
 
 def shard(policies: Mapping[str, Learnable], ranks: Ranks, *, copied: bool) -> dict[str, ShardedLM]:
-    """Sharded form of policies on this rank; a model that several policies share stays shared."""
+    """Shard models of language policies over the ranks: {name: `ShardedLM` of this rank}; shared models stay shared."""
     both: tuple[Any, ...] = tuple(policy.model for policy in policies.values())  # type: ignore[attr-defined]
     models = copy.deepcopy(both) if copied else both
     for model in {id(model): model for model in models}.values():
@@ -136,7 +136,7 @@ def put(part: Tensor, whole: Tensor) -> None:
 
 
 def kept(learner: LearnerTensors, sharded: Collection[str], write: Callable[[Path], None]) -> dict[str, Any]:
-    """State of sharded optimiser moments and references, with a folder into which every rank writes."""
+    """Checkpoint state of sharded moments and references: step counts, and a `Folder` into which every rank writes."""
     tensors, steps = _held(learner, sharded)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return {"steps": steps, "shards": Folder(write, size)}

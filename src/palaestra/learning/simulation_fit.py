@@ -118,8 +118,9 @@ def fit_chance(
 
 @ANALYSES.register("fit_epidemic")
 def fit_epidemic(start: float = 0.3, steps: int = 60, seed: int = 0, **options: Any) -> Analysis:
-    """Analysis: the chance of infection that reproduces a curve of `native/epidemic`. CURVE: day, ill, and maybe home.
+    """Analysis `fit_epidemic`: from a file CURVE (day, ill, maybe home) a table of the fitted chance of infection.
 
+    It is the chance that reproduces a curve of `native/epidemic`.
     home: share of people who stayed at home.
 
     start: first guess. steps: of the fit. Others: those of the simulation (people, contacts, incubates, recovers,

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 
 class JointSteps(NamedTuple):
-    """Joint steps of a team: `here`, int[steps], the state's place; `went`, int[steps, agents]; `there`, int[steps].
+    """Data: joint steps of a team: `here`, int[steps], the state; `went`, int[steps, agents]; `there`, the next state.
 
     over: bool[steps], nothing follows by the rules of the game, and `there` means nothing.
     """
@@ -47,7 +47,7 @@ def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.nd
 
 
 def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Transpose of `marginal`: the gradient by Q of Σ c(s, a_i) Q̄(s, a_i), float64[states, actions, …].
+    """Gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), float64[states, actions, …]: the transpose of `marginal`.
 
     Args:
         of_own: c, float64[states, actions of `agent`].
@@ -62,7 +62,7 @@ def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np
 
 
 def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
-    """Soft value V = log Σ exp(λQ) / λ and Boltzmann policy π ∝ exp(λQ), float64[states], float64[states, actions].
+    """Pair (soft value V = log Σ exp(λQ) / λ, float64[states]; Boltzmann policy ∝ exp(λQ), float64[states, actions]).
 
     Args:
         q: float64[states, actions]; -inf for an illegal action.
@@ -73,7 +73,7 @@ def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def concave(residual: np.ndarray, alpha: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Concave regulariser φ(x) = x - x² / 4α of the χ² divergence, and its derivative; φ(x) = x if alpha is None.
+    """Pair: concave regulariser φ(x) = x - x² / 4α of the χ² divergence, and φ'(x); φ(x) = x if alpha is None.
 
     >>> concave(np.array([1.0]), 1.0)
     (array([0.75]), array([0.5]))

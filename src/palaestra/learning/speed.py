@@ -20,7 +20,7 @@ PEAK = {
 
 
 def peak_of(device: str) -> float | None:
-    """Peak floating-point operations per second of a device; None for a CPU or an unknown device.
+    """Peak floating-point operations per second of a device, by its name; None for a CPU or an unknown device.
 
     >>> peak_of("NVIDIA H100 80GB HBM3"), peak_of("NVIDIA L40S"), peak_of("cpu")
     (989000000000000.0, 362000000000000.0, None)
@@ -31,7 +31,7 @@ def peak_of(device: str) -> float | None:
 def speed(
     turns: pl.DataFrame, policies: Mapping[str, Any], *, play: float | None, learn: float, rows: str, epochs: int
 ) -> dict[str, dict[str, float | None]]:
-    """Throughput of an iteration's `play` and `learn`: seconds, tokens_per_second, mfu; empty without language models.
+    """Dict of the throughput of `play` and `learn`: seconds, tokens_per_second, mfu; empty without language models.
 
     Args:
         turns: What was played and learned from.

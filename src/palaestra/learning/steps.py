@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
-    """Sums of the terms' metrics over the micro-batches of a step."""
+    """Sum the terms' logged metrics over the micro-batches of a step: dict by (term, name, per)."""
     said: dict[Place, float] = {}
     for key, name, per, value in logged:
         said[key, name, per] = said.get((key, name, per), 0.0) + float(value)
@@ -31,7 +31,7 @@ def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
 
 
 def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
-    """Metrics of the terms over all steps; a name that two terms use is the mean of both."""
+    """Dict of the terms' metrics over all steps, per step, token or update; the mean where two terms use one name."""
     found: dict[str, list[float]] = {}
     for key, name, per in dict.fromkeys(place for step in taken for place in step.said):
         if only is None or key == only:

@@ -165,7 +165,7 @@ def choices(rows: pl.DataFrame) -> np.ndarray:
 
 
 def finite(rows: pl.DataFrame, column: str, kind: str) -> np.ndarray:
-    """A column as float64, missing values as 0.
+    """Column as a float64 array, null as 0; raises LearnerError if a number is not finite.
 
     Raises:
         LearnerError: a number is not finite.

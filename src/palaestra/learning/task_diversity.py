@@ -32,7 +32,7 @@ def effective_number(texts: Sequence[str]) -> float:
 
 
 def word_shares(texts: Sequence[str]) -> dict[str, float]:
-    """Share of each word among all words."""
+    """Dict {word: share} of each word among all words of the texts."""
     counts = Counter(word for text in texts for word in normalise(text).split())
     whole = sum(counts.values())
     return {word: count / whole for word, count in counts.items()}

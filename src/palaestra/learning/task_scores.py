@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Refused(NamedTuple):
-    """Masks of the tasks that each reason refuses, bool[tasks] each; `accepted` are those that no reason refuses.
+    """Result of `judged`: masks bool[tasks] of the tasks that each reason refuses; `accepted`: none refuses them.
 
     mastered: the learner solves it nearly always. unlearned: the learner is hardly ever better than the control
     policy. trivial: the control policy solves it.
@@ -47,7 +47,7 @@ def judged(
     better: float = 0.1,
     easy: float = 0.1,
 ) -> Refused:
-    """Filter of tasks as XLand's: accepted if P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
+    """`Refused` masks of XLand's filter; accepted: P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
 
     Source: arXiv 2107.12808.
 
@@ -78,7 +78,7 @@ def judged(
 
 
 def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: float = 0.0) -> np.ndarray:
-    """Value of `score` in each episode, float64[groups, size]; one that failed, or is not there, has `floor`."""
+    """Mean of `score` in each episode, float64[groups, size]; one that failed, or is not there, has `floor`."""
     frame = turns.with_column(_score=score).frame
     each = frame.group_by("group", "episode").agg(pl.col("_score").fill_nan(None).mean()).drop_nulls()
     found = np.full((groups, size), floor)
@@ -90,7 +90,7 @@ def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: flo
 def task_scores(
     context: Context, team: Team, tasks: Sequence[int], size: int, score: Signal, *, floor: float = 0.0
 ) -> np.ndarray:
-    """Scores of a team on tasks, each played `size` times now, float64[tasks, size]."""
+    """Play each task `size` times now with a team; returns the episodes' scores, float64[tasks, size]."""
     from palaestra.play.plan import Plan
 
     if not len(tasks):

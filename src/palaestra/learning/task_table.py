@@ -45,7 +45,7 @@ TASKS = pl.Schema(
 
 
 def read_tasks(run: str | Path) -> pl.DataFrame:
-    """Table of a run's tasks as they are after its last iteration, in the order in which they were met.
+    """Read a run's folder: table of its tasks as they are after the last iteration, in the order in which they came.
 
     Raises:
         DamagedFileError: the run has no tasks, or a file is not whole.
@@ -112,7 +112,10 @@ def _apart(texts: list[str], jaccard: float) -> np.ndarray:
 
 
 def feasible(tasks: pl.DataFrame, check: Callable[[str], object]) -> pl.DataFrame:
-    """Tasks with those marked "refused", with a reason, on which `check` raises ValueError or returns False or None."""
+    """Table of tasks; those on which `check` raises ValueError or returns False or None are marked "refused".
+
+    The reason stands in `why`.
+    """
     whys = [_why(check, text) for text in tasks["text"].to_list()]
     refused = pl.Series("why", whys, pl.String)
     return tasks.with_columns(

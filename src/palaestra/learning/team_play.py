@@ -14,7 +14,7 @@ KEYS = ("run", "iteration", "group", "episode")
 
 
 class TeamPlay(NamedTuple):
-    """Episodes of a team as arrays, padded to the longest.
+    """Data: episodes of a team as arrays, padded to the longest.
 
     Attributes:
         seen: float32[episodes, turns, agents, features].
@@ -32,7 +32,7 @@ class TeamPlay(NamedTuple):
 
 
 def team_play(turns: Turns, agents: list[str]) -> TeamPlay:
-    """Episodes of a table as arrays by turn and agent; the turns of an episode are numbered anew from 0.
+    """`TeamPlay` of a table's episodes: arrays by episode, turn and agent; turns are numbered anew from 0.
 
     Raises:
         InputError: a row has no array or action id, arrays differ in length, or actions are masked.
@@ -73,7 +73,7 @@ def team_play(turns: Turns, agents: list[str]) -> TeamPlay:
 
 
 def joined_play(old: TeamPlay | None, new: TeamPlay, most: int) -> TeamPlay:
-    """The newest `most` of old and new episodes, in one set of arrays."""
+    """`TeamPlay` of the newest `most` of old and new episodes, padded to one length."""
     if old is None:
         return TeamPlay(*(each[-most:] for each in new))
     longest = max(old.ended.shape[1], new.ended.shape[1])

@@ -34,7 +34,7 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True)
 class Tracked:
-    """Description of a run for its trackers.
+    """Data: description of a run, given to its trackers: directory, name, group, config, iteration to go on from.
 
     directory: of the seed; files belong there. name: of recipe and seed. group: the recipe's. config: the recipe.
     since: the last iteration that stays; what was told after it will be told again.
@@ -160,7 +160,7 @@ _PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 def check(texts: Iterable[str]) -> None:
-    """Raise InputError or MissingExtraError if one of these trackers could not be made; none is made.
+    """Raise InputError or MissingExtraError if a tracker of `texts` could not be made; none is made.
 
     Raises:
         InputError: there is no such tracker, or it does not take these options.
@@ -179,7 +179,7 @@ def check(texts: Iterable[str]) -> None:
 
 
 def build(texts: Iterable[str], run: Tracked) -> list[Tracker]:
-    """Trackers of a run made from texts; one that cannot be made is left out with a warning."""
+    """List of a run's trackers, made from texts; one that cannot be made is left out with a warning."""
     made = []
     for text in texts:
         name, values, options = read_call(text, TRACKERS.example)
@@ -218,7 +218,7 @@ class Trackers:
 
 
 def numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """Finite numbers of a line of metrics, nested ones by their path.
+    """Dict of the finite numbers in a nested line of metrics, by their path: "policies/solver/kl".
 
     >>> numbers({"iteration": 3, "reward": 0.5, "success": None, "policies": {"a": {"kl": 1}}, "alarms": ["x"]})
     {'reward': 0.5, 'policies/a/kl': 1.0}
@@ -234,7 +234,7 @@ def numbers(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Pairs (path, value) of nested fields, the path parted by slashes."""
+    """Generator of pairs (path, value) of nested mappings' fields, the path parted by slashes."""
     for name, item in value.items():
         if isinstance(item, Mapping):
             yield from flat(item, f"{prefix}{name}/")

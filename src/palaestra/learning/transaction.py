@@ -23,7 +23,7 @@ Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 
 @contextmanager
 def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[None]:
-    """Context that restores the parameters and state of optimisers if its block raises."""
+    """Context manager that restores the parameters and state of optimisers if its block raises."""
     before = {optimiser: _snapshot(optimiser) for optimiser in optimisers}
     try:
         yield

@@ -32,7 +32,7 @@ SAYS = {"epsilon": "epsilon", "boltzmann": "temperature"}
 
 @LEARNERS.register("value_decomposition")
 class ValueDecomposition(TableLearner):
-    """Q_tot(s, a) moves towards r + γ Q_tot(s', a'), a' the agents' own best actions: IQL, VDN or QMIX.
+    """Learner of Q_tot by IQL, VDN or QMIX: Q_tot(s, a) moves to r + γ Q_tot(s', a'), a' the agents' own best actions.
 
     Double Q-learning with replay of joint steps: a' is the best one of the networks as they are, its worth that of
     target networks, which follow slowly. The squared error is minimised by Adam, `steps` batches per iteration.
@@ -115,12 +115,12 @@ class ValueDecomposition(TableLearner):
             network.module.requires_grad_(False)
 
     def reads(self) -> set[str]:
-        """What agents saw and did, and rewards."""
+        """Columns that it reads: observations, actions, rewards and the keys of turns."""
         own = {self.reward, "features", "action_ids", "turn", "group", "episode", "agent"}
         return own if self.clock is None else own | {self.clock}
 
     def rows(self, turns: Turns, name: str) -> pl.DataFrame:
-        """Also turns without a reward, which counts as 0: the joint step needs all agents."""
+        """Turns of a network that did not fail; a missing reward counts as 0, since a joint step needs all agents."""
         return self.played(turns, name)
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
@@ -193,7 +193,7 @@ class ValueDecomposition(TableLearner):
         return torch.cat([seen[:, place, :width] for place, width in enumerate(widths)], -1)
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
-        """Also `epsilon`, or `temperature`, of each network when the turns were played."""
+        """Collect the turns; metrics also have each network's `epsilon` or `temperature` when they were played."""
         metrics = super().forward_backward(turns, advantage=advantage)
         return {
             name: each | {SAYS[self.networks[name].rule]: self.networks[name].exploration}
@@ -203,7 +203,7 @@ class ValueDecomposition(TableLearner):
         }
 
     def state(self) -> dict[str, Any]:
-        """Also who plays, and replay, targets, mixer and optimiser."""
+        """State for a resume: also the playing parameters, replay, targets, mixer and optimiser."""
         state = super().state() | {"playing": self.playing}
         if self.playing:
             mixed = {name: each.state_dict() for name, each in self.parts.items() if name == "mixer"}

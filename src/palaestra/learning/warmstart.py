@@ -80,8 +80,9 @@ def supervised_warm_start(
     seed: int = 0,
     progress: bool | Report = False,
 ) -> dict[str, Metrics]:
-    """Supervised fine-tuning of a team on example rows: AdamW on the mean of -log π over action tokens.
+    """Supervised fine-tuning of a team on example rows, in place: AdamW on the mean of -log π over action tokens.
 
+    Returns metrics by policy.
     Each policy of `examples` learns from `steps` batches.
 
     Args:

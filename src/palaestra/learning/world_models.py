@@ -187,7 +187,7 @@ class JointWorldModel(nn.Module):
 def imagined(
     model: JointWorldModel, play: TeamPlay, turns: np.ndarray, act: Act, *, horizon: int, seed: int = 0
 ) -> tuple[TeamPlay, np.ndarray]:
-    """Imagined episodes, and log-probabilities, from a real turn on: actions by `act`, next states from the prior.
+    """Pair (imagined `TeamPlay`, log-probabilities) from a real turn on: actions by `act`, next states from the prior.
 
     The first turn is a real one: what the agents saw in turn `turns` of each episode. Later ones are what the model
     says they see. An episode ends after the turn in which the model holds an end for likelier than not.

@@ -31,7 +31,7 @@ AGENT: Keys = ("episode", "agent")
 
 @register()
 def clip_above(score: SignalLike, *, eta: float) -> Signal:
-    """Signal min(score - η, 0): a step that scores at least η earns nothing, a worse one is punished.
+    """Signal: min(score - η, 0), so that a step scoring at least η earns 0 and a worse one is negative.
 
     >>> from palaestra.algebra.turns import Turns
     >>> clip_above("score", eta=0.8).evaluate(Turns({"score": [0.9, 0.6]})).round(9)
@@ -42,7 +42,7 @@ def clip_above(score: SignalLike, *, eta: float) -> Signal:
 
 @register()
 def delta(score: SignalLike, *, over: Keys = AGENT) -> Signal:
-    """Difference reward score_k - score_{k+1} of each step; the last but one keeps its score, the last earns 0.
+    """Signal: per step score_k - score_{k+1}; the last but one step keeps its score, the last earns 0.
 
     The last score is the outcome's.
 
@@ -70,7 +70,9 @@ def clip_and_delta(
     differences: bool = True,
     over: Keys = AGENT,
 ) -> Signal:
-    """[26] (arXiv 2410.15115): reward α · delta(min(score - η, 0)), plus success on the agent's last turn.
+    """Signal: [26] α · delta(min(score - η, 0)) per step, plus success on the agent's last turn.
+
+    arXiv 2410.15115.
 
     score: of a process reward model, per turn. clipped, differences: leave out one of the two, or both (the plain sum,
     which is farmed by repeating a good step). To be used with `return_to_go`, not with a sum over the episode. α and η
@@ -83,7 +85,7 @@ def clip_and_delta(
 
 @register()
 def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
-    """Signal size · sgn(x): only the sign of x counts, so whoever writes the reward cannot choose its scale.
+    """Signal: size · sgn(x), so that only the sign of a generated reward counts.
 
     [34] Auto MC-Reward (arXiv 2312.09238): sign_scale(sparse) + sign_scale(dense, size=0.1), which is 0, ±0.1, ±0.9, ±1
     or ±1.1.
@@ -93,7 +95,7 @@ def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
 
 @register()
 def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
-    """Signal x where it is not 0 for an agent's first time in the episode, else 0; with a key, once for each value.
+    """Signal: x on the first turn of an agent's episode where it is not 0, else 0; with a key, once per key value.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "room": [1, 2, 1, 2], "reward": [0.0, 1.0, 1.0, 1.0]})
@@ -106,7 +108,7 @@ def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
 
 @register()
 def cap(x: SignalLike, *, limit: float, over: Keys = AGENT) -> Signal:
-    """Signal x limited so that its running sum never exceeds `limit`: the sum is min(Σ x, limit) at every turn.
+    """Signal: x reduced so that its running sum per agent and episode never exceeds `limit`.
 
     What was earned beyond the limit is a cushion for later losses. A missing x adds nothing. With a key of several
     agents those that act at once fill it in the order of names.
@@ -133,7 +135,7 @@ def cap(x: SignalLike, *, limit: float, over: Keys = AGENT) -> Signal:
 def first_satisfied(
     item: SignalLike, depends_on: SignalLike | tuple[SignalLike, ...] = (), *, over: Keys = AGENT
 ) -> Signal:
-    """1 on the turn from which on the item, and all it depends on, has been true at some time; 0 on all other turns.
+    """Signal: 1 on the first turn by which the item and all it depends on have been true; 0 on other turns.
 
     item, depends_on: masks or verdicts per turn; a missing one counts as no. An item that was true before what it
     depends on is credited when that is.

@@ -42,7 +42,7 @@ FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
 
 @register()
 def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) -> Signal:
-    """Number of times that the row's key was met so far, this row included: in the episode, or in the whole batch.
+    """Signal: how often the row's key occurred up to and including this row, in the episode or in the batch.
 
     Turn by turn; rows that meet it in the same turn (agents that act at once, episodes side by side) share the mean of
     their places. before: what was counted earlier, such as the column that `VisitCounts` adds.
@@ -62,7 +62,7 @@ def _scope(method: str, key: Keys, scope: str) -> tuple[str | Signal, ...]:
 
 @register()
 def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, beta: float = 1.0) -> Signal:
-    """Kernel node of `cum_count` and, with a form, `count_bonus`: rows of a turn share a mean over their orders."""
+    """Signal node behind `cum_count` and `count_bonus`: visit counts, or a bonus by `form` of them."""
     return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
 
 
@@ -115,7 +115,9 @@ def count_bonus(
     beta: float = 1.0,
     before: SignalLike = 0.0,
 ) -> Signal:
-    """Exploration bonus from the count N of `cum_count`: first: 1 if N = 1, else 0. inv_sqrt: 1/√N. inv_pow: 1/N^β.
+    """Signal: exploration bonus of the visit count N of the key, 1[N = 1], 1/√N or 1/N^β, by `form`.
+
+    N is that of `cum_count`; `form` is "first", "inv_sqrt" or "inv_pow".
 
     Rows that meet the key in the same turn share the mean of what they would get one after the other.
 
@@ -131,7 +133,7 @@ def count_bonus(
 def elliptical(
     features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False, over: Keys = ("episode", "agent")
 ) -> Signal:
-    """E3B's bonus φᵀC⁻¹φ, C = ridge · I + Σ φφᵀ over the agent's earlier turns of the episode (arXiv 2210.05805).
+    """Signal: E3B's bonus φᵀC⁻¹φ, C = ridge · I + Σ φφᵀ over the agent's earlier turns (arXiv 2210.05805).
 
     features: a list column of φ, as long on every row. C⁻¹ ← C⁻¹ - uuᵀ/(1 + b), u = C⁻¹φ, b the bonus. With one-hot φ
     it is 1/(ridge + N) for N earlier visits. skip_first: an episode's first bonus is 0, as in released code.
@@ -171,14 +173,14 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: float = 1.0) -> Signal:
-    """Coefficient · bonus / scale, 0 where that is 0. scale: default the batch's deviation, or `RunningScale`'s."""
+    """Signal: coefficient · bonus / scale, by default the batch's standard deviation; 0 where the scale is 0."""
     deviation = std(bonus, over=(), ddof=0) if scale is None else as_signal(scale)
     return coefficient * ratio(bonus, deviation)
 
 
 @register()
 def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
-    """NovelD's bonus max(e(s') - scale · e(s), 0) on the turn that led to s'; 0 on the last, whose s' is unseen.
+    """Signal: NovelD's bonus max(e(s') - scale · e(s), 0) on the turn that led to s'; 0 on the last turn.
 
     error: of a random-network distillation at the state of each turn, a column.
     """
@@ -190,7 +192,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 
 
 class VisitCounts:
-    """Running counts of how often each key was met in earlier tables; `key` names columns; runs are kept apart.
+    """Mutable counts of how often each key (columns) occurred in earlier tables; `add` returns them as a column.
 
     >>> counts = VisitCounts("state")
     >>> turns = Turns({"state": [7, 7, 8]})
@@ -251,7 +253,9 @@ class VisitCounts:
 
 
 class RunningScale:
-    """Running standard deviation of all values seen so far, in one pass per table (Chan, Golub and LeVeque's merge).
+    """Running standard deviation of all values added so far: `add(values)` updates and returns it.
+
+    One pass per table (Chan, Golub and LeVeque's merge).
 
     >>> scale = RunningScale()
     >>> [round(scale.add(np.array(batch)), 4) for batch in ([1.0, 3.0], [5.0])]
@@ -286,7 +290,7 @@ class RunningScale:
 
 @register()
 def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", global_key: Keys | None = None) -> Signal:
-    """[80] (arXiv 2306.03236), count form: 1[first time in the episode] / √(times in all of training).
+    """Signal: [80] 1[first time in the episode] / √(times in all of training) (arXiv 2306.03236).
 
     Episodic bonuses win where episodes share little, global ones where they share much; the product is robust.
     before: how often the key was met in earlier iterations, which the stage `counts(key)` knows; 0 counts in each
@@ -310,7 +314,9 @@ def oni_reward(
     c_llm: float = 0.4,
     beta: float = 3.0,
 ) -> Signal:
-    """[9] ONI (arXiv 2410.23022): c_ext · reward + c_llm · label / N^β, N: times it came in the episode so far.
+    """Signal: [9] ONI, c_ext · reward + c_llm · label / N^β, N the message's count in the episode so far.
+
+    arXiv 2410.23022.
 
     label: 1 for messages that an annotator found helpful (`judges.MessageLabels`), missing or 0 otherwise; or a learned
     score. With β = 3 repeating a message is worth at most 1.21 labels; with β = 1 it can still be farmed. Checked

@@ -8,7 +8,9 @@ import numpy as np
 
 
 def path_credit(correct: Any, gamma: float = 0.4) -> np.ndarray:
-    """Score of a path of steps: 1 if the last is right, else min(1, Σ_{i>=1} γ^i · correct[-1-i]); along the last axis.
+    """Score in [0, 1] per path of step flags: 1 if the last is right, else min(1, Σ_{i>=1} γ^i · correct[-1-i]).
+
+    Along the last axis.
 
     The reward of ExCyTIn [187] (arXiv 2507.14201). gamma: .4 as the released code has it; a comment there says .3.
 

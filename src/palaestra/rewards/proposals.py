@@ -31,13 +31,13 @@ Pay = Literal["learnability", "challenge", "regret"]
 
 @register()
 def solve_rate(score: SignalLike = "score", *, over: Keys = "episode") -> Signal:
-    """Mean score p of the solvers' answers to a proposal; missing where none was answered."""
+    """Signal: mean score p of the solvers' answers to a proposal (episode); missing where none was answered."""
     return mean(score, over=over)
 
 
 @register()
 def learnability(p: SignalLike | None = None) -> Signal:
-    """Reward 4·p·(1 - p) of a task with solve rate p: 1 if it is solved half of the time, 0 if always or never.
+    """Signal: proposer's reward 4·p·(1 - p) of a task with solve rate p, largest at p = 1/2.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 0, 0], "score": [1.0, 0.0, 0.0, 0.0]})
@@ -50,7 +50,7 @@ def learnability(p: SignalLike | None = None) -> Signal:
 
 @register()
 def challenge(p: SignalLike | None = None) -> Signal:
-    """Reward 1 - p of a task where 0 < p < 1, else 0: hard, but solved by somebody (arXiv 2509.08721, 2505.03335).
+    """Signal: proposer's reward 1 - p of a task with solve rate 0 < p < 1, else 0 (arXiv 2509.08721, 2505.03335).
 
     >>> from palaestra.algebra.turns import Turns
     >>> challenge("score").evaluate(Turns({"score": [0.25, 1.0, 0.0]}))
@@ -62,7 +62,10 @@ def challenge(p: SignalLike | None = None) -> Signal:
 
 @register()
 def regret(score: SignalLike = "score", *, control: SignalLike = "control_score", over: Keys = "episode") -> Signal:
-    """Estimated regret: the best control's score less the solvers' mean, at least 0 (arXiv 2012.02096)."""
+    """Signal: estimated regret, best `control` score less the solvers' mean per episode, at least 0.
+
+    arXiv 2012.02096.
+    """
     return clip(highest(control, over=over) - mean(score, over=over), low=0.0)
 
 
@@ -76,7 +79,7 @@ def proposer_reward(
     seat: str = "proposer",
     reward: SignalLike = "reward",
 ) -> Signal:
-    """Reward of all seats of the env `proposer`: the proposer gets the pay of its proposal, the others their reward.
+    """Signal: reward of all agents of the env `proposer`: the proposer is paid by `pay`, others get `reward`.
 
     Args:
         pay: "learnability", "challenge" or "regret".
@@ -105,7 +108,7 @@ def proposer_reward(
 
 @register()
 def proposer_credit(*, seat: str = "proposer", reward: SignalLike = "reward", eps: float = 1e-6) -> Signal:
-    """Standardised reward, with a baseline of its own for each role (arXiv 2505.03335).
+    """Signal: advantage, reward standardised separately for proposals and answers (arXiv 2505.03335).
 
     Proposals are compared with the others from the same given task, answers with the others to the same proposal, also
     where one policy sits in all seats.

@@ -16,11 +16,11 @@ TRIP = 3
 
 
 class OutageError(PolicyError):
-    """The endpoint did not answer for longer than `patience` seconds."""
+    """Raised when an endpoint has not answered for longer than `patience` seconds."""
 
 
 class Breaker:
-    """Circuit breaker of an endpoint: lets requests through while it answers, and only probes while it does not.
+    """Circuit breaker of an endpoint: passes requests while it answers; after failures only spaced probes.
 
     The pause before the n-th probe is min(longest_wait, wait · 2ⁿ⁻¹) seconds, times a factor from uniform(½, 1).
 
@@ -54,7 +54,7 @@ class Breaker:
         return time.monotonic() - self.began if self.open else 0.0
 
     async def enter(self) -> bool:
-        """Wait until a request may be sent; returns whether it is a probe, which `failed` has to be told.
+        """Waits until a request may be sent; returns whether it is a probe, to be passed to `failed`.
 
         Raises:
             OutageError: nobody has answered for `patience` seconds.

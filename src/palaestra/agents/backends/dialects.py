@@ -26,7 +26,7 @@ from palaestra.errors import InputError, nearest
 
 
 class Dialect(Protocol):
-    """Protocol of one kind of server: how its requests and responses are written and read."""
+    """Protocol of one kind of inference server (vLLM, SGLang): how its HTTP requests are written and answers read."""
 
     hint: str
     """What the server must have been started with, so that weights can be changed."""
@@ -63,7 +63,7 @@ LOADING = 1800.0
 
 
 class VLLM:
-    """Dialect of vLLM from 0.11 on. Weights are changed by its developer endpoints."""
+    """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
 
@@ -124,7 +124,7 @@ class VLLM:
 
 
 class SGLang:
-    """Dialect of SGLang by its own endpoints, whose answers hold the version of their weights."""
+    """`Dialect` of SGLang by its native endpoints, whose answers hold the version of the weights."""
 
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
 
@@ -188,14 +188,14 @@ DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang
 
 
 def dialect_of(name: str) -> Dialect:
-    """New `Dialect` of a name such as "vllm". Raises InputError if there is none."""
+    """Makes the `Dialect` of a name such as "vllm"; InputError if there is none."""
     if name not in DIALECTS:
         raise InputError(f"ServedPolicy: dialect {name!r} is unknown{nearest(name, DIALECTS)}")
     return DIALECTS[name]()
 
 
 def encoded(client: Client, model: str, text: str) -> list[int] | None:
-    """Token ids of a text by the server's tokenizer; None if the server has no such endpoint."""
+    """Token ids of a text by the server's tokenizer endpoint; None if the server has none."""
     try:
         found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
     except GoneError:

@@ -41,21 +41,21 @@ OPENAI = "https://api.openai.com/v1"
 
 
 class UnusableAnswerError(PolicyError):
-    """The endpoint answered with something that is not a chat completion."""
+    """Raised when an endpoint's answer is not a chat completion."""
 
 
 class ProxyAnswerError(UnusableAnswerError):
-    """Something between client and endpoint answered in its place: a web page, or an encoding not asked for."""
+    """Raised when something between client and endpoint answered, such as a web page of a proxy."""
 
 
 class RedirectedError(PolicyError):
-    """The endpoint redirects to another address, which is not followed, to keep prompt and key from it."""
+    """Raised for a redirect of an endpoint, which is not followed, to keep prompt and key from another host."""
 
 
 def redirected(
     url: str, status: int, location: str | None, *, path: str = "/chat/completions", option: str = "base_url"
 ) -> RedirectedError:
-    """Error for a redirect that is not followed; it names both hosts and the address to configure instead.
+    """Makes a `RedirectedError` for a redirect not followed; it names both hosts and the address to configure.
 
     Args:
         url: Address that was asked.
@@ -85,7 +85,7 @@ b.example is meant, set base_url to 'https://b.example/v1'
 
 
 def address(base_url: str | None) -> str:
-    """Address of an endpoint for messages, without credentials and query.
+    """An endpoint's address as text for messages, without credentials and query.
 
     >>> address("https://example.org:8000/v1?key=abc")
     'https://example.org:8000/v1'
@@ -97,7 +97,7 @@ def address(base_url: str | None) -> str:
 
 
 def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> None:
-    """Raise InputError for an invalid address, or one that holds credentials, which it does not repeat."""
+    """Raises InputError for an invalid endpoint address, or one that holds credentials, which are not repeated."""
     if base_url is None:
         return
     try:
@@ -116,7 +116,7 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
 
 
 def check_key_name(name: str | None, what: str = "") -> None:
-    """Raise InputError unless `name` is None or a set environment variable; the message never repeats it."""
+    """Raises InputError unless `name` is None or the name of a set environment variable; never repeats it."""
     if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
         raise InputError(
             f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
@@ -130,7 +130,7 @@ def check_key_name(name: str | None, what: str = "") -> None:
 
 
 def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """A conversation as chat endpoints expect it: arguments of tool calls are JSON text.
+    """Conversation as list of dicts in the form of chat endpoints: arguments of tool calls become JSON text.
 
     >>> messages([{"role": "user", "content": "Hi"}])
     [{'role': 'user', 'content': 'Hi'}]
@@ -146,7 +146,7 @@ def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def held_to(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`response_format` field that makes a chat endpoint reply by a JSON schema."""
+    """Value of the request field `response_format` that makes a chat endpoint reply by a JSON schema; dict."""
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)}}
 
 
@@ -158,7 +158,7 @@ def _sent(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def at(found: Any, *path: Any) -> Any:
-    """Value at a path in JSON; None if anything on the way is missing.
+    """Value at a path of keys and indices in parsed JSON; None if anything on the way is missing.
 
     >>> at({"choices": [{"text": "a"}]}, "choices", 0, "text"), at({"choices": []}, "choices", 0, "text")
     ('a', None)
@@ -172,14 +172,14 @@ def at(found: Any, *path: Any) -> Any:
 
 
 def calls(message: Any) -> list[Any]:
-    """Function calls in an answer's message, as the endpoint wrote them."""
+    """List of the function calls (name, arguments) in an assistant message, as the endpoint wrote them."""
     found = at(message, "tool_calls")
     functions = [at(call, "function") for call in found] if isinstance(found, list) else []
     return [function for function in functions if function is not None]
 
 
 def said(message: Any, format: str) -> str:
-    """One text of an answer's content and its tool calls, which are written in a tool format.
+    """Text of an assistant message: its content, followed by its tool calls written in a tool format.
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
     """
@@ -204,7 +204,7 @@ def said(message: Any, format: str) -> str:
 
 
 def finish(reason: Any) -> str | None:
-    """Finish reason in one word for all servers: stop, length, tool, filtered, aborted, or the server's own.
+    """Finish reason normalised across servers: stop, length, tool, filtered, aborted, the server's own, or None.
 
     >>> [finish(reason) for reason in ("stop", "end_turn", "max_tokens", "tool_calls", "abort", "Pause", None)]
     ['stop', 'stop', 'length', 'tool', 'aborted', 'pause', None]
@@ -216,7 +216,7 @@ def finish(reason: Any) -> str | None:
 
 
 def count(value: Any) -> int | None:
-    """Number of tokens as an int, or None for a value that cannot be one.
+    """A token count of a server as int; None for a value that cannot be one.
 
     >>> [count(value) for value in (12, 12.0, "12", -1, 10**12, 1.5, None, True, float("nan"))]
     [12, 12, 12, None, None, None, None, None, None]
@@ -229,7 +229,9 @@ def count(value: Any) -> int | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an endpoint asks to wait: `retry-after-ms`, or `Retry-After` as seconds or an HTTP date (RFC 9110).
+    """Seconds that response headers ask to wait (`retry-after-ms`, `Retry-After`), or None.
+
+    `Retry-After` is seconds or an HTTP date (RFC 9110).
 
     >>> retry_after({"retry-after-ms": "250", "retry-after": "9"}), retry_after({"retry-after": "soon"})
     (0.25, None)
@@ -244,7 +246,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def without(key: str, text: str, *, shortest: int = 1) -> str:
-    """The text with the key, in any of its encodings, replaced by ***; keys below `shortest` letters stay.
+    """Text in which a secret key, in any of its encodings, is replaced by ***; keys below `shortest` letters stay.
 
     >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
     'Bearer ***, ***, ***'

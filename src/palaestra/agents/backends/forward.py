@@ -31,7 +31,7 @@ BLIND = -1e30
 
 
 class State(Protocol):
-    """Protocol of the state of generation: rows with the cache of the tokens read so far."""
+    """Protocol of a generation state: rows with a key-value cache of the tokens read so far."""
 
     joins: bool
 
@@ -43,7 +43,7 @@ class State(Protocol):
 
 
 class Forward(Protocol):
-    """Protocol of a model's forward pass, in two steps; they return the head's input, [rows, tokens, width].
+    """Protocol of a causal model's forward pass with cache, which returns hidden states [rows, tokens, width].
 
     compute: the type in which matrices are multiplied, if not that of the weights; see `precision`.
     """
@@ -69,13 +69,13 @@ class Forward(Protocol):
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
-    """Context of a forward pass (autocast if the model has a `compute` type): weights are converted once in it."""
+    """Context manager of a forward pass: autocast if the model has a `compute` type, else nothing."""
     compute = getattr(forward, "compute", None)
     return contextlib.nullcontext() if compute is None else torch.autocast(forward.device.type, compute)
 
 
 def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """Stack ragged ids: int64[rows, longest] with zeros on the left, and how many zeros, int64[rows]."""
+    """Stacks ragged ids to (int64[rows, longest] with zeros on the left, int64[rows] numbers of zeros)."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     width = int(lengths.max())
     padded = np.zeros((len(sequences), width), np.int64)
@@ -84,7 +84,7 @@ def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tup
 
 
 class KeyValueCache:
-    """Base of caches of keys and values: places 0..`length` of every row are used, the first `pad` by padding.
+    """Base class of caches of keys and values: places 0..`length` of every row are used, the first `pad` padding.
 
     blind: what is added to the scores of places, [rows, 1, 1, places]; None if there is no padding.
     """
@@ -132,7 +132,7 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Keys, or values, of two sets of rows in one tensor, aligned as `KeyValueCache.beside` says.
+    """Concatenates keys, or values, of two sets of rows, aligned as `KeyValueCache.beside` says: a tensor.
 
     [rows, heads, places, size] of each.
     """
@@ -249,13 +249,13 @@ class Generic:
 
 
 class Once(Generic):
-    """`Generic` that reads every row from its beginning in one call, with and without gradient."""
+    """`Forward` of a Hugging Face LM that reads each row from its beginning in one call, never sharing prompts."""
 
     whole = Generic.once
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-    """`Forward.whole` in two steps: read distinct prompts, then extend each row by its own tokens."""
+    """Hidden states of `Forward.whole` in two steps: read distinct prompts, then extend each row by its tokens."""
     hidden, state = forward.read(prompts, rows, ids.shape[1] - 1)
     return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
 

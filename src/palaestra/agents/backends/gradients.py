@@ -21,7 +21,7 @@ _ADDING_UP: ContextVar[bool] = ContextVar("adding_up", default=False)
 
 @contextmanager
 def adding_up() -> Iterator[None]:
-    """Context of a forward pass that lets layers add to `.grad` directly; its loss may only get one `backward()`."""
+    """Context manager of a forward pass whose layers add to `.grad` directly; only one `backward()` is allowed."""
     token = _ADDING_UP.set(True)
     try:
         yield
@@ -30,13 +30,13 @@ def adding_up() -> Iterator[None]:
 
 
 def adds_up(weight: Tensor) -> bool:
-    """Whether the backward pass may write into this matrix's `.grad` directly: a trainable parameter without hooks."""
+    """Whether a backward pass may add to this weight's `.grad` directly: in `adding_up`, trainable, without hooks."""
     hooks = (weight._backward_hooks, getattr(weight, "_post_accumulate_grad_hooks", None))
     return _ADDING_UP.get() and type(weight) is nn.Parameter and weight.requires_grad and not any(hooks)
 
 
 def grad_of(weight: Tensor) -> Tensor:
-    """The `.grad` of a parameter, set to zeros first if it has none."""
+    """The `.grad` tensor of a parameter, created as zeros if it has none."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
     return weight.grad

@@ -27,7 +27,7 @@ CHUNK, CHUNK_ON_GPU = 2**24, 2**26
 
 
 class Low(NamedTuple):
-    """A LoRA adapter of a linear layer: y += (x · downᵀ · scale) · upᵀ."""
+    """Data of a LoRA adapter of a linear layer, y += (x · downᵀ · scale) · upᵀ; calling it gives x · downᵀ · scale."""
 
     down: Tensor
     up: Tensor
@@ -39,7 +39,7 @@ class Low(NamedTuple):
 
 
 def is_linear(layer: Any) -> bool:
-    """Whether a layer is nn.Linear, or plain LoRA on one, so that its weight and `lows` compute it exactly."""
+    """Whether a layer is nn.Linear, or plain LoRA on one, so that its weight and its `Low`s compute it exactly."""
     base = getattr(layer, "base_layer", layer)
     if not isinstance(base, nn.Linear) or base.weight.shape != (base.out_features, base.in_features):
         return False
@@ -55,7 +55,7 @@ def is_linear(layer: Any) -> bool:
 
 
 def lows(layer: Any) -> list[Low]:
-    """The active adapters of a layer."""
+    """List of a layer's active LoRA adapters as `Low`s; empty without adapters, or if they are disabled or merged."""
     if not hasattr(layer, "base_layer") or layer.disable_adapters or layer.merged:
         return []
     return [
@@ -66,7 +66,7 @@ def lows(layer: Any) -> list[Low]:
 
 
 class Head:
-    """Output head: logits = cap · tanh(scale · (W x + b) / cap), or what `layer` makes of the hidden states x.
+    """Output head of a language model: logits = cap · tanh(scale · (W x + b) / cap) of hidden states x, or `layer(x)`.
 
     layer: None if hidden states are logits already. compute: the type of the product, if not that of the weights.
     """
@@ -150,12 +150,12 @@ class Head:
 
 
 def slices(count: int, step: int) -> Iterator[slice]:
-    """Slices that cut 0..count into runs of at most `step`."""
+    """Iterator of slices that cut 0..count into runs of at most `step`."""
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def in_chunks(make: Callable[[slice], Any], count: int, step: int) -> Any:
-    """Concatenated results of `make` on slices of at most `step`; the backward pass recomputes each (checkpointing)."""
+    """Concatenated results of `make(slice)` over 0..count in slices of `step`, with gradient checkpointing."""
     parts = [checkpoint(make, at, use_reentrant=False, preserve_rng_state=False) for at in slices(count, step)]
     return (
         torch.cat(parts)

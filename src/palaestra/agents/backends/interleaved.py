@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, top_p: float = 1.0) -> Scored:
-    """Log-probabilities and entropies of a table's stored actions after their prompts (and context), with gradient.
+    """`Scored` (log-probabilities, entropies, with gradient) of a table's stored actions given their prompts.
+
+    Context between sampled tokens is taken into account where the table has it.
 
     Raises:
         InputError: a row lacks its tokens, or see `interleave`.
@@ -47,7 +49,7 @@ def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.n
 def interleave(
     actions: Sequence[np.ndarray], contexts: Sequence[np.ndarray], places: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sampled tokens and context merged into one sequence a row, and a mask of the sampled ones.
+    """Sampled tokens and context tokens merged per row: (ids int64[rows, longest], mask bool of the sampled ones).
 
     Args:
         actions: Sampled tokens of each row, int64[A].
@@ -94,7 +96,7 @@ def evaluate_interleaved(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """As `sampling.evaluate`, with context between the sampled tokens, for which nothing is returned.
+    """`Scored` of sampled tokens with context tokens between them, as `sampling.evaluate`; none for the context.
 
     Only hidden states before sampled tokens go through the vocabulary layer.
 

@@ -56,7 +56,7 @@ end()
 
 
 class ServerProcess:
-    """Child process of vLLM that serves `folder`, or a hub's model, as `model`. Raises InputError without vLLM.
+    """Starts a vLLM server as child process for a model folder or hub id; InputError if vLLM is not installed.
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
     place, replicas: which of several servers it is; each gets GPUs, or cores, of its own (`share`). pid: of the server.
@@ -134,7 +134,7 @@ class ServerProcess:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise InputError for an option that is not one of `ENGINE`."""
+    """Raises InputError for an option that is not one of vLLM's options in `ENGINE`."""
     for name in options:
         if name not in ENGINE:
             raise InputError(f"ServedPolicy: engine: no option {name!r}{nearest(str(name), ENGINE)}")

@@ -30,7 +30,7 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj",
 
 
 class Matrix(NamedTuple):
-    """A linear layer and its LoRA adapters, as a callable."""
+    """Data of a linear layer with its LoRA adapters; calling it maps [..., in] to [..., out]."""
 
     weight: Tensor
     bias: Tensor | None
@@ -45,7 +45,7 @@ class Matrix(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Weights of one decoder layer; norms of queries and keys may be absent."""
+    """Data of the weights of one Llama decoder layer; norms of queries and keys may be absent."""
 
     before: Tensor
     q: Matrix
@@ -60,7 +60,7 @@ class Layer(NamedTuple):
 
 
 class Llama:
-    """Hand-written `Forward` of the models in `KINDS`. checkpoints: a layer's activations are recomputed backwards."""
+    """Hand-written `Forward` of the model families in `KINDS` in float32, optionally with activation checkpoints."""
 
     compute: torch.dtype | None = None
 

@@ -37,7 +37,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class LoadingPlan(NamedTuple):
-    """Plan of loading a model, after every check that needs no weights.
+    """Data of what to load for a model (base, adapter, LoRA, device, types), checked without weights.
 
     base: folder or hub id of the weights. adapter: folder or id of an adapter on them. config: of the base. compute:
     the type of the arithmetic, if not that of the weights.
@@ -59,7 +59,7 @@ def plan(
     dtype: str | torch.dtype,
     compute: str | torch.dtype | None = None,
 ) -> LoadingPlan:
-    """Plan of loading a model. Raises InputError for whatever cannot work; warns of a model that will hardly fit."""
+    """Makes a checked `LoadingPlan` without loading weights; InputError if it cannot work, warns if memory is short."""
     try:
         from transformers import AutoConfig
         from transformers.utils.peft_utils import find_adapter_config_file
@@ -88,7 +88,7 @@ def plan(
 
 
 def tokenizer_of(made: LoadingPlan) -> Any:
-    """Tokenizer of a plan. Raises InputError if it cannot be loaded."""
+    """Loads the Hugging Face tokenizer of a `LoadingPlan`; InputError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     try:
@@ -98,7 +98,7 @@ def tokenizer_of(made: LoadingPlan) -> Any:
 
 
 def load(made: LoadingPlan) -> tuple[Any, Any]:
-    """Load the (model, tokenizer) of a plan onto its device."""
+    """Loads (model, tokenizer) of a `LoadingPlan` onto its device."""
     tokenizer = tokenizer_of(made)
     if made.lora is None and made.adapter is None:
         return _weights(made, torch.float32), tokenizer
@@ -193,7 +193,7 @@ def _is_matrix(module: torch.nn.Module) -> bool:
 
 
 def dtype_of(dtype: str | torch.dtype) -> torch.dtype:
-    """Torch type named by "bf16", "bfloat16" or "torch.bfloat16", or the type itself. Raises InputError for others."""
+    """torch.dtype of a name such as "bf16", "bfloat16" or "torch.bfloat16", or of a dtype; InputError for others."""
     name = str(dtype).removeprefix("torch.")
     if name not in _TYPES:
         raise InputError(f"LMPolicy: dtype is {str(dtype)!r}{nearest(name, _TYPES)}")
@@ -201,7 +201,7 @@ def dtype_of(dtype: str | torch.dtype) -> torch.dtype:
 
 
 def compute_of(compute: str | torch.dtype | None) -> torch.dtype | None:
-    """Torch type of the arithmetic: bfloat16, or None for float32. Raises InputError for float16 and unknown ones."""
+    """torch.dtype of the arithmetic: bfloat16, or None for float32; InputError for float16 and unknown ones."""
     found = None if compute is None else dtype_of(compute)
     if found is torch.float16:
         raise InputError("LMPolicy: compute is 'float16', in which gradients vanish: take 'bf16', or leave it out")
@@ -209,7 +209,7 @@ def compute_of(compute: str | torch.dtype | None) -> torch.dtype | None:
 
 
 def device_of(device: str | torch.device) -> torch.device:
-    """Torch device of that name. Raises InputError for one that cannot be used here."""
+    """torch.device of a name; InputError for a device that cannot be used here."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -226,7 +226,7 @@ def device_of(device: str | torch.device) -> torch.device:
 
 
 def check_lora(lora: Mapping[str, Any]) -> None:
-    """Raise InputError for fields that peft's LoraConfig does not have."""
+    """Raises InputError for fields that peft's LoraConfig does not have."""
     try:
         from peft import LoraConfig
     except ImportError:
@@ -241,7 +241,7 @@ def check_lora(lora: Mapping[str, Any]) -> None:
 
 
 def positions(config: Any) -> int | None:
-    """Most tokens that the model has positions for; None if its configuration does not say."""
+    """Maximum number of tokens of a model by its configuration, as int; None if it does not say."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(found := getattr(config, name, None), int) and found > 0:
@@ -250,7 +250,7 @@ def positions(config: Any) -> int | None:
 
 
 def cannot(path: str | Path, error: Exception) -> InputError:
-    """InputError for a model that cannot be loaded, on one line."""
+    """Makes the InputError for a model that cannot be loaded, on one line."""
     return InputError(f"LMPolicy: cannot load a model and tokenizer from {str(path)!r}: {_line(error)}")
 
 
@@ -278,7 +278,7 @@ def _base(adapter_config: Path) -> str:
 
 
 def needs(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | None:
-    """Bytes by purpose that a policy takes while it learns, without activations; None if that cannot be known.
+    """Memory for training a planned model, {purpose: bytes}, without activations; None if unknown.
 
     reference: of a copy that never moves, which a term such as `kl()` asks for. Below adapters it is shared.
     """
@@ -295,7 +295,7 @@ def needs(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | N
 
 
 def to_learn(learn: int, reference: bool) -> dict[str, float]:
-    """Bytes by purpose beside the weights, for `learn` trainable parameters: gradients, moments, reference copy."""
+    """Memory beside the weights for `learn` trainable parameters, {purpose: bytes}: gradients, moments, reference."""
     return {
         "gradients": 4.0 * learn,
         "moments of Adam": 8.0 * learn,
@@ -304,7 +304,7 @@ def to_learn(learn: int, reference: bool) -> dict[str, float]:
 
 
 def sum_of(parts: Mapping[str, float]) -> str:
-    """Text of bytes by purpose: `"108 GB: 27 weights, 27 gradients, 54 moments of Adam"`.
+    """Text that sums up {purpose: bytes}, such as `108 GB: 27 weights, 27 gradients, 54 moments of Adam`.
 
     >>> sum_of({"weights": 27e9, "adapters": 0.0, "gradients": 27e9})
     '54 GB: 27 weights, 27 gradients'
@@ -314,7 +314,7 @@ def sum_of(parts: Mapping[str, float]) -> str:
 
 
 def check_room(name: str, learn: int, device: torch.device, *, reference: bool) -> None:
-    """Raise InputError if gradients, moments and a reference copy of so many parameters do not fit on a device."""
+    """Raises InputError if gradients, moments and a reference copy of so many parameters do not fit on a device."""
     parts, there = to_learn(learn, reference), memory(device)
     if there is not None and sum(parts.values()) > there:
         raise InputError(
@@ -358,7 +358,7 @@ def _parameters(made: LoadingPlan) -> tuple[int, int] | None:
 
 
 def memory(device: torch.device) -> float | None:
-    """Free memory of a device in bytes; None if unknown."""
+    """Free memory of a torch device in bytes (CPU: of the machine), float; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     try:

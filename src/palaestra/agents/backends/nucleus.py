@@ -13,7 +13,7 @@ OUTSIDE = -1e30
 
 
 def nucleus(logits: Tensor, top_p: float, also: Tensor | None = None) -> Tensor:
-    """Logits with `OUTSIDE` for all tokens outside the top-p set, as transformers' `TopPLogitsWarper` has it.
+    """Logits with tokens outside the top-p set replaced by `OUTSIDE`, as transformers' `TopPLogitsWarper` does.
 
     Args:
         logits: After the temperature, float[..., vocabulary].

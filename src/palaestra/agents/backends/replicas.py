@@ -24,7 +24,7 @@ MODELS_TIMEOUT = 10.0
 
 @dataclass(eq=False)
 class Replica:
-    """One server of a policy, with its connections and its circuit breaker.
+    """State of one of a policy's servers: connections, circuit breaker, and counts of requests.
 
     Attributes:
         under_way: requests that it is answering. sent: all that it got.
@@ -40,7 +40,7 @@ class Replica:
 
 
 class Replicas:
-    """Load balancer over the servers of one policy, which skips those that do not answer.
+    """Load balancer over the servers of one policy: least busy first, unresponsive ones skipped and probed.
 
     A single one is probed by requests, as `Breaker` has it; several by their list of models.
 

@@ -30,7 +30,9 @@ def sample(
     top_p: float = 1.0,
     over: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sample an answer of at most T tokens per prompt by inverse CDF, `uniforms` being float64[rows, T] in [0, 1).
+    """Samples an answer of at most T tokens per prompt: (ids, log-probabilities, entropies), each [rows, T].
+
+    By inverse CDF, `uniforms` being float64[rows, T] in [0, 1).
 
     ends: ids that end an answer. over: says of answers so far, ids[rows, tokens], which of them have ended by another
     rule; it is asked every `EVERY` tokens, so an answer may go on beyond that. Returns ids (int32), log-probabilities
@@ -99,7 +101,7 @@ def evaluate(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """Log-probabilities and entropies of actions after their prompts, with gradient unless it is switched off.
+    """`Scored` (log-probabilities and entropies, with gradient) of given action tokens after their prompts.
 
     Only positions of the actions go through the vocabulary layer.
     """
@@ -115,20 +117,20 @@ def evaluate(
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Row numbers in order of prompt length, at most `size` at a time."""
+    """Row indices sorted by prompt length, split into arrays of at most `size`."""
     order = in_order(prompts)
     return np.array_split(order, range(size, len(order), size))
 
 
 def in_order(prompts: Sequence[np.ndarray]) -> np.ndarray:
-    """Row numbers by length of the prompt, equal prompts beside each other."""
+    """Row indices sorted by prompt length, equal prompts adjacent; an int array."""
     first: dict[bytes, int] = {}
     group = [first.setdefault(prompt.tobytes(), i) for i, prompt in enumerate(prompts)]
     return np.lexsort([group, [len(prompt) for prompt in prompts]])
 
 
 def distinct(prompts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], torch.Tensor]:
-    """Distinct prompts, ascending in length, and each row's place among them."""
+    """Distinct prompts, ascending in length, and each row's index among them: (list, int64 tensor)."""
     by_bytes = {prompt.tobytes(): prompt for prompt in prompts}
     place = {key: i for i, key in enumerate(sorted(by_bytes, key=len))}
     return [by_bytes[key] for key in place], torch.tensor([place[prompt.tobytes()] for prompt in prompts])

@@ -22,19 +22,19 @@ from palaestra.errors import PolicyError
 
 
 class ServerError(PolicyError):
-    """A server failed at a request, or gave an unusable answer."""
+    """Raised when a model server fails at a request or gives an unusable answer."""
 
 
 class LateError(ServerError):
-    """No whole answer in time."""
+    """Raised when no whole answer came in time."""
 
 
 class GoneError(ServerError):
-    """No answer, or a temporary failure such as 5xx: a later attempt may succeed."""
+    """Raised for no answer or a temporary server failure such as 5xx: a later attempt may succeed."""
 
 
 class AbsentError(ServerError):
-    """The server does not have the named model, adapter or route (404)."""
+    """Raised when the server lacks the named model, adapter or route (404)."""
 
 
 Ends = Sequence[int]
@@ -43,7 +43,7 @@ LEAST = -100.0
 
 
 class HttpCall(NamedTuple):
-    """One HTTP request; without a body it is a GET. job: if the server fails at it, waiting will not help."""
+    """Data of one HTTP request: path, JSON body (None: a GET), and `job`, whether retrying a failure is useless."""
 
     path: str
     body: dict[str, Any] | None = None
@@ -51,7 +51,7 @@ class HttpCall(NamedTuple):
 
 
 class SampledAnswer(NamedTuple):
-    """Sampled answer.
+    """Data of one answer sampled by a server: token ids, log-probabilities, weights' version, finish reason.
 
     Attributes:
         ids: Token ids, int32[A].
@@ -104,7 +104,7 @@ class SampledAnswer(NamedTuple):
 
 
 class ServedModel(NamedTuple):
-    """A server's names of its model and of the adapter in use, if any."""
+    """Data of a server's names: of its model, and of the adapter in use if any."""
 
     model: str
     adapter: str | None = None
@@ -140,7 +140,7 @@ class LoopThread:
 
 
 class Client:
-    """HTTP client for JSON.
+    """Blocking HTTP client for JSON with one server.
 
     timeout: seconds for one answer, from sending to the last byte. api_key_env: NAME of the variable with the key; it
     is read for each call and cut out of every message. loop: where it waits; None: one of its own.

@@ -43,7 +43,7 @@ ATTEMPTS = 3
 
 
 class Serving:
-    """Base of `ServedPolicy`: the policy `lm`, the servers that sample for it, and keeping their weights equal."""
+    """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class Serving:
 
 
 def check_distribution(top_p: Any = 1.0, stop: Any = ()) -> None:
-    """Raise InputError for `top_p` or `stop`, with which a server's log-probabilities are not the policy's."""
+    """Raises InputError for a set `top_p` or `stop`, with which server log-probabilities are not the policy's."""
     if top_p != 1 or stop:
         raise InputError(
             f"ServedPolicy: top_p={top_p!r}, stop={stop!r}: what a server says of its tokens is then not what is "
@@ -268,7 +268,7 @@ def check(
     replicas: Any = 1,
     **numbers: Any,
 ) -> None:
-    """Raise InputError for options of a server that cannot work."""
+    """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
     if (url is None) == (server is None):
         raise InputError("ServedPolicy: give url= of a server that runs, or server='vllm' to start one")
     if server not in (None, "vllm"):

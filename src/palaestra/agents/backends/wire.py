@@ -27,12 +27,12 @@ _HEAD = 2**16
 
 
 class NotSentError(ConnectionError):
-    """No connection could be made, so the endpoint did not get the request."""
+    """Raised when no connection could be made, so that the endpoint did not get the request."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """HTTP response: status, headers by lower-case name, body."""
+    """Data of an HTTP response: status, headers by lower-case name, body as bytes."""
 
     status: int
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class Response:
 
 
 class StatusError(PolicyError):
-    """The endpoint refused a request; the text has the status and the endpoint's message.
+    """Raised when an endpoint answers a request with an HTTP error; it has `status`, `headers` and the message.
 
     Attributes:
         status: HTTP status, 400 or above.
@@ -53,7 +53,7 @@ class StatusError(PolicyError):
 
 
 def complaint(response: Response) -> str:
-    """Status and message of a refused request, on one line.
+    """HTTP status and error message of a refused response, as text on one line.
 
     >>> complaint(Response(429, {}, b'{"error": {"message": "too many"}}')), complaint(Response(500, {}, b""))
     ('HTTP 429: too many', 'HTTP 500')
@@ -69,7 +69,7 @@ def complaint(response: Response) -> str:
 
 
 def json_of(response: Response) -> Any:
-    """JSON value of a response.
+    """Parsed JSON body of a response; raises ProxyAnswerError for a web page, UnusableAnswerError for no JSON.
 
     Raises:
         ProxyAnswerError: it is a page.
@@ -94,7 +94,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 class Wire:
-    """HTTP connections to a base address, through the proxy that the environment names (HTTPS_PROXY, NO_PROXY …).
+    """Asynchronous HTTP client of one base address, through the proxy that the environment names (HTTPS_PROXY …).
 
     key: sent as a bearer token; "" sends none. It belongs to one event loop.
     """

@@ -22,7 +22,7 @@ class _CallsState:
 
 @ENVS.register("roles/calls")
 class Calls(NativeEnv):
-    """An env of tool calls, one per turn: paid 1 if the `needed` tools of the task were each called once.
+    """Env of tool calls, one per turn: reward 1 at the end if each of the `needed` tools of the task was called once.
 
     Only the task's number and the turn are seen.
 

@@ -62,7 +62,7 @@ SHORT = "{} ; {} ; {}"
 
 
 class Specification(NamedTuple):
-    """A list function as three words, keys of `TAKES`, `CHANGES` and `RETURNS`; `expression` writes it as Python."""
+    """Data of a list function as three phrases (takes, changes, returns); `expression` writes it as Python."""
 
     takes: str
     changes: str
@@ -78,13 +78,13 @@ class Specification(NamedTuple):
 
 @functools.cache
 def specifications() -> tuple[Specification, ...]:
-    """All specifications, 910 of them."""
+    """Tuple of all 910 `Specification`s, every combination of the three phrases."""
     return tuple(Specification(a, b, c) for a in TAKES for b in CHANGES for c in RETURNS)
 
 
 @functools.lru_cache(4096)
 def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """The hidden tests of a specification: lists and what its function returns, the same in every process.
+    """Hidden tests of a specification: tuple of (input list, expected result), the same in every process.
 
     The first list is empty.
     """
@@ -95,7 +95,7 @@ def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], A
 
 
 def passed(answer: str, specification: Specification) -> float:
-    """Share of the hidden tests that an answer passes, in [0, 1].
+    """Share in [0, 1] of a specification's hidden tests that an answer (Python expression or function text) passes.
 
     Raises:
         SyntaxError: the answer is no Python.
@@ -125,7 +125,7 @@ def _passed(source: str, specification: Specification) -> float:
 
 @ENVS.register("roles/functions")
 class Functions(TaskEnv):
-    """An env in which `solver` writes a Python function from a specification; paid the share of hidden tests passed.
+    """One-turn env: `solver` writes a Python function from a specification; reward is the share of tests passed.
 
     Success: all of them.
 
@@ -169,7 +169,7 @@ class Functions(TaskEnv):
 
 
 def solve(question: str) -> str | None:
-    """The right expression for a question with the short prompt; None for another text.
+    """Correct Python expression for a question in the short wording `a ; b ; c`; None for another text.
 
     >>> solve("even numbers ; square each ; the sum")
     'sum(x * x for x in xs if x % 2 == 0)'
@@ -181,7 +181,7 @@ def solve(question: str) -> str | None:
 
 
 def mistaken(expression: str, rng: np.random.Generator) -> str:
-    """A wrong expression: that of a specification that differs in one of its three parts, drawn at random."""
+    """A wrong Python expression: that of a specification that differs in one of three parts, drawn at random."""
     found = by_expression()[expression]
     part = int(rng.integers(3))
     tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)
@@ -193,5 +193,5 @@ def mistaken(expression: str, rng: np.random.Generator) -> str:
 
 @functools.cache
 def by_expression() -> Mapping[str, Specification]:
-    """All specifications by their expression."""
+    """Mapping from Python expression to its `Specification`, for all 910."""
     return {each.expression: each for each in specifications()}

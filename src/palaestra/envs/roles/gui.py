@@ -29,7 +29,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Screen:
-    """A screen of a GUI task: boxes (left, top, right, bottom) by name, and the instruction, kind and object."""
+    """Data of one GUI task screen: boxes (left, top, right, bottom) by name, kind of action, and its target."""
 
     boxes: dict[str, Box]
     kind: str
@@ -51,7 +51,7 @@ class _GuiState:
 
 @ENVS.register("roles/gui")
 class Gui(NativeEnv):
-    """An env of GUI steps: `user_agent` sees boxes and an instruction, and answers `click X Y` or the like; right pays.
+    """Env of GUI steps: `user_agent` sees boxes and an instruction and says an action; each right one pays 1 / `steps`.
 
     It says `click X Y`, `box LEFT TOP RIGHT BOTTOM`, `type WORDS` or `scroll DIRECTION`. A step that is right pays
     1 / steps: a click whose point, or whose box's centre, lies in the named box, or the very words or direction.
@@ -177,7 +177,7 @@ class Gui(NativeEnv):
 
 
 def read_action(text: str, boxes: dict[str, Box]) -> dict[str, Any]:
-    """The facts of a GUI action (type, point, box, content) read from its text; empty where it cannot be read.
+    """Parses a GUI action `click X Y`, `click NAME`, `box …`, `type …` or `scroll …` into facts; {} if malformed.
 
     >>> read_action("click 3 4", {}), read_action("scroll up", {}), read_action("look", {})
     ({'action_type': 'click', 'point': [3.0, 4.0]}, {'action_type': 'scroll', 'content': 'up'}, {})

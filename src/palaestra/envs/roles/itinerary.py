@@ -24,14 +24,14 @@ Visit = tuple[str, int]
 
 
 def opening_hours(seed: int, place: str) -> list[int]:
-    """The env's scripted tool: [opens, closes] of a place in the town of a seed, whole hours."""
+    """Opening hours [opens, closes] of a place, whole hours, drawn from the seed; the env's scripted tool."""
     mixed = (seed * 2654435761 + PLACES.index(place) * 40503 + 12345) % 2**32
     opens = 8 + (mixed >> 7) % 6
     return [opens, opens + 2 + (mixed >> 17) % 5]
 
 
 def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
-    """Whether a plan visits every wanted place once, in the day, in order and an hour each (the gate)."""
+    """Whether a plan visits every wanted place exactly once, within the day and at increasing hours (the gate)."""
     hours = [hour for _, hour in visits]
     in_order = all(one < other for one, other in itertools.pairwise(hours))
     in_day = all(DAY[0] <= hour < DAY[1] for hour in hours)
@@ -39,7 +39,7 @@ def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
 
 
 def consistent(visit: Visit, hours: Sequence[int]) -> bool:
-    """Whether the place is open when it is visited (the detail)."""
+    """Whether a visit (place, hour) lies within the place's opening hours [opens, closes) (the detail)."""
     return hours[0] <= visit[1] < hours[1]
 
 
@@ -55,7 +55,7 @@ class _ItineraryState:
 
 @ENVS.register("roles/itinerary")
 class Itinerary(NativeEnv):
-    """An env of travel planning: `planner` asks for opening hours and plans visits; paid by feasible, open visits.
+    """Travel planning env: `planner` asks opening hours and plans; paid the share of open visits if feasible, else 0.
 
     It says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
 

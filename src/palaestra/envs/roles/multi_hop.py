@@ -38,7 +38,7 @@ ASKED: Mapping[str, str] = {
 
 
 class Port(NamedTuple):
-    """A port of the corpus: its name, what it sells and its lamp."""
+    """Data of a port in the corpus of `roles/multi_hop`: its name, what it sells and its lamp's colour."""
 
     name: str
     sells: str
@@ -60,7 +60,7 @@ def _ports() -> tuple[Port, ...]:
 
 @functools.cache
 def ships() -> Mapping[str, Port]:
-    """The corpus of `roles/multi_hop`: home port of each of 144 ships, six in a port; the same in every process."""
+    """Corpus of `roles/multi_hop` as {ship: home `Port`}, 144 ships, six per port; the same in every process."""
     names = [f"{colour} {bird}" for colour in COLOURS for bird in BIRDS]
     homes = np.random.default_rng(220).permutation(np.arange(len(names)) % len(_ports()))
     return {ship: _ports()[home] for ship, home in zip(names, homes.tolist(), strict=True)}
@@ -90,7 +90,7 @@ def _library() -> Library:
 
 @TOOLS.register()
 def multi_hop_index(most: int = 1) -> Tool:
-    """A tool that searches the corpus of `roles/multi_hop` by BM25 and returns the best `most` documents.
+    """Makes a `Tool` that searches the corpus of `roles/multi_hop` by BM25 and returns the best `most` documents.
 
     >>> multi_hop_index().run({"query": "red heron"})
     ('red heron: The red heron sails from ...', None)
@@ -102,7 +102,7 @@ def multi_hop_index(most: int = 1) -> Tool:
 
 @ENVS.register("roles/multi_hop")
 class MultiHop(TaskEnv):
-    """An env of two-hop questions that need search: `solver` answers; paid 1 for an exact match.
+    """One-turn question env whose two-hop answers need a search tool: `solver` is paid 1 for an exact match.
 
     Case and full stop do not count.
 
@@ -137,7 +137,7 @@ class MultiHop(TaskEnv):
 
 
 def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callable[[Any], str]:
-    """A scripted player of `roles/multi_hop`: the right query or answer with probability `skill`, else a guess.
+    """Makes a policy function for `roles/multi_hop`: right query or answer with probability `skill`, else a guess.
 
     A role without a tool guesses what it would have to look up.
 

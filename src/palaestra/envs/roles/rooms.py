@@ -20,7 +20,7 @@ THINGS = ("lamp", "book", "coin", "shoe", "bell", "rope")
 
 
 def verify(claim: str, rows: Sequence[str]) -> tuple[bool, bool]:
-    """(success, evidence is valid): whether a row shows the claim, and whether any row decides it.
+    """Two booleans: whether the evidence `rows` show the claim "THING ROOM", and whether they decide it at all.
 
     claim: "THING NUMBER" of a room. rows: what happened in the submitted turns, as `SUBMITTED` says.
 
@@ -44,7 +44,7 @@ class _RoomsState:
 
 @ENVS.register("roles/rooms")
 class Rooms(NativeEnv):
-    """An env of search and proof: `seeker` looks into rooms for a thing, then submits its room with evidence turns.
+    """Env of search and proof: `seeker` looks into rooms, then submits a thing's room and evidence; paid 1 if right.
 
     It says `look ROOM` or `submit ROOM evidence TURN, TURN …`; turns are numbered from 0, as in the table.
 

@@ -23,7 +23,7 @@ KINDS = ("search", "yes", "no", "answer")
 
 
 def overlap(text: str, gold: str) -> float:
-    """The env's scripted reranker: share of the gold answer's words that occur in the text."""
+    """Share in [0, 1] of the words of the text `gold` that occur in `text`; the env's scripted reranker."""
     words = set(gold.lower().split())
     return len(words & set(re.findall(r"\w+", text.lower()))) / max(len(words), 1)
 
@@ -43,7 +43,7 @@ class _SearchState:
 
 @ENVS.register("roles/search")
 class SearchEnv(NativeEnv):
-    """An env of search: `seeker` searches facts, judges each result, and answers a question; paid 1 if right.
+    """Search env: `seeker` searches facts, judges each result as useful or not, then answers; paid 1 if right.
 
     It says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 

@@ -44,7 +44,7 @@ QUESTIONS = "questions.jsonl"
 
 @functools.cache
 def archive() -> Mapping[str, int]:
-    """The archive that `search` covers: number of sacks of each store, the same in every process."""
+    """Mapping from store to its number of sacks, the data behind the tool `search`; the same in every process."""
     rng = np.random.default_rng(180)
     return {f"{colour} {place}": int(rng.integers(10, 100)) for colour in COLOURS for place in PLACES}
 
@@ -58,7 +58,7 @@ def _library(folder: str | None) -> Library:
 
 @ENVS.register("roles/toolbox")
 class Toolbox(ToolEnv):
-    """An env of tool use: `assistant` answers a question with the tools `python(code)` and `search(query)`.
+    """Tool-use env: `assistant` answers a question with the tools `python(code)` and `search(query)`; 1 if right.
 
     Facts and reward are those of `ToolEnv`.
 
@@ -149,7 +149,7 @@ def _questions(folder: Path, split: str) -> list[ToolTask]:
 
 
 def solve(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The right next message in a conversation about the archive: a tool call, or the answer."""
+    """Right next assistant message for a conversation about the archive, as text: a tool call or the answer."""
     question = next(str(each["content"]) for each in messages if each["role"] == "user")
     told = [re.findall(r"\d+", str(each["content"])) for each in messages if each["role"] == "tool"]
     known = [str(numbers[-1]) for numbers in told if numbers]

@@ -14,7 +14,7 @@ MISSES = ("record", "raise", "default")
 
 
 class CachedTool:
-    """A tool with a record of its calls, which can be replayed without the tool.
+    """Callable wrapper of a tool function that caches results by arguments, and can replay them from a file.
 
     fn: the tool, from keyword arguments to a plain (JSON) value; None to replay only. store: a JSON file, read at the
     start, or None for memory alone. miss: what an unknown call does: "record" asks the tool and keeps the answer,

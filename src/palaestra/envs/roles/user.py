@@ -31,7 +31,7 @@ LIMIT = 10
 
 
 class User(Protocol):
-    """Protocol of a simulated user: profiles, kinds of reply, how a reply changes its emotion, and its messages."""
+    """Protocol of a simulated user of `roles/user`: its profiles, emotion change per reply, and next message."""
 
     @property
     def profiles(self) -> Sequence[str]:
@@ -50,7 +50,7 @@ class User(Protocol):
 
 @dataclass(frozen=True)
 class NeedyUser:
-    """A scripted user with one need: the right kind of reply pleases, all others hurt.
+    """Scripted user with one need: the right kind of reply raises its emotion, any other lowers it.
 
     >>> user = NeedyUser("hard")
     >>> user.appraise("comfort", ["I feel so small today.", "advise"], 40)
@@ -76,7 +76,9 @@ class NeedyUser:
 
 @dataclass(frozen=True)
 class ModelUser:
-    """A user that a model plays, through a function from prompts to answers such as `palaestra.judges.writer`.
+    """Simulated user played by a language model, called through a function from prompts to answers.
+
+    Such a function is `palaestra.judges.writer`.
 
     Such an env is only as repeatable as its model. An answer without a number changes nothing.
     """
@@ -104,7 +106,7 @@ class ModelUser:
 
 
 def level(emotion: int) -> str:
-    """SAGE's level of an emotion: S 100, A from 70, B from 40, C from 10, F below.
+    """SAGE's grade of an emotion in 0 … 100 as a letter: S 100, A from 70, B from 40, C from 10, F below.
 
     >>> [level(e) for e in (100, 70, 40, 10, 9)]
     ['S', 'A', 'B', 'C', 'F']
@@ -122,7 +124,7 @@ class _UserState:
 
 @ENVS.register("roles/user")
 class SimulatedUser(NativeEnv):
-    """An env of emotional support: `helper` talks to a simulated user; paid the final emotion / 100 on its last turn.
+    """Emotional support env: `helper` talks to a simulated user; paid the user's final emotion / 100 at the end.
 
     facts: delta (the clipped change), emotion, level. Success: the user leaves satisfied, at 100.
     """

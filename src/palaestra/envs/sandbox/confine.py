@@ -41,7 +41,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
-    """Drop the worker's rights to files, network and user, for its children too; whether namespaces hold.
+    """Drops this process's rights to files, network and user for good; returns whether namespaces are in force.
 
     Args:
         scratch: An empty directory, the new root of all files.
@@ -61,7 +61,7 @@ def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
 
 
 def lock(*, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> bool:
-    """Limit this process's resources and system calls; whether the layer seccomp holds.
+    """Limits this process's CPU time, memory, file size and system calls; returns whether seccomp is in force.
 
     Args:
         cpu: Seconds of CPU time.
@@ -98,7 +98,7 @@ def _enter_nothing() -> bool:
 
 
 def address_space() -> int:
-    """Bytes of address space in use now; 0 where there is no /proc."""
+    """Bytes of address space that this process uses now; 0 where there is no /proc."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()

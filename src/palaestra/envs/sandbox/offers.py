@@ -65,7 +65,7 @@ IMPORTED_LATER = {"collections": ("heapq",), "functools": ("weakref",), "numpy":
 
 
 def offer(names: list[str]) -> dict[str, types.ModuleType]:
-    """Copies of modules for a program, imported while files can be opened; modules not installed are left out."""
+    """Restricted copies of the named modules for a sandboxed program, {name: module}; missing ones are left out."""
     importlib.import_module("unicodedata")  # needed to compile "\\N{BULLET}"
     offered = {}
     for name in names:

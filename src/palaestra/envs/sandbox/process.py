@@ -45,7 +45,7 @@ Value = float | list[float | None] | None
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of a sandboxed program: CPU and wall time, memory, output and returned values.
+    """Settings of a sandbox's resource limits: CPU and wall time, memory, output, returned values and deaths.
 
     Attributes:
         cpu: Seconds of CPU time of all calls together (whole ones). They count anew after a process died.
@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """Outcome of one call of a sandboxed program: a value (None: not scored), or an error; and what it printed."""
+    """Data of one sandboxed call: returned value (None: not scored), or an error text; and the printed output."""
 
     value: Value = None
     error: str | None = None
@@ -88,7 +88,7 @@ class CallOutcome:
 def run_program(
     source: str, function: str, arguments: Sequence[Any] = (), *, limits: Limits | None = None, screened: bool = True
 ) -> CallOutcome:
-    """Call a function of an untrusted program once in the sandbox; errors become part of the outcome.
+    """Calls a function of an untrusted program once in the sandbox and returns a `CallOutcome`; errors are in it.
 
     Args:
         source: the program.
@@ -118,7 +118,9 @@ def run_table(
     limits: Limits | None = None,
     screened: bool = True,
 ) -> list[CallOutcome]:
-    """Call a function of an untrusted program for each list of arguments, each call in a process of its own.
+    """Calls a function of an untrusted program once per argument list in the sandbox; list of `CallOutcome`s.
+
+    Each call runs in a process of its own, or calls of one key share one.
 
     Args:
         source: The program.
@@ -149,7 +151,9 @@ def run_table(
 
 
 def containment() -> dict[str, bool]:
-    """Which sandbox layers work on this machine, by name; without seccomp no program is run.
+    """Whether each sandbox layer works on this machine, {"namespaces": bool, "seccomp": bool}.
+
+    Without seccomp no program is run.
 
     >>> sorted(containment())
     ['namespaces', 'seccomp']

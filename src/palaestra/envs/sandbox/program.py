@@ -28,7 +28,7 @@ BLOCKED = "sandbox: a library needs what is locked here: "
 
 
 class Printer:
-    """Replacement of stdout and stderr that keeps the first `most` characters and drops the rest."""
+    """Text stream that replaces stdout and stderr: keeps the first `most` characters and drops the rest."""
 
     def __init__(self, most: int) -> None:
         self.most, self.kept = most, ""
@@ -48,7 +48,7 @@ class Printer:
 
 
 def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callable[[], bool]) -> None:
-    """Main loop of a program's process: lock it, then answer calls until the worker has no more.
+    """Main loop of a sandboxed program's process: locks it, then answers calls from a pipe until there are no more.
 
     Args:
         job: What the caller asks for.
@@ -77,14 +77,14 @@ def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callabl
 
 
 def row() -> bytes:
-    """The latest row of arguments, read whole from the input file."""
+    """Bytes of the latest row of arguments, the whole input file (descriptor 0)."""
     size = os.lseek(0, 0, os.SEEK_END)
     os.lseek(0, 0, os.SEEK_SET)
     return os.read(0, size)
 
 
 def load(job: dict[str, Any], offered: dict[str, types.ModuleType]) -> tuple[Any, str | None]:
-    """The program's function that is called, or None and the error that loading it gave."""
+    """Executes a job's program and returns (its function, None), or (None, error text) if that fails."""
     namespace: dict[str, Any] = {"__name__": "program"}
     if job["screened"]:
         safe = {name: getattr(builtins, name) for name in SAFE}
@@ -98,7 +98,7 @@ def load(job: dict[str, Any], offered: dict[str, types.ModuleType]) -> tuple[Any
 
 
 def loaded(name: str) -> types.ModuleType:
-    """An empty stand-in module, the answer to imports that a library makes in C code during a call.
+    """An empty stand-in module for an import that a library makes during a call; ImportError if it is not loaded.
 
     Such code runs with the program's builtins, and fetches the module from `sys.modules` itself. So an empty module
     is enough, and the program never holds a real one.
@@ -112,7 +112,7 @@ def loaded(name: str) -> types.ModuleType:
 
 
 def plain(value: Any, most: int) -> Any:
-    """A result as a plain number, None or list of them, also from NumPy; raises TypeError for anything else."""
+    """A program's result as a float, None or list of floats and None; TypeError for other types or too long lists."""
     if hasattr(value, "tolist") and type(value).__module__ == "numpy":
         if getattr(value, "size", 1) > most:
             raise TypeError(f"{value.size} values were returned; the limit is {most}")

@@ -35,7 +35,7 @@ _METHODS = {"__init__", "__post_init__", "__call__", "__len__", "__lt__", "__eq_
 
 @dataclass(frozen=True)
 class ScreenFinding:
-    """A finding of `screen`: the line, and what is not allowed or missing there."""
+    """Data of one finding of `screen`: the line number, and what is forbidden or missing there."""
 
     line: int
     what: str
@@ -45,7 +45,7 @@ class ScreenFinding:
 
 
 def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
-    r"""Check a program's source before it runs: the findings that forbid it, none if it may be run.
+    r"""Static check of a program's source: sorted list of `ScreenFinding`s that forbid it; empty if it may run.
 
     Args:
         source: the program.
@@ -66,7 +66,7 @@ def screen(source: str, function: str, *, parameters: int | None = None) -> list
 
 
 def read(source: str) -> ast.Module:
-    """Parse an untrusted Python text into a syntax tree, without printing warnings.
+    """Parses untrusted Python source into an `ast.Module`, without warnings; every failure is a SyntaxError.
 
     Raises:
         SyntaxError: it cannot be read, for whatever reason.
@@ -80,7 +80,7 @@ def read(source: str) -> ast.Module:
 
 
 def imported(source: str) -> list[str]:
-    """Names of the modules that a program imports, to import before it is locked in; none if it cannot be parsed."""
+    """Sorted names of the modules that a program's source imports; empty if it cannot be parsed."""
     try:
         nodes = list(ast.walk(read(source)))
     except SyntaxError:

@@ -35,7 +35,7 @@ FREE = 0.01
 
 
 class RowProcess:
-    """A forked process that answers the calls of one key.
+    """Forked child process that answers the calls of one key, one row of arguments at a time.
 
     Attributes:
         pid: Its number.
@@ -109,7 +109,7 @@ def _described(code: int, cpu: int) -> str:
 
 
 def keep(*files: int) -> None:
-    """Make `files` the child's input, output, GO and DONE, and close everything else but stderr."""
+    """Moves four file descriptors to the child's input, output, GO and DONE, and closes all others but stderr."""
     high = [os.dup2(file, 64 + number) for number, file in enumerate(files)]
     for file, place in zip(high, (INPUT, OUTPUT, GO, DONE), strict=True):
         os.dup2(file, place)
@@ -117,7 +117,7 @@ def keep(*files: int) -> None:
 
 
 def send(to: int, source: int, size: int, offset: int | None = None) -> None:
-    """Copy bytes from one file descriptor to another inside the kernel."""
+    """Copies `size` bytes between file descriptors in the kernel; EOFError if the source ends early."""
     while size:
         sent = os.sendfile(to, source, offset, size)
         if not sent:
@@ -126,7 +126,7 @@ def send(to: int, source: int, size: int, offset: int | None = None) -> None:
 
 
 def read(size: int) -> bytes:
-    """Read exactly the next `size` bytes of stdin, without a buffer."""
+    """Reads exactly `size` bytes of stdin, unbuffered; fewer at its end."""
     found = b""
     while len(found) < size and (more := os.read(0, size - len(found))):
         found += more
@@ -134,7 +134,7 @@ def read(size: int) -> bytes:
 
 
 def tell(kind: str, text: str) -> None:
-    """Write a record, its kind and text, to the caller."""
+    """Writes a record (header with kind and length, then text) to stdout, which the caller reads."""
     record = text.encode()
     record = f"{kind}{len(record):15d}".encode() + record
     while record:
@@ -142,7 +142,7 @@ def tell(kind: str, text: str) -> None:
 
 
 def main() -> None:
-    """Entry point of the worker: read the job, give up files and network, answer the calls."""
+    """Entry point of the sandbox's worker process: reads the job from stdin, drops its rights, answers the calls."""
     job = json.loads(read(int(read(16)[1:])))
     sys.path += job["path"]
     sys.stdout = sys.stderr = io.StringIO()  # whatever a module prints when it is imported is no answer
@@ -173,7 +173,7 @@ def _try(lock: Any) -> bool:
 
 
 def serve(job: dict[str, Any], run: Any) -> None:
-    """Answer all calls, the calls of each key in a child process of its own."""
+    """Answers all calls of a job from stdin, with one forked child process per key, until stdin ends."""
     limits = job["limits"]
     cpu, output, longest = limits["cpu"], limits["output"], job["longest"]
     child: RowProcess | None = None

@@ -21,7 +21,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call: the tool's name and its arguments, plain (JSON) values."""
+    """Data of a tool call: the tool's name and its arguments, plain (JSON) values."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """A parsed answer of a model: the text beside its tool calls, the calls, and why not all could be read."""
+    """Data of a parsed model answer: the text outside tool calls, the `Call`s, and the parse error if any."""
 
     text: str
     calls: tuple[Call, ...] = ()
@@ -37,7 +37,7 @@ class ParsedAnswer:
 
 
 class Format(ABC):
-    """Base class of text formats of tool calls: how a model writes calls and how they are read."""
+    """Base class of text formats of tool calls: parses calls from a model's text and writes them as text."""
 
     @abstractmethod
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
@@ -62,7 +62,7 @@ class Format(ABC):
 
 
 class FaultError(ValueError):
-    """Raised for a text that should hold tool calls and cannot be read. calls: those before the fault."""
+    """Raised for malformed tool calls in a text; `calls` are those parsed before the fault."""
 
     def __init__(self, kind: str, why: str, calls: Iterable[Call] = ()) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls"
 
 
 def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
-    """Parse a model's answer into text and tool calls, by a registered format.
+    """Parses a model's text into a `ParsedAnswer` (text, tool calls, error) by the name of a registered format.
 
     >>> parse('So: <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>')
     ParsedAnswer(text='So:', calls=(Call(name='add', arguments={'a': 1}),), error=None)
@@ -85,7 +85,7 @@ def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
 
 
 def write(calls: Sequence[Call], format: str = "hermes", *, text: str = "") -> str:
-    """A model's answer as text: the text, then the tool calls in a registered format.
+    """Text of a model's answer: `text`, then `calls` written in the registered format of this name.
 
     >>> print(write([Call("add", {"a": 1})], "llama"))
     {"name": "add", "parameters": {"a": 1}}
@@ -94,12 +94,12 @@ def write(calls: Sequence[Call], format: str = "hermes", *, text: str = "") -> s
 
 
 def to_json(calls: Sequence[Call]) -> str:
-    """Tool calls as JSON text, as the facts `calls` and `gold` hold them for `palaestra.rewards.match_calls`."""
+    """JSON text of a list of `Call`s, the form of the facts `calls` and `gold` for `palaestra.rewards.match_calls`."""
     return json.dumps([{"name": call.name, "arguments": dict(call.arguments)} for call in calls], ensure_ascii=False)
 
 
 def check(call: Call, tools: Schemas) -> str | None:
-    """Why a call does not fit any of the tools' schemas (name, arguments, "type", "enum"), or None.
+    """Error text if a `Call` fits none of the tools' JSON schemas (name, arguments, types, enum), else None.
 
     >>> tool = {"function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
     >>> check(Call("ad", {}), [tool]), check(Call("add", {"a": "x"}), [tool])
@@ -143,7 +143,7 @@ def _is(value: Any, wanted: str) -> bool:
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The function part of a tool's JSON schema."""
+    """The mapping under "function" in a tool's JSON schema (name, parameters), or the schema itself without it."""
     found = tool.get("function", tool)
     return found if isinstance(found, Mapping) else {}
 

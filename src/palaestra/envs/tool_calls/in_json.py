@@ -17,7 +17,7 @@ from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 @FORMATS.register("hermes")
 class Hermes(Format):
-    """Format of Hermes and Qwen: each call as JSON between <tool_call> and </tool_call>; the last may be unclosed."""
+    """Tool-call format of Hermes and Qwen: JSON between <tool_call> and </tool_call>; the last may be unclosed."""
 
     OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -49,7 +49,7 @@ class Hermes(Format):
 
 @FORMATS.register("llama")
 class LlamaFormat(Format):
-    """Format of Llama 3: JSON objects with "parameters", separated by ;, or a call in Python's syntax."""
+    """Tool-call format of Llama 3: JSON with "parameters", separated by ;, or calls in Python's syntax."""
 
     TAG = "<|python_tag|>"
 
@@ -79,7 +79,7 @@ class LlamaFormat(Format):
 
 @FORMATS.register("json")
 class Json(Format):
-    """Format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
+    """Tool-call format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
 
     Other JSON is an answer.
     """
@@ -100,7 +100,7 @@ class Json(Format):
 
 @FORMATS.register("mistral")
 class Mistral(Format):
-    """Format of Mistral: [TOOL_CALLS] and a JSON list of calls."""
+    """Tool-call format of Mistral: [TOOL_CALLS] and a JSON list of calls."""
 
     TAG = "[TOOL_CALLS]"
 
@@ -118,7 +118,7 @@ class Mistral(Format):
 
 @FORMATS.register("pythonic")
 class Pythonic(Format):
-    """Format of Llama 4: a list of calls with keyword arguments in Python's syntax."""
+    """Tool-call format of Llama 4: a list of calls with keyword arguments in Python's syntax."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """Split a text into its words and its calls in Python's syntax (see `Format.find`)."""
@@ -138,7 +138,7 @@ class Pythonic(Format):
 
 @FORMATS.register("auto")
 class Auto(Format):
-    """Format that reads whichever format a text looks like; calls are written as `hermes` does."""
+    """Tool-call format that detects which format a text is in and parses it; calls are written as by `hermes`."""
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """Split a text into its words and its calls, by the format that the text looks like (see `Format.find`)."""

@@ -52,7 +52,7 @@ class _Marked(Format):
 
 @FORMATS.register("xml")
 class Xml(_Marked):
-    """Format of Qwen3-Coder: <function=NAME> with <parameter=KEY> inside <tool_call>."""
+    """Tool-call format of Qwen3-Coder: <function=NAME> with <parameter=KEY> inside <tool_call>."""
 
     call = r"<function=(?P<name>[^>\n]*)>(?P<body>.*?)</function>"
     parameter = r"<parameter=(?P<name>[^>\n]*)>\n?(?P<value>.*?)\n?</parameter>"
@@ -70,7 +70,7 @@ class Xml(_Marked):
 
 @FORMATS.register("invoke")
 class Invoke(_Marked):
-    """Format of Claude: <invoke name="NAME"> with <parameter name="KEY"> inside <function_calls>."""
+    """Tool-call format of Claude: <invoke name="NAME"> with <parameter name="KEY"> inside <function_calls>."""
 
     call = r'<invoke name="(?P<name>[^">\n]*)">(?P<body>.*?)</invoke>'
     parameter = r'<parameter name="(?P<name>[^">\n]*)">(?P<value>.*?)</parameter>'

@@ -25,7 +25,7 @@ class _AnswersState:
 
 @ENVS.register("native/answers")
 class Answers(NativeEnv):
-    """An env of one-turn quizzes: the agent sees a task's number and picks an answer; a right one pays 1.
+    """Quiz env of one turn: `answerer` sees only a task's number and picks one of `answers`; a right one pays 1.
 
     `tasks` tasks with `answers` answers each, of which `right` are right, the same in every process.
 
@@ -97,7 +97,7 @@ class Answers(NativeEnv):
 def suggestible(
     *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
 ) -> Callable[[Any], str]:
-    """A scripted player of `native/answers` that a task's wording can mislead.
+    """Makes a policy function for `native/answers`: right, misled by the task's wording, or random, by chance.
 
     With a chance of `right` the right one, with one of `suggested` the wrong one that this wording of the task
     suggests, else any.
@@ -126,7 +126,9 @@ def corrector(
     answers: int = 8,
     draw: int = 0,
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """A scripted judge of `native/answers` that flags and corrects answers, with errors; for `corrected_actions`.
+    """Makes a judge function for `native/answers`: data frame of answers to one of verdicts and corrections.
+
+    It is made for `corrected_actions`.
 
     It keeps right answers and flags wrong ones with these chances. What it flags it corrects rightly with chance
     `corrects`, or `spoils` if it was right, else it names a wrong answer.
@@ -148,7 +150,7 @@ def corrector(
 
 
 class Arbiter:
-    """A simulated pairwise scorer of `native/answers`: prefers the right answer with chance `right`.
+    """Simulated judge of `native/answers`: scores 1 if it prefers an answer to the reference, else 0, with errors.
 
     It prefers the right one with chance `right`, and either of two that are both right or both wrong equally often.
     """

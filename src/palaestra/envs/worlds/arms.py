@@ -19,7 +19,7 @@ class _ArmsState:
 
 @ENVS.register("native/arms")
 class Arms(NativeEnv):
-    """A bandit env: the player picks one of as many arms as `pays` has numbers, and is paid its number.
+    """Multi-armed bandit env of one step: `player` picks an arm and is paid the arm's number in `pays`.
 
     shows: further numbers of each arm by name, told as facts with `noise`.
 
@@ -63,7 +63,9 @@ class Arms(NativeEnv):
 
 @ENVS.register("native/trade")
 def trade(arms: int = 25, *, curve: float = 1.2, noise: float = 0.02) -> Arms:
-    """A bandit env of a trade-off: arms trade one skill for another, and the sum is highest at both ends.
+    """Makes an `Arms` bandit env of a trade-off between two skills, reported as facts; rewards are 0.
+
+    The sum of the skills is highest at both ends.
 
     Rewards are 0; the skills are facts.
 

@@ -30,7 +30,7 @@ class _AssistanceState:
 
 @ENVS.register("native/assistance")
 class Assistance(NativeEnv):
-    """An env of side help: `helper` is paid for work, and may open gates at a cost for a `person` with other goals.
+    """Two-agent env: `helper` is paid for work and may open gates, at a cost, for a `person` with other goals.
 
     `work` units are to be done in `steps` steps; the person is there with the chance `human`.
 

@@ -40,7 +40,7 @@ class _AutomationGridState:
 
 @ENVS.register("native/automation_grid")
 class AutomationGrid(NativeEnv):
-    """A grid env: `operator` sees the whole grid and walks to the goal; paid 1 if it arrives in time.
+    """Grid env: `operator` sees the whole grid and walks to the goal; reward 1 if it arrives in time.
 
     info has the `level` in the end.
 
@@ -105,13 +105,13 @@ class AutomationGrid(NativeEnv):
 
 
 def step(at: Cell, move: str, blocked: frozenset[Cell]) -> Cell:
-    """The cell that a move leads to; the same cell if a wall or the edge stops it."""
+    """The cell (x, y) that one move leads to; unchanged if a blocked cell or the grid's edge stops it."""
     x, y = at[0] + STEPS[move][0], at[1] + STEPS[move][1]
     return (x, y) if 0 <= x < SIZE and 0 <= y < SIZE and (x, y) not in blocked else at
 
 
 def shortest(start: Cell, goal: Cell, blocked: frozenset[Cell]) -> list[str]:
-    """Moves of a shortest path between cells; empty if there is none or they are equal."""
+    """Moves of a shortest path from `start` to `goal`, list of str; empty if there is none or they are equal."""
     before: dict[Cell, tuple[Cell, str]] = {}
     line = deque([start])
     while line:
@@ -154,7 +154,7 @@ def _cell(text: str) -> Cell:
 
 
 def follow() -> Callable[[Any], str]:
-    """A scripted operator: presses the given keys in turn, or without any walks to the goal as if without walls."""
+    """Makes a policy function: presses the listed keys in turn, or without any walks straight, ignoring walls."""
 
     def play(request: Any) -> str:
         _, time, at, goal, _, _, script = _read(request.observation.text)
@@ -168,7 +168,7 @@ def follow() -> Callable[[Any], str]:
 
 
 def plan_once() -> Callable[[Any], str]:
-    """A scripted operator: plans a path in the first step and follows it whatever happens; it ignores the key."""
+    """Makes a policy function: plans a path in the first step and follows it blindly; it ignores the key."""
     plans: dict[tuple[Cell, frozenset[Cell]], list[str]] = {}
 
     def play(request: Any) -> str:
@@ -182,7 +182,7 @@ def plan_once() -> Callable[[Any], str]:
 
 
 def replan() -> Callable[[Any], str]:
-    """A scripted operator: plans a new shortest path in every step, first to the key if there is one."""
+    """Makes a policy function: plans a new shortest path at every step, to the key first if there is one."""
 
     def play(request: Any) -> str:
         _, _, at, goal, blocked, key, _ = _read(request.observation.text)

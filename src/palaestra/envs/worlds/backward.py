@@ -38,7 +38,7 @@ def _word(rng: np.random.Generator, length: int, letters: int, held_out: bool, s
 
 @ENVS.register("native/backward")
 class Backward(TaskEnv):
-    """A one-turn env: the question is a word, and an answer that begins with it backward is paid 1, others 0.
+    """One-turn env: the question is a word; an answer that begins with the reversed word is paid 1, else 0.
 
     Lengths are equally likely, and so are letters. A share of the words is held out by a hash of their text. In
     training without `examples` nothing is asked: tasks are those that a seat proposes (workflow `proposer`).
@@ -84,7 +84,7 @@ class Backward(TaskEnv):
 
 
 def read_length(text: str, parent: Task, *, longest: int = 4, letters: int = 4, held_out: float = 0.2) -> Task:
-    """Reader of proposed tasks: the text is the word's number of letters; the word is drawn from parent and length.
+    """Makes a `Task` of a proposed length: a word with that many letters, drawn from parent and length.
 
     Raises:
         ValueError: the text is no number from 1 to `longest`.
@@ -99,7 +99,7 @@ def read_length(text: str, parent: Task, *, longest: int = 4, letters: int = 4, 
 
 
 def read_word(text: str, parent: Task, *, longest: int = 4, letters: int = 4) -> Task:
-    """Reader of proposed tasks: the text is the word itself; raises ValueError if it is not allowed.
+    """Makes a `Task` of a proposed word, to be reversed; ValueError if the word is not allowed.
 
     Raises:
         ValueError: it is none of the alphabet's first letters, or too long.
@@ -113,7 +113,7 @@ def read_word(text: str, parent: Task, *, longest: int = 4, letters: int = 4) ->
 
 
 def babble(letters: int = 4, longest: int = 4, words: bool = False) -> Callable[[Any], Action]:
-    """A scripted player of `native/backward` that gives random well-formed answers, for a warm start.
+    """Makes a policy function for `native/backward`: random well-formed answers, for a warm start.
 
     A solver says `longest` random letters, whatever is asked; a proposer a random number of letters, or with `words` a
     random word of a random length.

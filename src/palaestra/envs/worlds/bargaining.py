@@ -33,7 +33,7 @@ class _BargainingState:
 
 @ENVS.register("native/bargaining")
 class Bargaining(NativeEnv):
-    """An alternating-offers env: players propose shares in turn, paid the agreed share discounted by round.
+    """Alternating-offers bargaining env: two players propose shares in turn, paid the agreed share discounted by round.
 
     `first` proposes in odd rounds, `second` in even ones; after the last round nobody gets anything.
 
@@ -131,7 +131,7 @@ class Bargaining(NativeEnv):
 
 
 def equilibrium() -> Callable[[Any], str]:
-    """A scripted bargainer that plays by backward induction, for games with known discounts and no talk.
+    """Makes a policy function for bargaining by backward induction, with known discounts and no talk.
 
     Offers the other one step of the grid more than refusing is worth to it (all, where that is all), and accepts what
     is worth at least as much.

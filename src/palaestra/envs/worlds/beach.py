@@ -22,7 +22,7 @@ class _BeachState:
 
 @ENVS.register("native/beach")
 class Beach(NativeEnv):
-    """A congestion env: `people` each choose a section, all at once; paid its worth x e^(-x/ψ) with x people on it.
+    """Congestion game: `people` choose a section at once, paid its capacity x e^(-x/ψ) with x people on it.
 
     There are two objectives: the capacity x e^(-x/ψ) of a section, and how mixed it is, the share of the type of which
     it has fewer. The reward is the first, or `weights` of both.

@@ -26,7 +26,7 @@ from palaestra.errors import InputError, nearest
 
 @ENVS.register("native/bertrand")
 class Bertrand(NativeEnv):
-    """A pricing env (Bertrand competition): sellers set prices at once each round, paid their profit per buyer.
+    """Pricing env (Bertrand competition): sellers set prices at once each round, paid their profit per buyer.
 
     They see the last prices.
 

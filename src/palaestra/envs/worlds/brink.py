@@ -23,7 +23,7 @@ class _BrinkState:
 
 @ENVS.register("native/brink")
 class Brink(NativeEnv):
-    """An env of one decision a step, wait or try: a try ends it and pays 1 with chance `luck`; `horizon` steps at most.
+    """Optimal stopping env: `arm` waits or tries; a try ends the episode and pays 1 with chance `luck`, whenever made.
 
     Who only waits is cut off after them.
 

@@ -27,7 +27,7 @@ WRONG = 3
 
 
 def stability(load: Any, latency: Any, available: Any) -> np.ndarray:
-    """Stability score of each worker: .4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available.
+    """Stability score per worker, array in [0, 1]: .4 (1 - load) + .4 (1 - latency / 2000 ms) + .2 available.
 
     >>> stability([0.5], [500.0], [1.0]).round(3).tolist()
     [0.7]
@@ -37,7 +37,7 @@ def stability(load: Any, latency: Any, available: Any) -> np.ndarray:
 
 
 def screening(similarity: Any, prior: Any, stable: Any) -> np.ndarray:
-    """Screening score of each worker: .5 similarity + .35 prior success + .15 stability.
+    """Screening score per worker, array: .5 similarity + .35 prior success + .15 stability.
 
     >>> screening([0.8], [0.6], [0.7]).round(3).tolist()
     [0.715]
@@ -48,7 +48,7 @@ def screening(similarity: Any, prior: Any, stable: Any) -> np.ndarray:
 
 
 def reward_without_labels(ran: bool, agrees: bool, latency: float) -> float:
-    """Reward without ground truth: 1 for any answer, .5 if it is the majority's, less .2 √(latency / 2000 ms).
+    """Reward without ground truth: 1 if it ran + .5 if it agrees with the majority - .2 √(latency / 2000 ms).
 
     The root's argument is at most 1.
 
@@ -72,7 +72,7 @@ class _CandidatesState:
 
 @ENVS.register("native/candidates")
 class Candidates(Routing):
-    """A routing env: `router` sees the workers' states and sends each request to one of the `keep` best screened.
+    """Routing env of one turn: `router` picks one of the `keep` best-screened workers; paid by agreement and speed.
 
     The score is `screening`'s.
 
@@ -166,7 +166,7 @@ class Candidates(Routing):
 
 
 def by_prior() -> Callable[[Any], Any]:
-    """A scripted router that takes the candidate with the highest prior success, whatever happens later."""
+    """Makes a policy function for the router: always the candidate with the highest prior success."""
 
     def play(request: Any) -> Any:
         seen = request.observation

@@ -23,7 +23,7 @@ class _CodesState:
 
 @ENVS.register("native/codes")
 class CodesEnv(NativeEnv):
-    """An env of exact sequences: a right sign goes one step deeper, a wrong one nowhere; the end of a code pays `pays`.
+    """Env of exact sequences: the right sign goes one step deeper, a wrong one stays; a finished code pays `pays`.
 
     The player sees the depth and the sign that is wanted; a code has `length` signs.
 

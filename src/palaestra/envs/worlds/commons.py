@@ -33,7 +33,7 @@ class _CommonsState:
 
 @ENVS.register("native/commons")
 class Commons(NativeEnv):
-    """Common-pool env: all harvest units of a pool at once, paid what they get, then some speak; the rest doubles.
+    """Common-pool env: all harvest at once, paid what they get; then speakers talk, and the rest of the pool doubles.
 
     Below 5 it ends.
 
@@ -152,7 +152,7 @@ class Commons(NativeEnv):
 
 
 def keeper(request: Any, *, wish: int = 14) -> str:
-    """A scripted agent that keeps to agreed limits: takes the mean of the limits said, or the sustainable share.
+    """Action for a request in `native/commons`: the mean of the agreed limits, or the sustainable share.
 
     It takes (removes, says) the mean of the limits that were said, rounded down; without one the sustainable share that
     is told; without that `wish`.

@@ -24,7 +24,7 @@ class _CorridorState:
 
 @ENVS.register("native/corridor")
 class Corridor(NativeEnv):
-    """A corridor env: the walker sees its cell, fetches a key at one end, is paid 1 for opening the far end's door.
+    """Corridor env: `walker` sees its cell, fetches a key at one end, and is paid 1 for opening the other end's door.
 
     `cells` cells, at most `horizon` steps; it starts in the middle. With the key every cell looks new.
 
@@ -50,7 +50,7 @@ class Corridor(NativeEnv):
         return [*there, *(f"cell {cell}, holding the key" for cell in range(self.cells - 1)), OPEN]
 
     def met(self, subgoal: str) -> bool:
-        """Whether the walker's state is that of the sub-goal, or the door is open for the last one."""
+        """Whether the walker's current state satisfies a sub-goal from `subgoals`."""
         held = "the key" if self.state.key else "nothing"
         return self.state.opened if subgoal == OPEN else subgoal == f"cell {self.state.cell}, holding {held}"
 

@@ -54,7 +54,7 @@ class _CraftState:
 
 @ENVS.register("native/craft")
 class Craft(NativeEnv):
-    """A gathering env: each agent picks a resource to walk to; the team's first diamond ends it and pays by time left.
+    """Gathering env: agents walk to chosen resources; the first diamond ends it and pays all 1 - steps / horizon.
 
     A find is taken on arrival, if there is enough of everything before it (4 wood, 3 stone, 2 iron). Things are the
     team's, but who is told nothing counts its own. The first diamond ends it and pays everybody 1 - steps / horizon;

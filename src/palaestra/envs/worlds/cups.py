@@ -25,7 +25,7 @@ FILLER = ("look", "now", "here", "slowly", "watch", "again")
 
 @ENVS.register("native/cups")
 class Cups(TaskEnv):
-    """A one-turn env of the shell game: the question lists swaps of cups, in pages; paid 1 for where the ball ends.
+    """One-turn env of the shell game: the question lists swaps of cups; reward 1 for naming the ball's final cup.
 
     `c ab de / be / ad ac`: it starts under c, then a and b are swapped, d and e, and so on.
 
@@ -64,7 +64,7 @@ class Cups(TaskEnv):
 
 
 def follow(ball: str, swaps: Iterable[str]) -> str:
-    """The cup that holds the ball after the swaps.
+    """The cup (a letter) that holds the ball after the swaps, from its first cup `ball`.
 
     >>> follow("c", ["ab", "bc", "ab"])
     'a'
@@ -76,7 +76,7 @@ def follow(ball: str, swaps: Iterable[str]) -> str:
 
 
 def reader(request: Any, *, cups: str, accuracy: float, notes: bool) -> str:
-    """A scripted reader of cup pages, right about each page with probability `accuracy`.
+    """Answer to a request in `native/cups`: follows the ball, right about each page with probability `accuracy`.
 
     notes: says where the ball is after each page, each right if the one before was; else where it is in the end.
     """

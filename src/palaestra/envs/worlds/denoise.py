@@ -21,7 +21,7 @@ class _DenoiseState:
 
 @ENVS.register("native/denoise")
 class Denoise(NativeEnv):
-    """An env of steered diffusion: the sampler pushes x in each of `steps` noisy steps; paid -(x - 1)² at the end.
+    """Diffusion sampling env: `sampler` pushes x in each of `steps` noisy steps; paid -(x - 1)² at the end.
 
     From N(0, 1) noise to one of the modes -1 and 1 of the data.
 

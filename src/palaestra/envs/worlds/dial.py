@@ -22,7 +22,7 @@ class _DialState:
 
 @ENVS.register("native/dial")
 class Dial(NativeEnv):
-    """An env of a pointer: the hand sees its mark, turns it by one or lets go; letting go at `target` is paid 1.
+    """Env of a pointer: `hand` sees its position, turns it by one or lets go; letting go at `target` is paid 1.
 
     It starts at 0 and takes at most `horizon` moves.
 

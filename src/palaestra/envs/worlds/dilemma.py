@@ -23,7 +23,7 @@ class _DilemmaState:
 
 @ENVS.register("native/dilemma")
 class Dilemma(NativeEnv):
-    """The iterated prisoner's dilemma: two players see the last moves, cooperate or defect at once, paid by `payoffs`.
+    """Iterated prisoner's dilemma: two players see the last moves, cooperate or defect at once, paid each round.
 
     `rounds` rounds.
 

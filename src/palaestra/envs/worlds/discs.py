@@ -25,7 +25,7 @@ WALL = (0.45, 0.3, 1.0)
 
 
 def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = HEADINGS) -> np.ndarray:
-    """Places [n, 2] after a step in the given headings, numbers below `count`, counter-clockwise from the right.
+    """New positions [n, 2] after a step of length `stride` in heading 0 … `count` - 1, counter-clockwise from right.
 
     A walker that would cross the wall stays, at an edge it stops.
 
@@ -43,7 +43,7 @@ def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = 
 
 
 def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards 1 - √(distance / radius) in a disc, else 0, float64[n]; and the disc's number, -1 outside, int64[n]."""
+    """Pair of reward 1 - √(distance / radius) in a disc, else 0, float64[n], and the disc's number, -1 outside."""
     away = np.linalg.norm(places[:, None] - CENTRES, axis=2)
     near = away.argmin(1)
     reward = np.maximum(1 - np.sqrt(away.min(1) / radius), 0.0)
@@ -51,7 +51,7 @@ def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensed(places: np.ndarray, sensors: int, rng: np.random.Generator, flicker: int) -> np.ndarray:
-    """Sensor values of places, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
+    """Sensor features of positions, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
 
     Bumps are exp(-d²/.045) around a `sensors` × `sensors` lattice.
     """
@@ -69,7 +69,7 @@ class _DiscsState:
 
 @ENVS.register("native/discs")
 class Discs(NativeEnv):
-    """A continuous-plane env: walkers choose headings for `steps` steps; paid at the end for being in one of two discs.
+    """Plane env: walkers choose headings for `steps` steps; paid at the end by closeness to a centre within two discs.
 
     Steps have length `stride`.
 

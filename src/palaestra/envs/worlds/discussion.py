@@ -32,7 +32,7 @@ class _DiscussionState:
 
 @ENVS.register("native/discussion")
 class Discussion(NativeEnv):
-    """An env of group discussion: agents drawn by turn solve a question, criticise and score; CoMAS [4].
+    """Group discussion env of CoMAS [4]: drawn agents solve a question, criticise and score; all rewards are 0.
 
     arXiv 2510.08529. `agents` agents discuss one of `questions` questions for `rounds` rounds.
 

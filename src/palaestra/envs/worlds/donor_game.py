@@ -19,7 +19,7 @@ from palaestra.errors import InputError
 
 
 class Gift(NamedTuple):
-    """A donor's act in one round: the share given; below 0, the share paid to punish."""
+    """Data of one donation in a round: donor, recipient and share given; below 0, the share paid to punish."""
 
     round: int
     donor: int
@@ -37,7 +37,7 @@ class _DonorState:
 
 @ENVS.register("native/donor_game")
 class DonorGame(NativeEnv):
-    """The donor game: each round half of the players see a recipient and give it a share of what they have.
+    """Donor game env: each round half of the players see a recipient and give it a share; paid their final resources.
 
     Players are paid what they own in the end.
 

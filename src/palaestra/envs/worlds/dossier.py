@@ -26,7 +26,7 @@ class _DossierState:
 
 @ENVS.register("native/dossier")
 class Dossier(NativeEnv):
-    """A memory env: `reader` reads `pages` pages, one a turn, and is paid for the code that stood on page `clue`.
+    """Memory env: `reader` reads `pages` pages, one a turn; paid 1 for the code of page `clue` if no hard turn failed.
 
     Every action names a code, with or without a thought before it; only the last one counts. In the turns of `hard`
     work is spoiled with the chance `careless` without a thought, and with the chance `slips` with one; in others a

@@ -21,7 +21,7 @@ FEATURES = ("age", "job", "caution", "near", "all")
 
 @dataclass
 class Health:
-    """Health state of all people, float[people] of 0 or 1 each: susceptible, exposed, infectious, recovered.
+    """Data of all people's health, float[people] of 0 or 1 each: susceptible, exposed, infectious, recovered.
 
     Arrays of NumPy or torch.
     """
@@ -35,7 +35,7 @@ class Health:
 def transition(
     health: Health, out: Any, contacts: Any, chances: tuple[Any, Any, Any], draw: Callable[[Any, int], Any]
 ) -> Health:
-    """One day of the disease for all people at once: SEIR on a contact graph.
+    """New `Health` after one day of the SEIR model on a contact graph, for all people at once.
 
     Who is susceptible and out is infected with probability 1 - (1 - b)^k by its k infectious contacts that are out; the
     exposed become infectious and the infectious recover with a constant chance. Differentiable in the chances where
@@ -62,7 +62,7 @@ def transition(
 
 
 def contact_graph(rng: np.random.Generator, number: int, contacts: int) -> np.ndarray:
-    """Random regular graph with `contacts`, an even number, contacts of each person: int[number, contacts]."""
+    """Random regular contact graph as int[number, contacts], the contacts of each person; `contacts` is even."""
     orders = [rng.permutation(number) for _ in range(contacts // 2)]
     rings = [(np.roll(order, 1)[np.argsort(order)], np.roll(order, -1)[np.argsort(order)]) for order in orders]
     return np.stack([each for ring in rings for each in ring], 1)
@@ -79,7 +79,7 @@ class _EpidemicState:
 
 @ENVS.register("native/epidemic")
 class Epidemic(NativeEnv):
-    """An epidemic env: people see their attributes and infections around them, and say daily how likely they stay home.
+    """Epidemic env: each day people see infection shares and say how likely they stay home; home and infection cost.
 
     `number` people; staying home and infections cost.
 

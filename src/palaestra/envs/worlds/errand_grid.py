@@ -22,7 +22,7 @@ class _ErrandState:
 
 @ENVS.register("native/errand_grid")
 class ErrandGrid(NativeEnv):
-    """A grid env with goals as tasks, `go to 4,1`: the walker sees how far its goal is and is paid 1 on arrival.
+    """Goal-conditioned grid env: `walker` sees the distance to its goal and is paid 1 for reaching it in time.
 
     A grid of `size` × `size` cells, at most `horizon` steps.
 

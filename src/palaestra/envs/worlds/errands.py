@@ -40,7 +40,7 @@ class _ErrandsState:
 
 @ENVS.register("native/errands")
 class Errands(NativeEnv):
-    """An env of plan and act: `manager` keeps or replans, `router` picks an expert for each sub-goal; paid 1 for all.
+    """Plan-and-act env: `manager` keeps or replans, `router` picks an expert per sub-goal; both paid 1 if all are done.
 
     Reward for both: 1 for all in time, less `price` for each plan after the first.
 
@@ -168,7 +168,7 @@ class Errands(NativeEnv):
 
 
 def planner(when: str = "after_each") -> Callable[[Any], str]:
-    """A scripted manager that replans never, on_failure, or after_each sub-goal."""
+    """Makes a policy function for the manager: replans "never", "on_failure" or "after_each" sub-goal, else keeps."""
     replan = {"never": (), "on_failure": ("failed",), "after_each": ("failed", "done")}
     if when not in replan:
         raise InputError(f"planner: when={when!r}{nearest(when, replan)}")

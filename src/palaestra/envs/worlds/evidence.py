@@ -22,7 +22,7 @@ class _Debate:
 
 @ENVS.register("native/evidence_debate")
 class EvidenceDebate(NativeEnv):
-    """A zero-sum debate env: two sides reveal `length` pieces of evidence in turn; the judge's sum decides who wins.
+    """Zero-sum debate env: `pro` and `con` reveal pieces of evidence in turn; their sum's sign decides, ±1.
 
     They choose among `pieces` pieces.
 
@@ -80,7 +80,7 @@ class _Case:
 
 @ENVS.register("native/cases")
 class Cases(NativeEnv):
-    """An env of decisions: the decider sees a case's number only; the better decision pays 1, the other one 1 - `cost`.
+    """Env of one decision: `decider` sees only a case's number; the better decision pays 1, the other 1 - `cost`.
 
     `cases` cases with `pieces` pieces of evidence each.
 

@@ -23,7 +23,7 @@ class _ExamState:
 
 @ENVS.register("native/exam")
 class Exam(NativeEnv):
-    """A one-turn env of sums: the pupil sees `a + b`, both up to `largest`, and answers one number; paid 1 if right.
+    """One-turn env of sums: `pupil` sees `a + b` and answers a number in digits or as a word; paid 1 if right.
 
     In digits or as a word.
 
@@ -67,7 +67,7 @@ class Exam(NativeEnv):
 
 
 def pupil(*, right: float = 0.4, word: float = 0.3, lists: float = 0.2, largest: int = 3) -> Callable[[Any], str]:
-    """A scripted pupil of `native/exam`: right with chance `right`; with chance `lists` it lists all digits.
+    """Makes a policy function for the pupil: right with chance `right`; with chance `lists` it lists all numbers.
 
     It is right with a chance of `right`, and written as a word with one of `word`.
     """

@@ -31,7 +31,7 @@ class _ExchangeState:
 
 @ENVS.register("native/exchange")
 class Exchange(NativeEnv):
-    """A dialogue env: `ann` and `bob` each know a number and talk in turn; both paid 1 if in the end both know both.
+    """Dialogue env: `ann` and `bob` each know a number and talk in turn; both paid 1 if both end up with both numbers.
 
     Information asymmetry of Optima [81] (arXiv 2410.08115): a number can be told in a sentence, a code or a long
     sentence. A number that was not told is guessed, right with the chance 1 / `values`, so that a single silent

@@ -42,7 +42,7 @@ class _ExperimentState:
 
 @ENVS.register("native/experiment")
 class Experiment(NativeEnv):
-    """An env of experimental design: `scientist` picks experiments, paid the information gained, then predicts.
+    """Experimental design env: `scientist` picks experiments, paid the information gained in nats, then predicts.
 
     Each of `experiments` experiments pays the nats by which the truth became more probable.
 
@@ -175,7 +175,7 @@ def _number(action: str | None) -> float | None:
 
 
 def believed(model: DesignModel, name: str, text: str, particles: int) -> ParticleBelief:
-    """The posterior belief after the experiments in an observation text of `Experiment`."""
+    """Posterior `ParticleBelief` after the experiments listed in an observation text of `Experiment`."""
     belief = prior(model, particles)
     for design, y in re.findall(r"\| try ([-\d. e]+): ([-\d.e+]+)", text.removeprefix(name)):
         belief = belief.update(model, np.array(design.split(), float), float(y))
@@ -183,7 +183,7 @@ def believed(model: DesignModel, name: str, text: str, particles: int) -> Partic
 
 
 def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Make a scripted player: it picks the experiment of most expected information gain, predicts the belief's mean."""
+    """Makes a policy function for the scientist: experiment of largest information gain; predicts posterior means."""
     world = MODELS[model]()
 
     @functools.lru_cache(4096)
@@ -200,7 +200,7 @@ def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """A scripted scientist with a novice: greedy experiments, then tells the fitted parameters as numbers."""
+    """Makes a policy function for a scientist with a novice: greedy experiments, explains by posterior means."""
     world, plain = MODELS[model](), greedy(model, particles)
 
     def play(request: Any) -> Any:
@@ -214,7 +214,7 @@ def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def reader(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """A scripted novice: predicts by the parameters that it was told, else by the prior."""
+    """Makes a policy function for the novice: predicts from the parameters in the explanation, else from the prior."""
     world = MODELS[model]()
 
     def play(request: Any) -> Any:

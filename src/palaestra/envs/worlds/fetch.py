@@ -23,7 +23,7 @@ class _FetchState:
 
 @ENVS.register("native/fetch")
 class Fetch(NativeEnv):
-    """A grid env: the hand sees its cell, carries a key to a door by moves, pick and drop; paid 1 for opening it.
+    """Grid env: `hand` sees its cell, picks up a key and carries it to a door; paid 1 for opening it.
 
     A grid of `side` × `side`, the key in the upper right corner, the door near the lower left one; starts anywhere.
 

@@ -22,7 +22,7 @@ class _FilmState:
 
 @ENVS.register("native/film")
 class Film(NativeEnv):
-    """A line env filmed by a camera: the walker sees its cell and walks; paid 1 for ending in the last of three phases.
+    """Line env with camera features as facts: `walker` sees its cell; paid 1 for ending in the last third of the cells.
 
     `cells` cells, a third of them each phase; the camera gives `features` numbers.
 
@@ -65,5 +65,5 @@ class Film(NativeEnv):
 
 
 def demonstrator() -> Callable[[Any], str]:
-    """A scripted walker that always goes right."""
+    """Makes a policy function (request -> action) for `native/film` that always goes right."""
     return lambda request: "right"

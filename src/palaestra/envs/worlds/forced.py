@@ -15,7 +15,7 @@ from palaestra.errors import InputError, nearest
 
 
 class Forced:
-    """A wrapper of `env` that replaces `agent`'s action by `action` on its `turn`-th turn (from 0)."""
+    """Env wrapper that replaces `agent`'s action on its `turn`-th turn (from 0) by `action`."""
 
     def __init__(self, env: Env, agent: str, turn: int, action: Action) -> None:
         if agent not in env.agents:
@@ -41,7 +41,7 @@ class Forced:
 
 
 def forced(factory: EnvFactory, agent: str, turn: int, action: Action) -> EnvFactory:
-    """Factory of `Forced` envs: one action of one agent is replaced.
+    """Wraps an env factory: its envs replace one action of one agent, on one turn (see `Forced`).
 
     Raises:
         InputError: the env has no such agent.

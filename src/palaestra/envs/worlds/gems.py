@@ -24,7 +24,7 @@ class _GemsState:
 
 @ENVS.register("native/gems")
 class Gems(NativeEnv):
-    """A coordination env: collectors see which gems are there and choose at once; alone at a gem is paid, clashes cost.
+    """Coordination env: collectors choose gems at once each step; alone at a present gem is paid, clashes cost.
 
     `collectors` agents choose one of several gems in each of `horizon` steps.
 

@@ -26,7 +26,7 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @dataclass(frozen=True)
 class Description:
-    """Description of a generated grid world: its size, objects, rewards, view and signs.
+    """Data of a generated grid world's parameters: size, shares of walls, lava and gems, reward, view, signs.
 
     Attributes:
         name: of the world.
@@ -68,7 +68,7 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A level of a generated grid world: its grid, start and horizon.
+    """Data of a level of a generated grid world: its grid, start cell and horizon.
 
     grid: int[rows, columns] of `THINGS`; start: a cell; horizon: most moves.
     """
@@ -80,7 +80,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of `validate`: whether a level can be solved, its kind of reward, and its largest return.
+    """Result of `validate`: whether a level is solvable, its kind of reward, its largest return, and issues.
 
     valid: it can be solved; kind: of reward; maximum: largest return, exact; issues: what is wrong, by name.
     """
@@ -92,7 +92,7 @@ class Verdict:
 
 
 def draw(description: Description, seed: int) -> Level:
-    """A random level by a description; it may be unsolvable."""
+    """Draws a random `Level` by a `Description` and a seed; it may be unsolvable."""
     rng, side = np.random.default_rng(seed), description.side
     grid = np.where(rng.random((side, side)) < description.walls, WALL, FLOOR)
     cells = rng.permutation(side * side)[: 2 + description.lava + description.gems]
@@ -103,7 +103,7 @@ def draw(description: Description, seed: int) -> Level:
 
 @dataclass
 class Play:
-    """An episode of a level: its position, what is still there, moves so far, and whether it is over."""
+    """Mutable episode of a `Level`: `step(action)` moves and returns (reward, thing entered), `view` gives the view."""
 
     level: Level
     pays: float = 0.5
@@ -136,7 +136,7 @@ class Play:
 
 
 def validate(level: Level, pays: float = 0.5) -> Verdict:
-    """Check a level: whether it can be solved, and its largest return, exact by breadth-first search.
+    """Checks by search whether a level is solvable, and its largest return; returns a `Verdict`.
 
     Over cells and gems that are left.
 
@@ -168,7 +168,7 @@ def validate(level: Level, pays: float = 0.5) -> Verdict:
 
 
 def repair(level: Level) -> Level:
-    """A solvable copy of a level: a cleared path to its goal, along a row and a column, and enough moves."""
+    """Copy of a level made solvable: a cleared path from start to goal, and a sufficient horizon."""
     grid = level.grid.copy()
     row, column = (int(each) for each in np.argwhere(grid == GOAL)[0])
     here, down = level.start, range(min(row, level.start[0]), max(row, level.start[0]) + 1)
@@ -193,7 +193,7 @@ class Made:
 
 
 def generate(description: Description, seeds: Sequence[int]) -> Made:
-    """Draw and validate levels of a world; invalid ones are repaired, or dropped if that fails."""
+    """Draws one level per seed and validates it; unsolvable ones are repaired or dropped. Returns `Made`."""
     kept: list[tuple[Level, float]] = []
     repaired = dropped = 0
     for seed in seeds:

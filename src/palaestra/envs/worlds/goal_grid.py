@@ -24,7 +24,7 @@ class _GoalGridState:
 
 @ENVS.register("native/goal_grid")
 class GoalGrid(NativeEnv):
-    """A grid env: the walker sees its cell and goal and moves; paid 1 on reaching the goal, within `horizon` steps.
+    """Goal-conditioned grid env: `walker` sees its cell and goal, moves, and is paid 1 on reaching it in time.
 
     `side` × `side` cells.
 

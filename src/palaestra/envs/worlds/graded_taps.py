@@ -24,7 +24,7 @@ class _GradedState(_TapsState):
 
 @ENVS.register("native/graded_taps")
 class GradedTaps(Taps):
-    """`native/taps` with a share `dead` of tasks that cannot be solved and a share `lucky` solved by chance.
+    """Env `native/taps` with a share `dead` of unsolvable tasks and a share `lucky` that chance solves.
 
     In a lucky task every tap is right but the last, of which a coin says so that is thrown anew for each task and each
     sequence of taps, so that nothing is learned from it that helps elsewhere. What is seen is the screen alone, which

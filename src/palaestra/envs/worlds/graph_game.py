@@ -40,7 +40,7 @@ class _GraphGameState:
 
 @ENVS.register("native/graph_game")
 class GraphGame(NativeEnv):
-    """An env of distributed graph problems: agents exchange messages with neighbours, then answer; all are paid alike.
+    """Env of distributed graph problems: agents exchange messages with neighbours, then answer; one shared reward.
 
     Agents are `n0`, `n1` …
 

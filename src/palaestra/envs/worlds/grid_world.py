@@ -28,7 +28,7 @@ PERIODS = (2, 5)
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of motion of a grid world: what each key does, the wind and its period.
+    """Data of the rules of motion of a grid world (a torus): direction of each key, wind and its period.
 
     controls: the direction of each key. wind: direction, and the period with which it blows.
     """
@@ -49,7 +49,7 @@ class Rules:
 
 
 def draw_rules(rng: np.random.Generator, size: int = 6) -> Rules:
-    """Random rules of motion: shuffled controls, a wind and its period."""
+    """Random `Rules` of motion of a grid world: shuffled controls, a wind and its period."""
     controls = tuple(int(d) for d in rng.permutation(4))
     return Rules(size, controls, int(rng.integers(4)), int(rng.choice(PERIODS)))
 
@@ -71,7 +71,7 @@ def _mask(keys: bool, options: bool = False, changed: bool = False) -> np.ndarra
 
 
 class GridWorld(NativeEnv):
-    """A grid env without reward: `explorer` sees place and time and learns how its keys and the wind move it.
+    """Reward-free grid env: `explorer` sees place and time and learns how its keys and the wind move it.
 
     size: of a side, at least 2. worlds: draw from only so many; None: a new one for every seed.
     """
@@ -136,7 +136,7 @@ class _Test(GridWorld):
 
 
 class MaskedFrame(_Test):
-    """A test of a grid world: frames of random play, and four options for the hidden last place; paid 1 if right."""
+    """Test env of a grid world's rules: choose the hidden last place of a random walk among four; paid 1 if right."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frames and the options."""
@@ -171,7 +171,7 @@ _AROUND = np.array([[x, y] for x in (-2, -1, 0, 1, 2) for y in (-2, -1, 0, 1, 2)
 
 
 class Planning(_Test):
-    """A test of a grid world: reach the goal within 4 × size steps; paid 1 if reached, else 0."""
+    """Test env of a grid world's rules: reach the goal within 4 × size steps; paid 1 if reached, else 0."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw a goal elsewhere."""
@@ -194,7 +194,7 @@ class Planning(_Test):
 
 
 class ChangeDetection(_Test):
-    """A test of a grid world: controls change at a frame between 10 and 30; say `changed` then, paid `change_score`."""
+    """Test env of a grid world: its controls change at a frame from 10 to 30; saying `changed` pays `change_score`."""
 
     def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frame of change."""
@@ -220,13 +220,13 @@ TESTS: dict[str, type[_Test]] = {"mask": MaskedFrame, "plan": Planning, "change"
 
 
 def derive(world: Any, test: str) -> Env:
-    """The test of this name, as an env with the rules of a grid world."""
+    """Makes the test env "mask", "plan" or "change" with the rules of a grid world env's current episode."""
     return TESTS[test](world.state.rules)
 
 
 @ENVS.register("native/explored_grid")
 class ExploredGrid(TwoPhase):
-    """An env of two phases: explore a grid world without reward, then take a test, "mask", "plan" or "change"."""
+    """Two-phase env: explore a grid world without reward, then take a test, "mask", "plan" or "change"."""
 
     facts = {**TwoPhase.facts, **_Test.facts}
 

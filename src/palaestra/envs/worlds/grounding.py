@@ -25,7 +25,7 @@ class _GroundingState:
 
 @ENVS.register("native/grounding")
 class Grounding(NativeEnv):
-    """A one-turn env of GUI grounding: the agent sees a screen's number and answers a box; paid 1 for a hit target.
+    """One-turn env of GUI grounding: `clicker` sees a screen's number and answers a box; paid 1 if it hits.
 
     One of `screens` screens, the same in every process, each with a target; the answer is a centre and a side.
 

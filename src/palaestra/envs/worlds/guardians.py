@@ -27,7 +27,7 @@ class _GuardiansState:
 
 @ENVS.register("native/guardians")
 class Guardians(NativeEnv):
-    """An env of attack and defence: in half of the episodes one attacks; defenders see the request and vote to refuse.
+    """Attack and defence env: an attacker acts in half of the episodes; defenders vote by majority to refuse requests.
 
     Half of the episodes the attacker chooses one of `kinds` attacks.
 
@@ -77,7 +77,7 @@ class Guardians(NativeEnv):
 
 
 def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
-    """A scripted player to imitate: the attacker mostly uses one attack, defenders mostly comply."""
+    """Makes a policy function to imitate: the attacker mostly uses one attack, defenders mostly comply."""
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng

@@ -35,7 +35,7 @@ class _HalvesState:
 
 
 def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:
-    """Distance to the goal, in steps, of every cell from which it can be reached; `#` is a wall."""
+    """Distance in steps to the goal of each cell that can reach it, {(row, column): int}; `#` is a wall."""
     far, front = {goal: 0}, [goal]
     for r, c in front:  # grows
         for down, right in list(MOVES.values())[:4]:
@@ -62,7 +62,7 @@ def _read(action: str) -> tuple[str, str]:
 
 @ENVS.register("native/halves")
 class Halves(NativeEnv):
-    """A maze env for two: `a` and `b` each see half of the map, talk and must make the same moves; paid 1 at the goal.
+    """Maze env for two: each sees half of the map, both talk and must choose equal moves; both paid 1 at the goal.
 
     They fail into a wall, or if it takes too long.
 

@@ -22,7 +22,7 @@ class _HiddenRolesState:
 
 @ENVS.register("native/hidden_roles")
 class HiddenRoles(NativeEnv):
-    """An env of hidden roles: each player sees its own numbers and picks an action, paid if it is right for its role.
+    """Env of hidden roles: each player sees its own numbers and acts at once; paid if right for its unseen role.
 
     Roles are not shown; each round has new numbers.
 

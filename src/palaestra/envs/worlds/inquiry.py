@@ -23,7 +23,7 @@ class _InquiryState:
 
 @ENVS.register("native/inquiry")
 class Inquiry(NativeEnv):
-    """An env of asking before answering: `seeker` reveals bits of a number by questions, then answers; paid 1 if right.
+    """Env of asking before answering: `seeker` reveals bits of a number by questions, then answers; 1 if right.
 
     A number of `bits` bits; question k reveals bit k, others nothing; at most `turns` questions.
 

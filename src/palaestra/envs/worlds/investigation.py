@@ -36,7 +36,7 @@ class _InvestigationState:
 
 @ENVS.register("native/investigation")
 class Investigation(NativeEnv):
-    """An env of incident analysis: `analyst` queries a database with SELECTs, then answers; paid by steps found.
+    """Incident analysis env: `analyst` queries a database by SQL, then answers; paid 1, or by solution steps found.
 
     It has at most `steps` turns.
 

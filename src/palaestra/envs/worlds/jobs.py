@@ -22,7 +22,7 @@ class _JobsState:
 
 @ENVS.register("native/jobs")
 class Jobs(NativeEnv):
-    """A one-turn env of program choice: the engineer picks a fast (score 0.5), slow (score 1) or broken program.
+    """One-turn env of program choice: `engineer` picks a fast (score 0.5), slow (score 1) or failing program.
 
     The fast one takes one second, the slow one `seconds`.
 

@@ -29,7 +29,7 @@ class _JudgingState:
 
 @ENVS.register("native/judging")
 class Judging(NativeEnv):
-    """An env of judging: the judge picks a way to inspect two answers, then says A, B or both; paid 1 if right, or -1.
+    """Env of judging: `judge` picks a way to inspect two answers, then says A, B or both; paid 1 if right, else -1.
 
     One of the answers is better, either one equally often.
 
@@ -110,7 +110,7 @@ class Judging(NativeEnv):
 
 
 def examiner(*, right: float = 0.75, ways: int = 2) -> Callable[[Any], str]:
-    """A scripted judge of `native/judging`: inspects in the right way with chance `right`, and says what it saw.
+    """Makes a policy function for the judge: inspects the right way with chance `right`, then says what it saw.
 
     It says what it saw.
     """

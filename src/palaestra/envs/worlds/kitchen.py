@@ -27,7 +27,7 @@ class _KitchenState:
 
 @ENVS.register("native/kitchen")
 class Kitchen(NativeEnv):
-    """A rearrangement env: the cook sees things' places and looks and sets one attribute a turn; paid 1 at the goal.
+    """Rearrangement env: `cook` sees things' places and looks and sets one attribute a turn; paid 1 at the goal.
 
     `things` things with a place and a look.
 
@@ -82,7 +82,7 @@ class Kitchen(NativeEnv):
 
 
 def reader() -> Callable[[Any], str]:
-    """A scripted policy that restates the kitchen's sentences as JSON, as a model would for the stage `scene`."""
+    """Makes a policy function (request -> text) that restates the kitchen's sentences as JSON, for stage `scene`."""
 
     def play(request: Any) -> str:
         told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]

@@ -25,7 +25,7 @@ class _KuramotoState:
 
 @ENVS.register("native/kuramoto")
 class Kuramoto(NativeEnv):
-    """An env of coupled oscillators: each sees its phase and turns it at once; all are paid the gain in synchrony.
+    """Env of coupled oscillators: each sees its phase and turns it; all are paid the step's gain in synchrony.
 
     `number` oscillators, `horizon` steps.
 

@@ -26,7 +26,7 @@ class _LandmarksState:
 
 @ENVS.register("native/landmarks")
 class Landmarks(NativeEnv):
-    """A grid env for a team: each walker has one landmark to reach, sees its cell and a landmark, paid per cell nearer.
+    """Multi-agent grid env: each walker has its own landmark to reach, but sees the next one's; paid per cell nearer.
 
     `walkers` walkers on a `side` × `side` grid move at once for `horizon` steps.
 

@@ -29,7 +29,7 @@ class _LatticeState:
 
 @ENVS.register("native/lattice")
 class Lattice(NativeEnv):
-    """A spatial prisoner's dilemma: cells of a torus see their neighbours' last moves and play all four at once.
+    """Spatial prisoner's dilemma: each cell of a torus makes one move against all four neighbours, seeing their last.
 
     The torus has `size` × `size` cells.
 
@@ -72,7 +72,7 @@ class Lattice(NativeEnv):
         return f"lattice:{''.join('DC'[each] for each in last.ravel())}", _LatticeState(last)
 
     def views(self) -> np.ndarray:
-        """What each cell and its four neighbours did last: int[cells, 5], 1 for cooperation, else 0."""
+        """Last moves of each cell and its four neighbours, int[cells, 5]: 1 for cooperation, else 0."""
         last = self.state.last
         around = [np.roll(last, shift, axis) for shift, axis in SIDES]
         return np.stack([last, *around], axis=-1).reshape(-1, 5)

@@ -21,7 +21,7 @@ class _LayersState:
 
 @ENVS.register("native/layers")
 class LayersEnv(NativeEnv):
-    """A layered-graph env: the walker sees its place and picks a way in each of `steps` layers; paid 1 in a goal.
+    """Layered-graph env: `walker` sees its place and picks an edge in each of `steps` layers; paid 1 in a goal.
 
     A share `goals` of the last layer's places are goals.
 
@@ -63,7 +63,7 @@ class LayersEnv(NativeEnv):
         return {"walker": Observation(f"step {self.state.step}, place {self.state.place}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Follow a way to the next layer; an invalid choice takes the first way."""
+        """Follow an edge to the next layer; an invalid choice takes the first one."""
         way = chosen["walker"] if isinstance(chosen["walker"], int) else 0
         self.state.place = int(self.leads[self.state.step, self.state.place, way])
         self.state.step += 1

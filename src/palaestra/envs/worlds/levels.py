@@ -23,7 +23,7 @@ RIGHT = "right"
 
 @ENVS.register("native/levels")
 class Levels(TaskEnv):
-    """A one-turn env of stylised tasks: the question is easy, medium or hard; only the answer `right` is paid."""
+    """One-turn env of stylised tasks of level easy, medium or hard; the answer `right` is paid 1, others 0."""
 
     def draw(self, seed: int) -> Task:
         """A task; the levels are equally likely."""
@@ -32,7 +32,7 @@ class Levels(TaskEnv):
 
 
 def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
-    """A scripted worker of `native/levels`: right as often as `LEVELS` says, and mostly adopts a right answer it hears.
+    """Makes a policy function for a worker: right as often as `LEVELS` says, mostly adopts a right answer it hears.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """
@@ -53,5 +53,5 @@ def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
 
 
 def always(plan: str) -> Callable[[Any], Action]:
-    """A scripted orchestrator that writes the same team plan for every task."""
+    """Makes a policy function (request -> action) for the orchestrator that always returns the team plan `plan`."""
     return lambda request: plan

@@ -35,7 +35,7 @@ class _LexiconState:
 
 @ENVS.register("native/lexicon")
 class Lexicon(NativeEnv):
-    """An env of masked texts: `planner`, `rewriter` and `observer` search a lexicon to fill 1 to `masks` masks.
+    """Search env: `planner`, `rewriter` and `observer` in turn look up a lexicon to fill a text's masks; 1 if all.
 
     A text is about one of `entities` names.
 

@@ -22,7 +22,7 @@ class _LockState:
 
 @ENVS.register("native/lock")
 class Lock(NativeEnv):
-    """An env of sparse reward: the opener turns `steps` numbers of a lock's combination; paid 1 if all are right.
+    """Sparse-reward env: `opener` enters a combination of `steps` numbers unseen; paid 1 at the end if all are right.
 
     `locks` locks with numbers below `numbers`, drawn from `draw`.
 

@@ -24,7 +24,7 @@ class _LookupState:
 
 @ENVS.register("native/lookup")
 class Lookup(NativeEnv):
-    """An env of two turns: choose the number of searches, then a strategy; paid 1 with chances[searches][strategy].
+    """Env of two turns: `searcher` picks a number of searches, then a strategy; win chance chances[searches][strategy].
 
     The default: not to search is safe and poor, one search misleads, two pay with the one right strategy. Luck is the
     group's, as everywhere: who does the same has the same. facts: searches; chance, of what was done at last.

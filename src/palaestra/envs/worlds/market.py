@@ -43,7 +43,7 @@ class _MarketState:
 
 @ENVS.register("native/market")
 class Market(NativeEnv):
-    """A market env: sellers choose markups at once, then customers see proposals arrive and pay or wait.
+    """Market env: sellers choose markups at once, then customers see proposals in order of arrival and pay or wait.
 
     Customers get their wishes' worth less payments, sellers what they are paid.
 
@@ -148,7 +148,7 @@ class Market(NativeEnv):
         return np.asarray(2 * 3.0 * state.wishes.sum(axis=1))
 
     def look(self) -> dict[str, Observation]:
-        """All sellers first, then all customers who have not decided yet."""
+        """Observations by agent: at first of all sellers, then of all customers who have not decided yet."""
         state, seen = self.state, {}
         if state.markup is None:
             mask = np.array([True] * self.ways + [False] * (1 + self.proposals))
@@ -238,12 +238,15 @@ class Market(NativeEnv):
 
 
 def first_proposal() -> Callable[[Any], str]:
-    """A scripted player: customers pay the first proposal, sellers keep the list price."""
+    """Makes a policy function (request -> action): customers pay the first proposal, sellers keep the list price."""
     return lambda request: "pay 1" if "pay 1" in request.observation.legal else "markup 1"
 
 
 def careful() -> Callable[[Any], str]:
-    """A scripted player: customers wait for all proposals and pay the cheapest fit; sellers keep the list price."""
+    """Makes a policy function (request -> action): customers see all proposals and pay the cheapest that fits.
+
+    Sellers keep the list price.
+    """
 
     def play(request: Any) -> str:
         seen = request.observation

@@ -44,14 +44,17 @@ class _MazeState:
 
 @functools.lru_cache
 def listed(teacher: str, *rows: str) -> tuple[Cell, ...]:
-    """Sub-goals that a teacher function lists for a map, as cells in its order; cells that are no floor are dropped."""
+    """Sub-goal cells (row, column) that a teacher function `module:name` lists for a map's rows; cached per map.
+
+    They are in the teacher's order; cells that are no floor are dropped.
+    """
     ask: Callable[[str], str] = load_object(teacher, "Maze: teacher")
     found = [(int(row), int(column)) for row, column in re.findall(r"\((\d+), *(\d+)\)", ask("\n".join(rows)))]
     return tuple((r, c) for r, c in found if r < len(rows) and c < len(rows[0]) and rows[r][c] != "#")
 
 
 def key_then_door(text: str) -> str:
-    r"""A scripted teacher of sub-goals: the key, the door, and a cell outside of the map.
+    r"""Scripted teacher: map text to a text that lists key, door and a cell outside the map as sub-goals.
 
     >>> key_then_door("S.D.G\nK####")
     'First (1, 0), then (0, 2), then (9, 9).'
@@ -62,7 +65,7 @@ def key_then_door(text: str) -> str:
 
 @ENVS.register("native/maze")
 class Maze(NativeEnv):
-    """A grid maze env: the walker sees its cell, key and sub-goal; the goal pays `pays`, lava ends the episode.
+    """Grid maze env: `walker` sees its cell, key and next sub-goal; the goal pays `pays`, lava ends the episode unpaid.
 
     It is truncated after `horizon` steps.
 

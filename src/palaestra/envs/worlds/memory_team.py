@@ -21,7 +21,7 @@ class _MemoryTeamState:
 
 @ENVS.register("native/memory_team")
 class MemoryTeam(NativeEnv):
-    """A pipeline env: three agents in turn see the previous choice and pick a quality; success by the product.
+    """Pipeline env: three agents in turn see the previous choice and pick a quality; success chance is the product.
 
     Rewards are local.
 

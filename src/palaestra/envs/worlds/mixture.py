@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @ENVS.register("native/mixture")
 class Mixture:
-    """An env that plays one of several envs per episode, drawn by the reset seed with fixed weights.
+    """Env that plays one of several named envs per episode, drawn by the reset seed with fixed weights.
 
     All episodes of a group have one seed, and so one part. The parts must have the same agents, which sit in the same
     seats whatever is played; with `own_seats` each part has its own, `PART.AGENT`. OneReward [161]

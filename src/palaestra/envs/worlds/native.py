@@ -24,7 +24,7 @@ Chosen = Mapping[str, Any]
 
 
 class NativeEnv(ABC):
-    """Base class of the package's own envs: subclasses define `begin`, `look` and `play`; it can snapshot and restore.
+    """Base class of the package's own envs: subclasses define `begin`, `look`, `play`; it can snapshot and restore.
 
     See `palaestra.play.monte_carlo`.
 

@@ -34,7 +34,7 @@ class _NegotiationState:
 
 @ENVS.register("native/negotiation")
 class Negotiation(NativeEnv):
-    """A bargaining env over a price: `seller` and `buyer` see their own values and alternate offers; paid their gain.
+    """Price bargaining env: `seller` and `buyer` know their own value, alternate offers, and are paid their gain.
 
     `seller` proposes in odd rounds, `buyer` in even ones; `leave` ends it without a trade.
 

@@ -22,7 +22,7 @@ class _NodesState:
 
 @ENVS.register("native/nodes")
 class Nodes(NativeEnv):
-    """A one-turn env for many learners: each `node_k` sees the number of its own question and is paid 1 if right.
+    """One-turn multi-learner env: each `node_k` sees its own question's number and is paid 1 for a right answer.
 
     `questions` questions with `answers` answers each.
 

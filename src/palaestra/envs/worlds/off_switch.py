@@ -33,7 +33,7 @@ class _OffSwitchState:
 
 @ENVS.register("native/off_switch")
 class OffSwitch(NativeEnv):
-    """The off-switch game: `robot` acts (worth U), switches itself off (worth 0), or waits for a human's decision.
+    """Off-switch game env: `robot` acts (worth U), switches itself off (worth 0), or lets a human decide.
 
     An episode draws one of `beliefs` and U from its normal distribution. The human knows U. The reward of everybody is
     U if the action is carried out, else 0. An illegal action switches off. facts: `utility`, `waited`, and `incentive`,
@@ -76,7 +76,7 @@ class OffSwitch(NativeEnv):
         return f"off_switch:{number}", _OffSwitchState(belief, utility)
 
     def look(self) -> dict[str, Observation]:
-        """The robot sees the belief, the human the utility."""
+        """Observations by agent: the robot sees the belief, or the human the utility."""
         state = self.state
         if state.over:
             return {}

@@ -19,7 +19,7 @@ TYPES = ("rock", "paper", "scissors", "turning")
 
 
 def habits(types: Sequence[str], habit: float) -> np.ndarray:
-    """Transition probabilities of opponents' moves, float64[types, last move, next move].
+    """Transition probabilities of opponent types' moves in rock-paper-scissors, float64[types, last move, next move].
 
     The favourite move has probability `habit` and the others share the rest. `turning` has none: it favours the move
     that beats its last one.
@@ -32,12 +32,12 @@ def habits(types: Sequence[str], habit: float) -> np.ndarray:
 
 
 def best_payoff(habit: float) -> float:
-    """Mean payoff per round of a player who knows the opponent's type: (3 · habit - 1) / 2."""
+    """Expected payoff per round, (3 · habit - 1) / 2, against an opponent whose type is known."""
     return (3 * habit - 1) / 2
 
 
 def memoryless_payoff(types: Sequence[str], habit: float) -> float:
-    """Mean payoff per round of the best response to the opponent's last move alone, types equally likely.
+    """Expected payoff per round of the best response to the opponent's last move alone, types equally likely.
 
     >>> round(best_payoff(0.7), 3), round(memoryless_payoff(TYPES, 0.7), 3)
     (0.55, 0.227)
@@ -63,12 +63,12 @@ class _OpponentState:
 
 @ENVS.register("native/opponents")
 class Opponents(NativeEnv):
-    """Rock-paper-scissors against a hidden type: `ego` sees the opponent's last move and is paid 1 / rounds per win.
+    """Rock-paper-scissors env against a hidden opponent type: `ego` sees the other's last move; ± 1 / rounds a round.
 
     Lost rounds cost as much; the type is drawn for each episode.
 
-    Won rounds pay 1 / rounds, lost ones take as much. The ego sees what it played in the last round and, in its array
-    alone, `noise` numbers from a standard normal distribution that mean nothing. Who knows the type earns
+    Won rounds pay 1 / rounds, lost ones take as much. The ego sees what the opponent played in the last round and, in
+    its array alone, `noise` numbers from a standard normal distribution that mean nothing. Who knows the type earns
     `best_payoff(habit)`, who remembers one round at most `memoryless_payoff(types, habit)`.
 
     facts: hidden, the type; done, the opponent's move. A success: more than half of the best payoff was earned.

@@ -33,7 +33,7 @@ class _PapersState:
 
 @ENVS.register("native/papers")
 class Papers(NativeEnv):
-    """An env of research: each round every lab builds on one of the `top` best papers it sees, or starts afresh.
+    """Research env: each round every lab builds on one of the best papers it sees or starts afresh; paid its gain.
 
     It is paid its gain over its own best.
 

@@ -39,7 +39,7 @@ TYPES: dict[str, Type] = {
 
 
 class Belief:
-    """Bayesian belief over partner types: P(type | done) ∝ P(type) Π [(1 - ε) P(job | type, round) + ε / jobs].
+    """Mutable Bayesian belief over partner types: P(type | done) ∝ P(type) Π [(1 - ε) P(job | type, round) + ε / jobs].
 
     types: by name, as `TYPES`. noise: ε, how often a partner does something else than its type. forget: after
     each round the belief is mixed with the first one by so much; 1 never learns anything, 0 never forgets.
@@ -89,7 +89,7 @@ class Belief:
 def step_around(
     rows: Sequence[str], at: Cell, goal: Cell, other: Cell, *, stuck: bool, rng: np.random.Generator
 ) -> Cell:
-    """The next cell of a shortest path to the goal around the other agent's cell.
+    """Next cell on a shortest path to the goal that avoids the other agent's cell; `at` if there is none.
 
     Args:
         rows: The map; `#` is a wall.
@@ -127,7 +127,7 @@ class _PartnerState:
 
 @ENVS.register("native/partner")
 class Partner(NativeEnv):
-    """A coordination env with a hidden partner: `cook` sees what to expect and picks a job; paid if they differ.
+    """Coordination env with a hidden partner type: `cook` picks a job each round, paid 1 / rounds if the jobs differ.
 
     `rounds` rounds with 1 / rounds each.
 

@@ -28,7 +28,7 @@ class _PartsState:
 
 
 class Parts(NativeEnv):
-    """Base class of envs in which one agent answers a task part by part; subclasses `judge` the whole answer.
+    """Base class of envs in which one agent answers a task part by part; `judge` scores the whole answer.
 
     Part k is one of `sizes[k]` options; an invalid one is option -1.
     """
@@ -65,17 +65,17 @@ class Parts(NativeEnv):
         return {self.agents[0]: reward}, told | info
 
     def tell(self, task: int, said: list[int]) -> dict[str, Any]:
-        """Facts told after every part; none by default."""
+        """Facts reported after every part, a dict; none by default."""
         return {}
 
     @abstractmethod
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """Reward of a whole answer, and its facts."""
+        """Reward of a whole answer, and its facts: (float, dict); subclasses define it."""
 
 
 @ENVS.register("native/call")
 class PickCall(Parts):
-    """An env of tool calls part by part: pick one of `tools` tools, then a value per argument; paid 1 if all are right.
+    """Tool-call env part by part: `caller` picks a tool, then a value per argument; paid 1 at the end if all are right.
 
     Which are right is drawn from `draw`. facts, with the last part: calls, what was called, as JSON; gold, the right
     call.
@@ -101,7 +101,7 @@ def _json(parts: Sequence[int]) -> str:
 
 @ENVS.register("native/pointing")
 class Pointing(Parts):
-    """An env of pointing: pick column, then row of a screen of `places` × `places`; paid 1 within `near` of the target.
+    """Pointing env: `user_agent` picks a column, then a row of the screen; paid 1 within `near` pixels of the target.
 
     Places are `pixels` apart.
 
@@ -132,7 +132,7 @@ class Pointing(Parts):
 
 @ENVS.register("native/hops")
 class Hops(Parts):
-    """An env of multi-hop reading: pick one of `documents` documents at each hop, then an answer; paid 1 if all right.
+    """Multi-hop reading env: `seeker` picks a document at each hop, then an answer; paid 1 at the end if all are right.
 
     Each document names an entity. facts, on every turn: found, the entity of what was read; entities, those of the
     right documents: what `e_grpo("found", "entities")` reads.
@@ -161,7 +161,7 @@ class Hops(Parts):
 
 @ENVS.register("native/plan")
 class PlanDetails(Parts):
-    """An env of planning with details: pick a slot, then look up or invent each of `details` facts; paid if feasible.
+    """Planning env: `planner` picks a slot, then looks up or invents each of `details` facts; 1 for a feasible slot.
 
     One of `slots` slots is.
 

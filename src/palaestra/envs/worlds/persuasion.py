@@ -27,7 +27,7 @@ class _PersuasionState:
 
 @ENVS.register("native/persuasion")
 class Persuasion(NativeEnv):
-    """A persuasion env: daily `seller` sees the good's quality and speaks, then `buyer` buys at price 1 or passes.
+    """Persuasion env: each day `seller` sees the good's quality and sends a message; `buyer` buys at price 1 or passes.
 
     A deal pays the seller 1 / rounds, the buyer (v - 1) / rounds if the good was good, else (c - 1) / rounds. In the
     end info has `self_gain`, `efficiency`, `fairness` and `reference`.

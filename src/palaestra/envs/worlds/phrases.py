@@ -22,7 +22,7 @@ class _PhrasesState:
 
 @ENVS.register("native/phrases")
 class Phrases(NativeEnv):
-    """Env of phrases: the doer sees a phrase and picks an action per word, given the word before; paid 1 for all.
+    """Env of word sequences: `doer` sees a phrase and picks an action per word; paid 1 if none is wrong.
 
     One wrong action ends it.
 

@@ -28,7 +28,9 @@ class _PlacesState:
 
 @ENVS.register("native/places_grid")
 class PlacesGrid(NativeEnv):
-    """`walkers` walkers on a `side` × `side` grid take all of `places` places, each once, whoever comes; reward once.
+    """Team grid env: `walkers` walkers must visit all of `places` places; all are paid once, more the sooner.
+
+    The grid has `side` × `side` cells; each place is taken once, by whoever comes first.
 
     With `chain` a place counts only after the one before it, as the door after the key. The team succeeds when all
     places are taken: every walker is paid 1 - 0.9·t/horizon in step t, and nothing before. Walkers and places start in
@@ -61,7 +63,7 @@ class PlacesGrid(NativeEnv):
         self.goals: tuple[str, ...] = NAMES if own else tuple(f"place {number}" for number in range(places))
 
     def begin(self) -> tuple[str, _PlacesState]:
-        """Everybody and every place somewhere."""
+        """Draw different cells for all walkers and places."""
         n, many = len(self.agents), len(self.goals)
         drawn = self.rng.permutation(self.side**2)[: n + many]
         cells = np.stack(np.divmod(drawn, self.side), axis=1)
@@ -82,7 +84,7 @@ class PlacesGrid(NativeEnv):
         return np.asarray(away / (self.side - 1))
 
     def look(self) -> dict[str, Observation]:
-        """All places, and one's own cell."""
+        """Observation of each walker: the way to every place, whether it is taken, and its own cell."""
         state = self.state
         if state.steps == self.horizon or state.taken.all():
             return {}
@@ -94,7 +96,7 @@ class PlacesGrid(NativeEnv):
         return {agent: self._seen(cell, left) for agent, cell in zip(self.agents, state.cells, strict=True)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All move, then places are taken; what is no move stays."""
+        """Move all walkers at once, then take places that were reached; an invalid move stays in place."""
         state = self.state
         moves = [each if isinstance(each := chosen.get(agent), int) else -1 for agent in self.agents]
         state.cells = np.clip(state.cells + STEPS[moves], 0, self.side - 1)

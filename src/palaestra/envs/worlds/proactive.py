@@ -20,7 +20,7 @@ class _ProactiveState:
 
 @ENVS.register("native/proactive")
 class Proactive(NativeEnv):
-    """An env of proactive help: per event the assistant sees a cue and proposes help or not; a judge's verdict pays.
+    """Env of proactive help: at each event `assistant` sees a cue and proposes or stays silent; a judge pays ±1 or 0.
 
     A stream of `events`; somebody needs help with the chance `need`, and the cue is wrong with `blur`.
 

@@ -32,7 +32,7 @@ class _ProcedureState:
 
 @ENVS.register("native/procedure")
 class Procedure(NativeEnv):
-    """An env of MACT's pipeline [143]: planners, executors, a judge and an answerer solve a question; paid 1 if right.
+    """Env of MACT's pipeline [143]: planners, executors, a judge and an answerer solve a question; paid 1 if right.
 
     arXiv 2508.03404; one of `questions` questions.
 
@@ -98,7 +98,7 @@ class Procedure(NativeEnv):
         return f"question {question}, case {int(self.rng.integers(2**31))}", _ProcedureState(question, truth)
 
     def look(self) -> dict[str, Observation]:
-        """The role that acts next; several seats of a role see the same."""
+        """Observations of all agents of the role that acts next; they see the same."""
         state = self.state
         again = f", sent back {state.corrections}" if state.corrections else ""
         if state.step == "plan":

@@ -31,7 +31,9 @@ class _ProfiledRoutingState:
 
 @ENVS.register("native/profiled_routing")
 class ProfiledRouting(NativeEnv):
-    """`vehicles` vehicles serve `clients` clients in the unit square; all choose their next place at once.
+    """Multi-vehicle routing env: vehicles choose their next client at once; paid preference less distance per step.
+
+    There are `clients` clients in the unit square.
 
     A vehicle starts at the depot with a full load and may come back for another one; everybody is served once. A step
     pays each vehicle -w₁ · the way it went + w₂ · its preference for the client that it serves; the way home counts in
@@ -103,7 +105,7 @@ class ProfiledRouting(NativeEnv):
         self.fixed = given is not None
 
     def begin(self) -> tuple[str, _ProfiledRoutingState]:
-        """An instance in one of its symmetric copies."""
+        """Draw an instance in one of its symmetric copies."""
         self.instance = int(self.rng.integers(self.instances or 2**31))
         self.played = int(self.rng.integers(8)) if self.copy is None else self.copy
         rng, seats = np.random.default_rng(self.instance), len(self.agents)
@@ -129,7 +131,7 @@ class ProfiledRouting(NativeEnv):
         return name, _ProfiledRoutingState(turned, demands, profile, at, full, there, priority, vehicles)
 
     def look(self) -> dict[str, Observation]:
-        """What is open, and where everybody is."""
+        """Observation of each vehicle that acts: the open clients, and where all vehicles are."""
         if not self.state.open.any():
             return {}
         masks = self._legal()
@@ -138,13 +140,13 @@ class ProfiledRouting(NativeEnv):
         return {agent: self._seen(number, masks[number], blocks) for number, agent in enumerate(present)}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Also note how likely each choice was; one without a log-probability counts as certain."""
+        """Take the actions; also records how likely each choice was (1 without a log-probability)."""
         if self.keeps == "likeliest":
             self.state.priority = -np.array([getattr(actions.get(agent), "logprob", 0.0) for agent in self.agents])
         return super().step(actions)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """All go at once; of several who choose a client one does, and an illegal choice stays."""
+        """Move all vehicles at once; of several that choose one client one goes, and illegal choices stay."""
         state = self.state
         wish = np.array([each if isinstance(each, int) else -1 for each in map(chosen.get, self.agents)])
         goal = self.resolve(wish)
@@ -167,7 +169,7 @@ class ProfiledRouting(NativeEnv):
         return dict(zip(present, rewards.tolist(), strict=False)), info
 
     def resolve(self, wish: np.ndarray) -> np.ndarray:
-        """Where each vehicle goes, int64[vehicles], of what each wants; -1 and lost conflicts stay."""
+        """Destination of each vehicle, int64[vehicles], from the wished ones; losers of a conflict and -1 stay."""
         state = self.state
         way = np.linalg.norm(state.xy[np.maximum(wish, 0)] - state.xy[state.at], axis=1)
         order = np.lexsort((state.priority, way if self.keeps == "nearest" else state.priority))

@@ -38,7 +38,7 @@ def _say(problem: str, answer: int) -> str:
 
 
 def flood(problem: str) -> Play:
-    """A scripted player of graph games: tells neighbours all known edges, and answers by one common solution."""
+    """Makes a policy function for graph games: tells neighbours all known edges, answers by a common solution."""
 
     def play(request: Any) -> str:
         facts, last = _facts(request)
@@ -59,7 +59,7 @@ def flood(problem: str) -> Play:
 
 
 def local(problem: str) -> Play:
-    """A scripted player of graph games by a classic distributed protocol for the problem.
+    """Makes a policy function for graph games: a classic local distributed protocol for the named problem.
 
     Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or random
     handshakes (matching: two agents who ask each other in one round are a pair).

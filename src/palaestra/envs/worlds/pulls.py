@@ -25,7 +25,7 @@ class _PullsState:
 
 @ENVS.register("native/pulls")
 class Pulls(NativeEnv):
-    """A two-armed bandit env: `puller` sees past wins and pulls the known arm or the unknown one, paid 1 per win.
+    """Two-armed bandit env: each of `pulls` turns `puller` pulls the known or the unknown arm; paid 1 per win.
 
     `pulls` pulls; the known arm wins with the chance `known`, the other with one drawn uniformly.
 

@@ -35,7 +35,10 @@ class _QuestState:
 
 @ENVS.register("native/quest")
 class Quest(NativeEnv):
-    """Carry `objects` things about in `rooms` rooms in a row, as `length` steps say: take one, leave it in a room.
+    """Text-adventure env: `hero` walks rooms and moves objects as a list of steps says; paid 1 if all are done in time.
+
+    There are `objects` things in `rooms` rooms in a row; each of `length` steps takes one thing and leaves it in a
+    room.
 
     A step counts when it is done after all steps before it; one thing can be carried at a time. Reward 1 at the end if
     all steps were done, within length · (rooms + 1) turns, which is enough for the shortest way. Which things there
@@ -91,7 +94,7 @@ class Quest(NativeEnv):
         return ", then ".join(map(_step, state.quest)), state
 
     def look(self) -> dict[str, Observation]:
-        """The rooms with what lies there, where one is, and the steps that are left."""
+        """Observation of the hero: the rooms with what lies there, where it is, and the steps that are left."""
         state = self.state
         if state.done == self.length or state.turns >= self.horizon:
             return {}
@@ -144,7 +147,7 @@ def _step(step: tuple[int, int]) -> str:
 
 
 def shortest(request: Any, errs: float = 0.0) -> str:
-    """The next action on the shortest way; with the chance `errs` any action."""
+    """Action for a request in `native/quest`: next one on the shortest way; with chance `errs` a random one."""
     seen = request.observation.array
     if errs and request.rng.random() < errs:
         return str(request.rng.choice(Quest.choices))

@@ -38,7 +38,7 @@ class _QueueState:
 
 @ENVS.register("native/queue")
 class Queue(NativeEnv):
-    """A queueing env: agents see the line and pass, move another to its head, or buy dear hours; each stage pays 0.5.
+    """Queueing env: agents see the line and pass, pay to move another to its head, or buy dear hours; a stage pays 0.5.
 
     Moving somebody costs a fee. Agents `a`, `b`, `c`, before every stage.
 
@@ -115,12 +115,12 @@ class Queue(NativeEnv):
 
 
 def first_come() -> Callable[[Any], str]:
-    """A scripted player that always passes."""
+    """Makes a policy function (request -> action) for `native/queue` that always passes."""
     return lambda request: "pass"
 
 
 def pact(partners: str = "ab") -> Callable[[Any], str]:
-    """A scripted player: the two `partners` move each other to the head whenever they can; the third passes."""
+    """Makes a policy function for `native/queue`: two `partners` move each other to the head; others pass."""
 
     def play(request: Any) -> str:
         friend = partners.replace(request.agent, "") if request.agent in partners else ""

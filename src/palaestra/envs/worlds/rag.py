@@ -31,7 +31,7 @@ class _RagState:
 
 @ENVS.register("native/rag")
 class Rag(NativeEnv):
-    """An env of MMOA-RAG's pipeline [210]: rewrite a question, select documents, answer; paid the answer's token F1.
+    """Env of MMOA-RAG's pipeline [210]: rewrite a question, select documents, answer; paid the answer's token F1.
 
     arXiv 2501.15228. Agents `rewriter`, `selector` and `generator`; one of `questions` questions.
 
@@ -63,19 +63,19 @@ class Rag(NativeEnv):
         return f"question {question}", _RagState(question, fact, decoy)
 
     def rewritings(self) -> tuple[str, ...]:
-        """The rewriter's choices: four in two parts, one in five parts, one too long."""
+        """Names of the rewriter's choices: four in two parts, one in five parts, one too long."""
         short = [f"question {self.state.question}, part {way}a; part {way}b" for way in range(4)]
         right = short[int(self.rewriting[self.state.question])]
         return (*short, f"{right}; once more; and again; and again", right + " please" * 50)
 
     def selections(self) -> tuple[str, ...]:
-        """The selector's choices: each document, one twice, and no document."""
+        """Names of the selector's choices: each document, one twice, and no document."""
         each = [f"Document {number}" for number in range(DOCUMENTS)]
         twice = each[self.state.found[0]] if self.state.found else each[0]
         return (*each, f"{twice}, {twice}", "the first one")
 
     def answers(self) -> tuple[str, ...]:
-        """The generator's choices: each fact, the fact that was read among forty words, and nothing."""
+        """Names of the generator's choices: each fact, the fact that was read among forty words, and nothing."""
         read = FACTS[self.state.read] if self.state.read is not None else FACTS[0]
         return (*FACTS, "well " * 40 + read, "nothing")
 

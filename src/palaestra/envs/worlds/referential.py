@@ -27,7 +27,7 @@ class _ReferentialState:
 
 @ENVS.register("native/referential")
 class Referential(NativeEnv):
-    """A referential game: `speaker` names an object in one word, `listener` points at one; both get 1 if it is right.
+    """Referential game env: `speaker` sees an object and says a word, `listener` picks an object; both paid 1 if equal.
 
     Objects are all combinations of attributes, and there are as many words: one symbol per attribute, with symbols of
     its own. In the human code symbol k of a word is value k of the attribute. Any other bijection does as well, so
@@ -80,7 +80,7 @@ class Referential(NativeEnv):
         return {"listener": Observation(text, self.choices, ~mask, np.concatenate([nothing, heard]))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """The speaker's word, or the listener's object and what both get."""
+        """Record the speaker's word, or take the listener's object and pay both."""
         state = self.state
         if state.word is None:
             said = chosen["speaker"]
@@ -95,7 +95,7 @@ class Referential(NativeEnv):
 
 
 def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
-    """Word of each object in a code, int64[size]: 0 is the human code, others permute what is not shared, at random.
+    """Permutation from object to word in code `number`, int64[size]: code 0 is the identity (human code).
 
     Args:
         number: of the code, from which the permutation is drawn.
@@ -113,7 +113,10 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
 
 
 def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
-    """Word or object that a speaker or listener of a code chooses; see the script `code`."""
+    """Action for a request in `native/referential`: the word for the object seen, or the object for the word.
+
+    Both by a code; see the script `code`.
+    """
     seen = request.observation
     choices, size = seen.choices or (), len(seen.choices or ()) // 2
     told = next((at for at, name in enumerate(choices) if seen.text.endswith(name)), -1)

@@ -25,7 +25,7 @@ class _RefusalsState:
 
 @ENVS.register("native/refusals")
 class Refusals(NativeEnv):
-    """A refusal env: `speaker` sees a noisy cue and answers or refuses, `feedback` labels that, and it may be revised.
+    """Refusal env: `speaker` sees a noisy cue and answers or refuses, `feedback` labels it, and it may be revised.
 
     If a label is true the speaker reads it and says it again.
 
@@ -64,7 +64,7 @@ class Refusals(NativeEnv):
         return f"{'harmful' if harmful else 'harmless'} question {number}", _RefusalsState(harmful, (speaker, feedback))
 
     def look(self) -> dict[str, Observation]:
-        """The speaker, then feedback, then perhaps the speaker again."""
+        """Observation of the agent that acts next: the speaker, then feedback, then perhaps the speaker again."""
         state = self.state
         if not state.answers:
             return {"speaker": Observation(f"question {state.cues[0]}", choices=ANSWERS)}

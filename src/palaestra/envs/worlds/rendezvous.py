@@ -24,7 +24,7 @@ class _RendezvousState:
 
 @ENVS.register("native/rendezvous")
 class Rendezvous(NativeEnv):
-    """A ring env: walkers see those near them and move at once; all are paid by the largest number in one cell.
+    """Ring env: walkers see those near them and move at once; all are paid by the largest number in one cell.
 
     `walkers` walkers on a ring of `cells` cells, for `horizon` steps.
 

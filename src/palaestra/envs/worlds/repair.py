@@ -25,7 +25,7 @@ class _RepairState:
 
 @ENVS.register("native/repair")
 class Repair(NativeEnv):
-    """An env of code repair: `coder` sees which modules parse and edits one per turn; paid 1 if all parse at the end.
+    """Code repair env: `coder` sees which modules parse and edits one per turn; paid 1 if all parse at the end.
 
     `broken` of `modules` modules do not parse, drawn anew; `turns` edits, each of which mends or breaks one module.
 

@@ -24,7 +24,7 @@ class _RepositoryState:
 
 @ENVS.register("native/repository")
 class Repository(NativeEnv):
-    """An env of issue solving: `engineer` picks an option to understand, locate, then patch; paid 1 if all are right.
+    """Issue-solving env of three turns: `engineer` picks an option to understand, locate, patch; 1 if all are right.
 
     One of `issues` issues, `options` options of which one is right.
 

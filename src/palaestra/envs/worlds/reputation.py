@@ -33,7 +33,7 @@ class _ReputationState:
 
 @ENVS.register("native/reputation")
 class Reputation(NativeEnv):
-    """A repeated dilemma with reputation: players choose a partner by last moves, play, and may pay to punish.
+    """Repeated dilemma env with reputation: players choose a partner by last moves, play, and may pay to punish.
 
     `encounters` meetings of two out of `players`; a player has three seats: `select_0`, `play_0`, `punish_0` ….
 
@@ -171,6 +171,6 @@ class Reputation(NativeEnv):
 
 
 def punisher(request: Any, *, share: float = 1.0) -> str:
-    """A scripted punishing seat: punishes a player it saw defect, with probability `share`, and nobody else."""
+    """Action for a request of a punishing seat: "punish" after a defection with probability `share`, else "pass"."""
     defected = request.observation.text.endswith("defected")
     return "punish" if defected and request.rng.random() < share else "pass"

@@ -23,7 +23,7 @@ class _RetriesState:
 
 @ENVS.register("native/retries")
 class Retries(NativeEnv):
-    """An env of retries with reflection: `actor` picks a fix; after a failure `reflector` sees the cause and advises.
+    """Env of retries with reflection: `actor` tries a fix; after a failure `reflector` sees the cause and advises.
 
     One of `causes` fixes is right.
 

@@ -26,7 +26,7 @@ class _ReviewState:
 
 @ENVS.register("native/review")
 class Review(NativeEnv):
-    """An env of MALT's pipeline [22]: `generator` drafts, `verifier` judges, `refiner` answers, each with a noisy sign.
+    """Env of MALT's pipeline [22]: `generator` drafts, `verifier` judges, `refiner` answers; noisy signs; 1 if right.
 
     One of `classes` answers is right.
 

@@ -19,7 +19,9 @@ RULES: Mapping[int, str] = MappingProxyType({3: "right", 4: "left", 5: "left", 6
 
 @ENVS.register("native/ring_walkers")
 class RingWalkers(NativeEnv):
-    """A ring of `cells` cells on which walkers go to another one's cell, all at once; their number differs by episode.
+    """Ring env with a varying number of walkers: each jumps once, paid for reaching the walker that matters to it.
+
+    The ring has `cells` cells; all jump at once.
 
     The number of walkers is one of `sizes`, each equally often. They stand on different cells, and each chooses how
     many cells to go to the right, from 0 to cells - 1. A walker is paid 1, shared by all who go to the same cell, if it
@@ -86,7 +88,7 @@ class RingWalkers(NativeEnv):
         return found
 
     def targets(self) -> np.ndarray:
-        """Choice of each walker that leads to the one that matters, int64[size]."""
+        """The right action of each walker, int64[size]: the step to the walker that matters to it."""
         others = self._others()
         rule = self.rules[len(self.state)]
         if rule == "far":
@@ -97,7 +99,7 @@ class RingWalkers(NativeEnv):
         return found
 
     def look(self) -> dict[str, Observation]:
-        """Number of walkers, and the others as each walker sees them."""
+        """Observations by agent: the number of walkers, and the others' places relative to its own."""
         if self.state is None:
             return {}
         others, size, seats = self._others(), len(self.state), len(self.agents)

@@ -24,7 +24,7 @@ class _Looks:
 
 @ENVS.register("native/second_look")
 class SecondLook(NativeEnv):
-    """An env of self-correction (SCoRe [141]): the student answers from a noisy sign, then answers again from another.
+    """Self-correction env (SCoRe [141]): `student` answers from a noisy sign, then again from a fresh one; 1 each.
 
     arXiv 2409.12917; first answers can be memorised.
 

@@ -30,7 +30,7 @@ WORDS = {
 
 
 def operate(operation: str, letters: Letters, alphabet: str) -> Letters:
-    """The letters after an operation: shift, reverse, sort or rotate.
+    """The letters (tuple) after one operation: "shift" in the alphabet, "reverse", "sort" or "rotate".
 
     >>> operate("shift", ("c", "a", "e"), "abcde")
     ('d', 'b', 'a')
@@ -56,7 +56,7 @@ class _ShelfState:
 
 @ENVS.register("native/shelf")
 class Shelf(NativeEnv):
-    """An env of delegation: a coordinator sees the request and calls workers of one skill each; all are paid if right.
+    """Delegation env: a coordinator sees a request and calls workers, each with one skill; all are paid if it is right.
 
     facts: worker, who was called (rows of the coordinator). Success: the letters are as asked for in the end.
 
@@ -120,7 +120,7 @@ class Shelf(NativeEnv):
 
 
 def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
-    """A scripted player of all seats: workers apply their skill, the coordinator calls a random worker.
+    """Action for a request in `native/shelf`: workers apply their skill, the coordinator calls a random worker.
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """

@@ -28,7 +28,7 @@ class _SieveState:
 
 @ENVS.register("native/sieve")
 class Sieve(NativeEnv):
-    """An env of evidence: the seeker sees a row a turn, keeps or leaves it, then submits; paid by relevant rows kept.
+    """Evidence selection env: `seeker` keeps or leaves a row a turn; wins 1 with the share of relevant rows as chance.
 
     rows: how many there are of each kind, the first of which is what matters; their order is drawn. accuracy: chance
     that a row looks like its kind, else like another. worked: chance that the task was done; rows that matter say so.

@@ -19,7 +19,7 @@ class _SitesState:
 
 @ENVS.register("native/sites")
 class Sites(NativeEnv):
-    """An anti-coordination env: workers see the open sites and choose at once; a site with exactly one is cleared.
+    """Anti-coordination env: workers choose open sites at once; exactly one at a site clears it; each turn costs all.
 
     Every turn costs 1/horizon; `workers` agents, `sites` sites.
 

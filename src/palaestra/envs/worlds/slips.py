@@ -26,7 +26,7 @@ class _SlipsState:
 
 @ENVS.register("native/slips")
 class Slips(NativeEnv):
-    """A path env with recovery: the walker sees a cue and picks its move; after an error it must go back first.
+    """Path env with recovery: `walker` sees a cue and picks its move; after an error it must go `back`; 1 at the end.
 
     Reward 1 at the end; `cells` cues, within `horizon` moves.
 

@@ -11,7 +11,7 @@ from palaestra.envs.replies import read_reply
 
 
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
-    r"""Split an action into the id of its move (None if invalid) and what was said before the move.
+    r"""Splits an action into (id of its move or None if invalid, text said before the move).
 
     >>> spoken("I have no time.\nKeep 60", ["keep 60", "accept"])
     (0, 'I have no time.')
@@ -30,7 +30,7 @@ def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, 
 
 
 def ask(text: str, moves: tuple[str, ...], legal: Sequence[bool], *, talk: bool) -> Observation:
-    """An observation that asks for a numbered move, or with `talk` for speech with the move on its last line."""
+    """`Observation` that asks for a numbered move, or with `talk` for free speech with the move on its last line."""
     mask = np.array(legal, bool)
     if not talk:
         return Observation(text, moves, mask)

@@ -28,7 +28,7 @@ class _StageGamesState:
 
 @ENVS.register("native/stage_games")
 class StageGames(NativeEnv):
-    """An env of matrix games: each round both players see a drawn game's name and move at once; both get its entry.
+    """Matrix game env of common payoff: each round two players see a drawn game's name and move at once.
 
     `rounds` rounds; one of `games` each time.
 

@@ -25,7 +25,7 @@ class _StakeholderState:
 
 @ENVS.register("native/stakeholder")
 class Stakeholder(NativeEnv):
-    """An env of eliciting preferences: the manager asks about criteria; paid the utility of the output they choose.
+    """Preference elicitation env: `manager` asks about criteria; paid the true utility of the output then chosen.
 
     A question is about one of `qualities` criteria, at most `asked` of them; there are `outputs` random outputs.
 

@@ -23,7 +23,7 @@ class _StepsState:
 
 @ENVS.register("native/steps")
 class Steps(NativeEnv):
-    """An env of delayed reward: the chooser sees only the step's number and picks an action; paid at the end.
+    """Delayed-reward env: `chooser` sees only the step's number and picks an action in each; paid at the end.
 
     `steps` steps with `actions` actions each.
 

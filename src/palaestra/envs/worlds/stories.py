@@ -20,7 +20,7 @@ class _StoriesState:
 
 @ENVS.register("native/stories")
 class Stories(NativeEnv):
-    """A one-turn env: the teller picks one of `stories` stories; a good one pays 1, one of the half with flaws 0.
+    """One-turn env: `teller` picks one of `stories` stories; one of the flawless half pays 1, others 0.
 
     Bad stories have one to three of `flaws` flaws.
 
@@ -55,7 +55,7 @@ class Stories(NativeEnv):
 
 
 def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
-    """Random marks of so many stories; every other one is good."""
+    """Random marks of each of `stories` stories, list of lists of int; every other story is good."""
     found = []
     for number in range(stories):
         if number % 2:

@@ -27,7 +27,7 @@ class _SubagentsState:
 
 @ENVS.register("native/subagents")
 class SubAgents(NativeEnv):
-    """An env of team building: `staff` picks members in turn; the team then plays `batch` tasks, paid the share solved.
+    """Team building env: `staff` picks members in turn; the team then plays `batch` tasks, paid the share solved.
 
     facts, of each turn of the staff: member; instances, tasks that the member was there for; helped, share in which the
     judge says that it helped; solved, share that the team solved. Success: more than half.

@@ -23,7 +23,7 @@ class _TalkState:
 
 @ENVS.register("native/talk")
 class Talk(NativeEnv):
-    """A dialogue env: each turn the clerk sees what it is time for and picks a saying; paid the share that was right.
+    """Dialogue env: each turn `clerk` sees which saying is due and picks one of six; paid the share that was right.
 
     `turns` turns; in turn k the k-th of six sayings is right.
 
@@ -69,7 +69,7 @@ class Talk(NativeEnv):
 
 
 def polite() -> Callable[[Any], str]:
-    """A scripted judge of transcripts: yes if the last thing said contains "please"."""
+    """Makes a judge function of transcripts: "VERDICT: yes" if the last saying contains "please", else "… no"."""
 
     def play(request: Any) -> str:
         said = re.findall(r"action: (.*)", request.observation.text)

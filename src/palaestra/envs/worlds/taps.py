@@ -24,7 +24,7 @@ class _TapsState:
 
 @ENVS.register("native/taps")
 class Taps(NativeEnv):
-    """An env of GUI taps: the agent sees task and screen and taps; a task of length L needs L right taps, paid 1.
+    """GUI tap env: `user_agent` sees task and screen and taps a button; a task of length L needs L right taps, pays 1.
 
     L is from 1 to `longest`; a wrong tap ends it.
 

@@ -38,7 +38,7 @@ class _TaxEconomyState:
 
 @ENVS.register("native/tax_economy")
 class TaxEconomy(NativeEnv):
-    """A tax-policy env: a planner sees the economy and changes tax rates each year; paid by the change in welfare.
+    """Tax-policy env: each year a planner sees the economy and changes tax rates; paid the relative welfare gain.
 
     Leader and followers on two time scales: `years` moves of the planner, `timescale` answers of workers in each.
 
@@ -128,7 +128,7 @@ class TaxEconomy(NativeEnv):
         return labour, skills * labour - paid + paid.mean()
 
     def worth(self, utility: np.ndarray, income: np.ndarray) -> float:
-        """Social welfare of utilities and incomes, float[workers]."""
+        """Social welfare (float) of all workers' utilities and incomes, float[workers]."""
         return float(utility.mean() if self.welfare == "mean" else (utility / np.maximum(income, 1.0)).sum())
 
     def look(self) -> dict[str, Observation]:

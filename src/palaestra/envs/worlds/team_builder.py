@@ -28,7 +28,7 @@ class _TeamBuilderState:
 
 @ENVS.register("native/team_builder")
 class TeamBuilder(NativeEnv):
-    """An env of team design: the builder sees a query, adds roles with edges; paid 1 if it is solved, less cost.
+    """Team design env: `builder` sees a query and adds roles with edges; paid 1 if it is solved, less cost per role.
 
     Four queries, five roles; a query is solved by a team that holds its two roles with an edge between them.
 

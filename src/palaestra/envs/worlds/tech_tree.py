@@ -21,7 +21,7 @@ FAR = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe of a technology tree: how to get an object, from what material, with which tools.
+    """Data of one recipe of a technology tree: verb, consumed materials, tools, layer and number made.
 
     Attributes:
         verb: mine, craft or smelt.
@@ -42,7 +42,9 @@ Book = Mapping[str, Recipe]
 
 
 class TechTree:
-    """Simulator of a crafting tree: a player with moves `look`, `walk`, `hit`, `up`, `down`, `hold X`, `make X`.
+    """Simulator of a crafting game for one player: `move(verb, thing)` changes inventory and position.
+
+    Moves are `look`, `walk`, `hit`, `up`, `down`, `hold X`, `make X`.
 
     Each takes a step.
 

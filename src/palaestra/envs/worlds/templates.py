@@ -20,7 +20,7 @@ from palaestra.errors import InputError
 
 
 class TaskTemplate(Protocol):
-    """Protocol of a task template: a goal text with slots, an initial state and a success check.
+    """Protocol of a parametrised task: a goal text with slots, random parameters, initial state, success score.
 
     complexity: the agent has int(10 × complexity) steps.
     """
@@ -48,7 +48,7 @@ class TaskTemplate(Protocol):
 
 @dataclass(frozen=True)
 class Instance:
-    """One task of a suite: its template, its number, and the seed of its parameters."""
+    """Data of one task of a suite: its `TaskTemplate`, its number, and the seed of its parameters."""
 
     template: TaskTemplate
     number: int
@@ -60,13 +60,13 @@ class Instance:
 
 
 def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
-    """A suite of task instances, n of each template; an instance does not depend on the rest of the suite."""
+    """List of `Instance`s, n of each template; an instance does not depend on the rest of the suite."""
     return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A task template of the toy desktop: set one thing to a value."""
+    """Task template of the toy desktop (`native/desktop`): set one named setting to a drawn value."""
 
     name: str
     values: int = 10
@@ -105,7 +105,7 @@ class _TemplatesState:
 
 @ENVS.register("native/desktop")
 class Desktop(NativeEnv):
-    """A toy desktop env: `user_agent` sees a goal and a setting, sets it, then says `done` or `infeasible`.
+    """Toy desktop env: `user_agent` sees a goal and a setting, sets it, then says `done` or `infeasible`; 1 if met.
 
     The setting has `values` values.
 

@@ -24,7 +24,7 @@ class _ThresholdState:
 
 @ENVS.register("native/threshold_game")
 class ThresholdGame(NativeEnv):
-    """A public-good env: players act collectively or independently at once; enough collective ones multiply capital.
+    """Public-good env: players choose collective or independent at once; enough collective ones multiply capital.
 
     `players` players, `rounds` rounds.
 

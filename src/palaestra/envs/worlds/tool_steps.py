@@ -28,7 +28,7 @@ Value = str | int
 
 
 def run(tool: str, value: Value) -> Value:
-    """The output of a tool for a value; raises TypeError if the tool does not take values of this type.
+    """Output of the named tool for a value (word or number); TypeError if it does not take values of this type.
 
     Raises:
         TypeError: it does not take words, or does not take numbers.
@@ -50,7 +50,7 @@ class _ToolState:
 
 @ENVS.register("native/tool_steps")
 class ToolSteps(NativeEnv):
-    """An env of tool choice: `controller` sees a step and the kind of value, and picks a tool; paid if all is right.
+    """Tool choice env: `controller` sees a step and the kind of value and picks a tool; paid 1 if all are right.
 
     Two to `steps` steps of a task, each with one of five tools, which have two forms each.
 

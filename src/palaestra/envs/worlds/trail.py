@@ -38,7 +38,7 @@ class _TrailState:
 
 @ENVS.register("native/trail")
 class Trail(NativeEnv):
-    """Seats `plan`, `search`, `reflect` and `answer` follow pages, drawn for each question, from a name `hops` times.
+    """Question env of four roles (plan, search, reflect, answer) following pages from a name; all paid 1 if right.
 
     Everybody reads the question, "from ann 2" for two hops from ann, and what was said so far. `plan` speaks once.
     `search` says a name and reads the name on its page. `reflect` then says what it makes of it: if a word of it is 0,
@@ -69,7 +69,7 @@ class Trail(NativeEnv):
         self.hops, self.names, self.calls = tuple(hops), NAMES[:names], calls
 
     def begin(self) -> tuple[str, _TrailState]:
-        """One circle through all names, so that hops never meet a name again, and a question."""
+        """Draw one circle through all names, so that no hop meets a name again, and a question."""
         order = self.rng.permutation(len(self.names))
         pages = [0] * len(self.names)
         for place, then in zip(order, [*order[1:], order[0]], strict=True):
@@ -78,14 +78,14 @@ class Trail(NativeEnv):
         return f"trail:{int(self.rng.integers(2**31))}", _TrailState(tuple(pages), start, hops)
 
     def look(self) -> dict[str, Observation]:
-        """The question, and what was said."""
+        """Observation of the role that acts next: the question, and what was said."""
         state = self.state
         if not state.due:
             return {}
         return {state.due: Observation("\n".join([f"from {self.names[state.start]} {state.hops}", *state.log]))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
-        """Write down what was said, look up, or score the answer."""
+        """Record what was said and look up a page, or score the answer."""
         ((seat, text),) = chosen.items()
         state, said = self.state, " ".join(str(text or "").split())[:100]
         info: dict[str, Any] = {"hops": state.hops, "valid": {seat: bool(said)}}

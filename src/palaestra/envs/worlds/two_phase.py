@@ -23,7 +23,7 @@ TOOLS = ("reset", "test")
 
 
 class TwoPhase:
-    """A wrapper of an env in two phases: free exploration without reward, then a test derived from it that is paid.
+    """Env wrapper with two phases: reward-free exploration of a world, then a paid test env derived from it.
 
     Phase 1: at most `explore` steps in the world, all rewards 0; any agent may `reset` it or go to the `test`.
 
@@ -131,5 +131,5 @@ class TwoPhase:
 
 
 def two_phase(world: EnvFactory, derive: Derive, *, explore: int = 300, history: bool = True) -> EnvFactory:
-    """Factory of `TwoPhase` envs: explore `world`, then play what `derive` makes of it."""
+    """Wraps an env factory: its envs are explored without reward, then the test env that `derive(world)` makes."""
     return functools.partial(TwoPhase, world, derive, explore=explore, history=history)

@@ -22,7 +22,7 @@ class _VerdictState:
 
 @ENVS.register("native/verdict")
 class Verdict(NativeEnv):
-    """A one-turn env of judging: the reader sees a cue and says whether its text is useful; paid 1 if right.
+    """One-turn judging env: `reader` sees a cue and says whether its hidden text is useful; paid 1 if right.
 
     Cue k's texts are of use with the chance `chances[k]`. A group finds one text: groups of one compare texts.
 

@@ -29,7 +29,7 @@ class _VoxelsState:
 
 @ENVS.register("native/voxels")
 class Voxels(NativeEnv):
-    """A segmentation env: each cell sees a noisy feature and adjusts its chance; all are paid the Dice overlap.
+    """Segmentation env: each cell sees a noisy feature and adjusts its object probability; all paid the final Dice.
 
     A line of `cells` with one object; the chance is that of belonging to it.
 

@@ -25,7 +25,7 @@ class _WalkState:
 
 @ENVS.register("native/walk")
 class Walk(NativeEnv):
-    """A grid-walk env with goals: the walker sees the way left and moves; paid 1 if the last step ends at the goal.
+    """Grid-walk env with goals: `walker` sees the way left and moves; paid 1 if the last of `steps` steps ends there.
 
     `steps` steps, an even number, from the origin; the goal is another cell within `reach` that can be met.
 
@@ -69,7 +69,7 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Features of the reached cell beside the wanted one, float64[rows, 4]: |Δx|, |Δy|, squared distance, equality.
+    """Reward model features of rows, reached against wanted cell: float64[rows, 4] of |Δx|, |Δy|, distance², equal.
 
     They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same.
     """

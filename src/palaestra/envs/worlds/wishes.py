@@ -21,7 +21,7 @@ class _WishesState:
 
 @ENVS.register("native/wishes")
 class Wishes(NativeEnv):
-    """A one-turn env of preferences: the writer sees a wish, a direction of help and words, and picks an answer.
+    """One-turn preference env: `writer` sees weights of help and words and picks an answer; paid the weighted sum.
 
     Answers (h, h²), help and words, and as many that help `worse` less for as many words; paid by the direction.
 

@@ -32,7 +32,7 @@ class _WorkshopState:
 
 @ENVS.register("native/workshop")
 class Workshop(NativeEnv):
-    """A crafting env with goals: `maker` makes one thing a step, some need two lower ones; paid 1 at the goal.
+    """Goal-conditioned crafting env: `maker` makes one thing a step, higher ones need two lower; 1 at the goal.
 
     Things of the first of `levels` levels are made of nothing.
 

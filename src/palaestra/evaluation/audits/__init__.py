@@ -86,7 +86,7 @@ def audit(
     against: Signal | None = None,
     canonical: bool = True,
 ) -> list[Finding]:
-    """Findings of every audit (or those named) of a reward on a table, and its `distance` from another reward.
+    """List of `Finding`: all audits (or those in `only`) of a reward signal on played turns; `distance` to `against`.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
     the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.
@@ -116,5 +116,5 @@ def audit(
 
 
 def cheap(turns: Turns, reward: Signal) -> list[Finding]:
-    """Failed findings of the audits that are cheap enough for training: `repeats` and `cycles`."""
+    """List of the failed `Finding`s of two audits that are cheap enough for training: `repeats` and `cycles`."""
     return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

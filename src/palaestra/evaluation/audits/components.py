@@ -21,12 +21,12 @@ PREFIX = "r_"
 
 
 def is_component(name: str) -> bool:
-    """Whether a column name is that of a reward component, by its prefix."""
+    """Whether a column name is that of a reward component: it begins with `r_`."""
     return name.startswith(PREFIX)
 
 
 def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
-    """Names of the table's reward components, of these only those that the reward reads; in the table's order."""
+    """Names of the table's numeric reward components (`r_…`), in its order; given a reward, those that it reads."""
     read = turns.columns if reward is None else reward.needs()
     return [
         n
@@ -36,7 +36,7 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
 
 
 def paid(turns: Turns) -> Signal:
-    """A signal: the sum of the reward components if it equals the column `reward`, else `reward`.
+    """Signal: the sum of the reward components if that equals the column `reward` in every row, else column `reward`.
 
     So audits can take the sum apart.
     """
@@ -49,13 +49,13 @@ def paid(turns: Turns) -> Signal:
 
 
 def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
-    """float64[episodes]: the sum of per-turn values of each episode."""
+    """float64[episodes]: sum over each episode of the given per-turn values float64[rows]."""
     codes = turns.codes("episode")
     return np.bincount(codes.ids, values, minlength=codes.size)
 
 
 def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, least: float = 0.8) -> Finding:
-    """Audit: does the order of episodes stay when each component is multiplied by `factor` and by 1/factor?
+    """Audit (a `Finding`): do episodes keep their order when each component is multiplied by `factor` and 1/factor?
 
     numbers: per component the smaller Spearman correlation of episode sums before and after, and `top` (overlap of the
     best tenth). A sum of components depends on their scales; a lexicographic order (arXiv 2309.02632), a product or
@@ -93,7 +93,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
 
 
 def shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
-    """Each component's share of the return: its total absolute value over the sum of theirs."""
+    """Dict: each named component's share of the reward, its total absolute value over the sum of theirs."""
     sizes = {n: float(np.abs(per_turn(turns, col(n))).sum()) for n in names}
     whole = sum(sizes.values())
     return {n: size / whole if whole else 0.0 for n, size in sizes.items()}
@@ -106,7 +106,7 @@ def _solved(turns: Turns) -> float:
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:
-    """Audit: did training shift the return towards one component while success did not follow?
+    """Audit (a `Finding`): did training shift the return towards one component while success did not follow?
 
     Compares the first with the last fifth of the iterations. numbers: `before_<name>`, `after_<name>` (shares of the
     return), `success_before`, `success_after` (of episodes, of each agent's). Fails if a share rose by `rise` and

@@ -49,7 +49,9 @@ def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray
 
 
 def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
-    """Canonical form [s, a, s'] of a reward: the same for all rewards that differ by what the method ignores.
+    """Canonical form float64[s, a, s'] of reward R: equal for all rewards that differ by what the method ignores.
+
+    method: default VAL, E_s'[R + γV(s') - V(s)] under the uniform policy.
 
     val: E_s'[R + γV(s') - V(s)] under the uniform policy. val_potential: the same without E_s'. minimal_potential: the
     shaping of R of least L2 norm. minimal: of least norm over shaping and redistribution. epic: R + γE[R(s', A, S')] -
@@ -99,7 +101,7 @@ def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) ->
 def starc(
     R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float, *, method: Method = "val", norm: float = 2
 ) -> float:
-    """STARC distance of two rewards, half that of their normalised canonical forms: 0 equivalent, 1 opposite.
+    """STARC distance of rewards [s, a, s'], half that of their normalised canonical forms: 0 equivalent, 1 opposite.
 
     >>> T = np.full((2, 2, 2), 0.5)
     >>> R = np.array([[0.0, 1.0], [2.0, 0.0]])
@@ -119,7 +121,10 @@ def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np
 
 
 def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """EPIC distance of two rewards (arXiv 2006.13900): √((1 - ρ)/2) of their canonical forms, uniform coverage."""
+    """EPIC distance of two rewards [s, a, s'], √((1 - ρ)/2) of canonical forms, in [0, 1] (arXiv 2006.13900).
+
+    With uniform coverage.
+    """
     return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
 
 
@@ -138,7 +143,7 @@ def _pearson_distance(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
-    """A deterministic optimal policy [s, a], by policy iteration."""
+    """A deterministic optimal policy for reward R and transitions T, one-hot float64[s, a], by policy iteration."""
     R, T = _checked(R, T, gamma)
     R = R / (np.abs(R).max() or 1.0)
     expected = (T * R).sum(2)
@@ -164,7 +169,7 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
 
 
 def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Canonical form of rewards on played turns, E_s'[r + γV(s') - V(s)] per (state, action), and each one's share.
+    """(forms, shares): canonical E_s'[r + γV(s') - V(s)] of rewards [n, rows] per played (state, action); its share.
 
     Process and policy are those of the table: its states, how often which followed which, and what that paid. So
     potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor

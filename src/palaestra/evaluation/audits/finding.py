@@ -20,7 +20,7 @@ Verdict = Literal["pass", "warn", "fail", "cannot tell"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one audit: its verdict, a sentence, the numbers, the rows that prove it, and a fix.
+    """Data of one audit's result: its verdict, a sentence, the numbers, the rows that prove it, and a fix.
 
     verdict: `fail` is a loop that can be farmed; `warn` deserves a look; `cannot tell`: the table holds no evidence.
     rows: the proof, as rows of the table (`row` is the position in it) with the reward that they earn.
@@ -48,7 +48,7 @@ class Finding:
 
 
 def scores(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: a reward signal's value per turn, tokens summed; NaN where nothing was scored.
+    """float64[rows]: value of a reward signal per turn, token rewards summed; NaN where nothing was scored.
 
     Raises:
         RewardError, MissingColumnError: as `Signal.evaluate`.
@@ -60,12 +60,12 @@ def scores(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: a reward signal's value per turn, tokens summed; 0 where nothing was scored."""
+    """float64[rows]: value of a reward signal per turn, token rewards summed; 0 where nothing was scored."""
     return np.asarray(np.nan_to_num(scores(turns, reward)))
 
 
 def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """The given rows of the table as records, with the reward that each earns: the proof of a finding."""
+    """List of dicts of the given rows: position, episode keys, state, action, and the reward that each earns."""
     shown = [n for n in ("iteration", "group", "episode", "turn", "agent", "state", "action") if n in turns.columns]
     rows = np.asarray(rows, dtype=np.int64)
     records = turns.frame[rows.tolist()].select(shown).to_dicts()

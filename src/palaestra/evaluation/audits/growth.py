@@ -18,13 +18,13 @@ FADES = float((np.arange(161, 201) ** -1.05).sum() / (np.arange(21, 61) ** -1.05
 
 
 def endless(sums: np.ndarray) -> np.ndarray:
-    """bool[n]: whether sums float64[n, 4] after `CHECKS` repetitions keep growing without bound."""
+    """bool[n]: whether reward sums float64[n, 4], after 20, 60, 160 and 200 repetitions, keep growing without bound."""
     early, late = sums[:, 1] - sums[:, 0], sums[:, 3] - sums[:, 2]
     return np.asarray((late > 0) & (late >= FADES * early))
 
 
 def beyond_chance(gains: np.ndarray, owner: np.ndarray, number: int, otherwise: float = 0.0) -> tuple[np.ndarray, ...]:
-    """Return each kind's mean gain over its examples, float64[number], and if it exceeds chance, bool[number].
+    """(means, significant): mean gain per kind float64[number], and whether it is above 0 beyond chance, bool[number].
 
     By more than 2 + √(2 ln number) standard errors, the largest of so many zero-mean ones hardly being there. A kind
     with one example takes the typical (median) deviation of the others, or `otherwise` where there are none.

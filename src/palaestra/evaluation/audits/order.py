@@ -16,7 +16,7 @@ from palaestra.rewards.shaping.potential import voc
 
 
 def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np.ndarray]:
-    """Value-order correlation of each (episode, agent) with three scored turns or more: values, key numbers.
+    """(correlations, segment numbers): value-order correlation of agents' episodes of >= 3 scored turns, in [-1, 1].
 
     arXiv 2512.23703.
 
@@ -32,7 +32,7 @@ def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np
 
 
 def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: float = 0.2) -> Finding:
-    """Audit: does a score of progress rise with time in episodes that succeeded? Not for a reward paid at the end.
+    """Audit (a `Finding`): does a score of progress rise with time in successful episodes? Not for a reward at the end.
 
     numbers: `voc` (mean over agents' episodes), `low`, `high` (95 %, Student's t), `episodes`. Warns below `least`.
     Shaping is no score of progress but its difference, so of it nothing is said. gamma: discount of the return.
@@ -73,7 +73,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
 def compare_rewards(
     turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0, canonical: bool = True
 ) -> Finding:
-    """Audit: STARC distance of two rewards on the played turns, and how alike they order the episodes.
+    """Audit (a `Finding`): STARC distance of two reward signals on played turns, and rank correlation of episode sums.
 
     numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
     `rank` (Spearman correlation of episode sums). Warns above .5. canonical: False compares them as they are.

@@ -37,7 +37,7 @@ def _fit(
 
 
 def transitions(turns: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Steps between states: rows, the node of each and of its successor, int64[steps], and the number of nodes.
+    """(rows, nodes, next nodes, number of nodes): steps between states, int64[steps] each; next -1 after the last turn.
 
     A node is a state as one agent saw it; -1 follows an agent's last turn. What follows a truncated one is unknown.
     """
@@ -69,7 +69,7 @@ def _kept(extra: np.ndarray, potential: np.ndarray, gamma: float) -> bool:
 
 
 def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-4) -> Finding:
-    """Audit: is the reward potential-based shaping by some function of the state, terminal steps included?
+    """Audit (a `Finding`): is the reward potential-based shaping by a function of the state, terminal steps included?
 
     numbers: `inside` and `with_boundary` (what the best potential leaves over, as a share of the reward's size),
     `at_end` (largest miss on a terminal step), `leak` (the same if it is one), `loops` (independent loops in the data:

@@ -30,7 +30,10 @@ def _object(path: Path, *needed: str) -> dict[str, Any]:
 
 @ANALYSES.register("cce_gap")
 def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
-    """An analysis: CCE gap of policies. GAME: rewards, transitions, start, horizon; PROFILES: profiles, weights."""
+    """Returns a function (GAME, PROFILES files) -> table: coarse correlated equilibrium gap of a mixture of policies.
+
+    GAME: rewards, transitions, start, horizon of a Markov game. PROFILES: profiles, weights.
+    """
 
     def answer(game: Path, profiles: Path) -> pl.DataFrame:
         told = _object(game, "rewards", "transitions", "start", "horizon")
@@ -53,7 +56,9 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 @ANALYSES.register("position_auction")
 def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
-    """An analysis: creatives assigned to slots, clicks, VCG payments. TABLE: creative, value, weights per slot.
+    """Returns a function (TABLE file) -> table: slot, clicks and VCG payment of each creative.
+
+    Columns of TABLE: creative, value, and weights, one per slot.
 
     how: "joint", exact under the multinomial logit. "greedy": each slot on its own, without payments. "cascade": for
     users who read in order and stop at a click, weights are probabilities of a click; a column `read` has the order of
@@ -93,7 +98,10 @@ def _placed(how: str, exact: bool, values: np.ndarray, weights: np.ndarray) -> a
 
 @ANALYSES.register("virtual_values")
 def virtual_values() -> Analysis:
-    """An analysis: TABLE (creative, value, …) with ironed virtual values, by SAMPLE (value), in the place of values."""
+    """Returns a function (TABLE, SAMPLE files) -> TABLE with `value` replaced by ironed virtual values (Myerson).
+
+    TABLE: creative, value, …. SAMPLE: value, a sample of bidders' values.
+    """
 
     def answer(file: Path, sample: Path) -> pl.DataFrame:
         frame, earlier = table(file, "value"), table(sample, "value")
@@ -104,7 +112,9 @@ def virtual_values() -> Analysis:
 
 @ANALYSES.register("drift")
 def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analysis:
-    """An analysis: does a rate rise with time, when does it reach `at`, is it contagious? TURNS with `column` and `by`.
+    """Returns a function (TURNS file) -> table: does a rate rise with time, when does it reach `at`, is it contagious?
+
+    TURNS have the columns `column` and `by`.
 
     contagion: the rate after a `group_success` less that after a failure, where TURNS has that column.
     """
@@ -117,7 +127,10 @@ def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analy
 
 @ANALYSES.register("exploration")
 def exploration() -> Analysis:
-    """An analysis: how much the networks of a run explored, intensity B (mean of the first half). METRICS.jsonl."""
+    """Returns a function (METRICS.jsonl of a run) -> table per q_network policy: intensity B of its exploration.
+
+    B is the mean of the first half.
+    """
 
     def answer(metrics: Path) -> pl.DataFrame:
         lines = table(metrics, "policies").sort("iteration")["policies"].to_list()
@@ -137,7 +150,10 @@ def exploration() -> Analysis:
 
 @ANALYSES.register("hire")
 def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
-    """An analysis: whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""
+    """Returns a function (PROBLEM.json) -> table: mechanism that pays agents for effort and truthful reports.
+
+    PROBLEM.json: prior, signals, costs, reward. A row per recommended profile of efforts.
+    """
 
     def answer(problem: Path) -> pl.DataFrame:
         told = _object(problem, "prior", "signals", "costs", "reward")
@@ -162,7 +178,9 @@ def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
 def hire_online(
     rounds: int = 1_000_000, cap: float = 2.0, slack: float | None = None, runs: int = 8, seed: int = 0
 ) -> Analysis:
-    """An analysis: regret of hiring agents whose signals must be learned. PROBLEM.json as for `hire`, the truth.
+    """Returns a function (PROBLEM.json) -> table per run: regret of hiring agents whose signal law is learned.
+
+    PROBLEM.json as for `hire`; it is the truth.
 
     Args:
         rounds: T, of which T^(2/3) explore.
@@ -198,7 +216,10 @@ def hire_online(
 
 @ANALYSES.register("deference")
 def deference(error: float = 0.0) -> Analysis:
-    """An analysis: should a decision be left to a person who errs by `error`? SAMPLES: decision, utility or p_allow."""
+    """Returns a function (SAMPLES file) -> table: value of leaving a decision to a person who errs by `error`.
+
+    Columns of SAMPLES: decision, utility; p_allow if known.
+    """
 
     def answer(samples: Path) -> pl.DataFrame:
         frame = table(samples, "decision", "utility")
@@ -215,7 +236,9 @@ def deference(error: float = 0.0) -> Analysis:
 
 @ANALYSES.register("commons")
 def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
-    """An analysis: survival, gain, efficiency, equality, over-use of a commons. TURNS, or a run's `evaluation.parquet`.
+    """Returns a function (TURNS file) -> table: survival, gain, efficiency, equality and over-use of a commons.
+
+    TURNS may be a run's `evaluation.parquet`.
 
     sustainable: what all may take in the first round, F. rounds: T of the efficiency.
     """
@@ -229,7 +252,10 @@ def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
 
 @ANALYSES.register("self_repellent")
 def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed: int = 0) -> Analysis:
-    """An analysis: variance of averages over a self-repellent walk. SITES: site, target, value; EDGES: a, b."""
+    """Returns a function (SITES, EDGES files) -> table: variance of averages over a self-repellent random walk.
+
+    Columns: SITES site, target, value; EDGES a, b.
+    """
 
     def answer(sites: Path, edges: Path) -> pl.DataFrame:
         frame, links = table(sites, "site", "target", "value"), table(edges, "a", "b")

@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 class Placement(NamedTuple):
-    """Assignment of creatives to advertising slots, with their clicks and the welfare.
+    """Data of an assignment of creatives to advertising slots, with their clicks and the welfare.
 
     slots: of each creative, int64[n], -1 if it is left out. clicks: float64[n]. welfare: Σ value · clicks.
     """
@@ -35,7 +35,7 @@ def click_rates(slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """The placement of largest welfare under the multinomial logit, exact by Dinkelbach's iteration.
+    """`Placement` of largest welfare of creatives under the multinomial logit, exact by Dinkelbach's iteration.
 
     Welfare is a ratio, Σ v W / (1 + Σ W), so Dinkelbach's iteration finds it: with λ the welfare so far, match by
     (v - λ) W without edges that are not positive; until λ stays. Creatives worth less than λ are left out, also of free
@@ -64,7 +64,7 @@ def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """Baseline placement: each slot in turn gets the remaining creative of largest value times weight."""
+    """Baseline `Placement`: each slot in turn gets the remaining creative of largest value times weight."""
     values, weights = checked(values, weights)
     slots = np.full(len(values), -1)
     for j in range(min(weights.shape)):
@@ -75,7 +75,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """VCG payment of each creative, float64[n]: others' welfare without it, less their welfare beside it."""
+    """VCG payment of each creative under `assign`, float64[n]: others' welfare without it, less that with it."""
     values, weights = checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))
@@ -87,7 +87,7 @@ def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def virtual_values(values: np.ndarray, sample: np.ndarray) -> np.ndarray:
-    """Ironed virtual value (Myerson) of each of `values`, for bidders distributed as in `sample`.
+    """Ironed virtual values (Myerson) of `values`, float64[n], for bidders distributed as in `sample`.
 
     The slope of the concave envelope of revenue q · v(q), v(q) the sample's upper quantile.
     In the place of values they turn the placement of largest welfare into that of largest revenue (Myerson 1981).
@@ -118,7 +118,10 @@ def _slope(x: np.ndarray, y: np.ndarray, a: int, b: int) -> float:
 
 
 def checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64. Raises InputError: shapes do not fit, or a number is not finite or a weight negative."""
+    """Values [n] and weights [n, slots] as float64; raises InputError for wrong shapes or numbers (weights < 0).
+
+    Numbers that are not finite are wrong too.
+    """
     values, weights = np.asarray(values, float), np.asarray(weights, float)
     if weights.ndim != 2 or values.shape != weights.shape[:1]:
         raise InputError(f"assign: values {values.shape} and weights {weights.shape}; [n] and [n, slots] are needed")

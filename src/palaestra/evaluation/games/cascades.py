@@ -37,12 +37,12 @@ def cascade_rates(slots: np.ndarray, chances: np.ndarray, order: np.ndarray) -> 
 
 
 def by_value(values: np.ndarray) -> np.ndarray:
-    """Creatives in the order of reading that is best for any placement: the most valuable first, ties by index."""
+    """Order of reading that is best for any placement, int64[n]: indices by value, largest first, ties by index."""
     return np.argsort(-np.asarray(values, float), kind="stable")
 
 
 def assign_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
-    """A placement of at least half of the largest welfare under the cascade, read in the order of `by_value`.
+    """`Placement` of at least half of the largest welfare under the cascade, read in the order of `by_value`.
 
     - Start: the placement of `assign` with the chances as weights. Its objective t satisfies t = max Σ p (v - t) over
       matchings, and the best cascade has at most t + max Σ p (v - t) = 2t. All that is placed is worth t or more, so
@@ -68,7 +68,7 @@ def assign_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
 
 
 def best_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
-    """The placement of largest welfare under the cascade, read in the order of `by_value`; exact, for few slots.
+    """`Placement` of largest welfare under the cascade, read in the order of `by_value`; exact, for few slots.
 
     With V(S) the best welfare of the creatives read later in the slots S, a creative adds max(V(S), max over j in S of
     p v + (1 - p) V(S without j)). Time: creatives · slots · 2^slots.
@@ -102,7 +102,7 @@ def best_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
 def cascade_payments(
     values: np.ndarray, chances: np.ndarray, solve: Callable[[np.ndarray, np.ndarray], Placement] = best_cascade
 ) -> np.ndarray:
-    """VCG payment of each creative, float64[n]: others' welfare without it, less their welfare beside it.
+    """VCG payments under the cascade, float64[n]: others' welfare without a creative, less that with it; by `solve`.
 
     No bidder gains by another bid than its value if `solve` is exact; with an approximation that is not so.
     """

@@ -22,7 +22,7 @@ Memo = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Rule:
-    """A variant of CFR as three functions: how regrets add up, how they make a policy, and weights of the average.
+    """Variant of CFR as three functions: how regrets add up, how they make a policy, and the weight in the average.
 
     All three get the iteration (from 0) and work on the information sets of one player at once.
 
@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(eq=False)
 class CFR:
-    """A run of counterfactual regret minimisation on a tree: its regrets, policy and average.
+    """Solver that runs counterfactual regret minimisation on a game tree; holds regrets, current and average policy.
 
     Attributes:
         tree: the game.
@@ -97,17 +97,17 @@ class CFR:
 
 
 def positive(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
-    """Regret matching: weights of actions max(R, 0), from their regrets."""
+    """Regret matching: weights max(R, 0) of actions from cumulative regrets R; iteration and others are not used."""
     return np.asarray(np.maximum(regrets, 0.0))
 
 
 def plain() -> Rule:
-    """Rule of plain CFR: regrets add up, every iteration counts the same."""
+    """Makes the `Rule` of plain CFR: regrets add up, every iteration counts the same in the average."""
     return Rule(lambda t, regrets, instant, memo: regrets + instant, positive, lambda t, instant, memo: 1.0)
 
 
 def plus() -> Rule:
-    """Rule of CFR+: regrets below 0 become 0, iteration t (from 1) has weight t."""
+    """Makes the `Rule` of CFR+: regrets below 0 become 0, iteration t (from 1) has weight t in the average."""
     return Rule(
         lambda t, regrets, instant, memo: np.maximum(regrets + instant, 0.0),
         positive,
@@ -116,7 +116,7 @@ def plus() -> Rule:
 
 
 def discounted(alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> Rule:
-    """Rule of DCFR: regrets >= 0 times t^α / (t^α + 1), others with β, iteration t (from 1) has weight t^γ."""
+    """Makes the `Rule` of DCFR: regrets >= 0 times t^α / (t^α + 1), others with β; iteration t >= 1 has weight t^γ."""
 
     def accumulate(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
         total = regrets + instant
@@ -134,7 +134,7 @@ def vad(
     power: float = 1.5,
     start: int = 500,
 ) -> Rule:
-    """Rule of VAD-CFR: volatility-adaptive discounts, asymmetric boost, decaying optimism, delayed weighted average.
+    """Makes the `Rule` of VAD-CFR: volatility-adaptive discounts, asymmetric boost, decaying optimism, delayed average.
 
     Of each information set, with instantaneous regrets r and m = max|r|: volatility v = min(1, e/2), where e is the
     exponential average of m; α = max(.1, 1.5 - .5v), β = min(α, -.1 - .5v), D± = (t+1)^{α|β} / ((t+1)^{α|β} + 1);
@@ -175,7 +175,7 @@ RULES: dict[str, Callable[..., Rule]] = {"plain": plain, "plus": plus, "discount
 
 
 def rule(name: str, **options: Any) -> Rule:
-    """The CFR rule of a name: plain, plus, discounted or vad, with its options.
+    """Makes the CFR `Rule` of a name, plain, plus, discounted or vad, with its options.
 
     Raises:
         InputError: there is none of this name.

@@ -17,12 +17,12 @@ Mixtures = tuple[np.ndarray, ...]
 
 
 def uniform_mixtures(game: Game) -> Mixtures:
-    """The uniform mixture of each player: every strategy with the same probability."""
+    """Tuple with the uniform mixed strategy of each player of a game."""
     return tuple(np.full(size, 1 / size) for size in game.shape)
 
 
 def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mixtures:
-    """Time average of replicator dynamics from the uniform profile, ẋ = x (u - x·u), in exponential form.
+    """Mixed strategies: time average of replicator dynamics from uniform, ẋ = x (u - x·u), in exponential form.
 
     Args:
         game: any game.
@@ -43,7 +43,7 @@ def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mix
 
 
 def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
-    """Fictitious play from the uniform profile (Brown 1951): averages of best responses to the others' averages."""
+    """Mixed strategies by fictitious play from the uniform profile (Brown 1951): averages of the best responses."""
     mixtures = list(uniform_mixtures(game))
     for t in range(steps):
         for i in range(len(mixtures)):
@@ -54,7 +54,7 @@ def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
 
 
 def logit_equilibrium(game: Game, rationality: float = 1.0) -> Mixtures:
-    """Quantal response equilibrium: x_i ∝ exp(λ u_i(x_{-i})) for all players (McKelvey & Palfrey 1995).
+    """Mixed strategies of the quantal response equilibrium x_i ∝ exp(λ u_i(x_{-i})) (McKelvey & Palfrey 1995).
 
     Follows the branch that begins at the uniform profile for λ = 0, so the same λ always gives the same equilibrium.
 
@@ -100,7 +100,9 @@ def shor(
     centre: Literal["mean", "value"] = "mean",
     average: bool = False,
 ) -> Mixtures:
-    """Optimistic regret matching blended with a softmax (SHOR, arXiv 2602.16928).
+    """Mixed strategies by optimistic regret matching blended with a softmax (SHOR), last iterate or average.
+
+    Source: arXiv 2602.16928.
 
     Players in turn: u = payoffs against the others' mixtures, c = u - mean(u), g = (1 + momentum) c - momentum c' +
     diversity (1 - σ) with c' of the step before, g / max|g|, R ← max(0, R + g),

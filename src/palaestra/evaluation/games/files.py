@@ -20,7 +20,9 @@ MATRICES = (".csv", ".tsv", ".json", ".npz", ".npy")
 
 
 def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
-    """Read a game: from a matrix file, from turns (a folder or Parquet file), or by an OpenSpiel name.
+    """Reads a `Game` (or `Tree`) from a matrix file, from turns (folder, Parquet), or by an OpenSpiel name.
+
+    A game of OpenSpiel in which each player decides once is a `Game`, any other a `Tree`.
 
     Args:
         source: a path, or a game string such as `kuhn_poker(players=3)`.

@@ -23,7 +23,7 @@ _ZERO = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """A game of N players in normal form: the payoff of every player for every profile of strategies.
+    """Data of an N-player game in normal form: the payoff of every player for every profile of strategies.
 
     Attributes:
         payoffs: of each player, float64[S_1, …, S_N].
@@ -151,7 +151,7 @@ class Game:
         return float(self.regret(profile).mean())
 
     def cce_gap(self, profiles: Sequence[Profile], weights: Sequence[float] | None = None) -> float:
-        """Coarse correlated equilibrium gap of a mixture of whole profiles, one drawn for each episode.
+        """Coarse correlated equilibrium gap (largest gain) of a mixture of whole profiles, one drawn for each episode.
 
         max_i [max_a E_{b~μ} u_i(a, b_{-i}) - E_{b~μ} u_i(b)], μ = Σ_t w_t ⊗_i π_i^t (Foster et al. 2023). The index t
         is drawn once, so opponents' choices are correlated; averaging each player's mixtures is another profile. Of one
@@ -177,7 +177,7 @@ class Game:
         return np.asarray(np.maximum(np.array(between) - value**2, 0.0) + np.array(within))
 
     def draw(self, rng: np.random.Generator) -> Game:
-        """A game with payoffs drawn from their posterior: the estimate plus Student's t errors.
+        """A new `Game` with payoffs drawn from their posterior: the estimate plus Student's t errors.
 
         Errors of the players in one cell keep their correlation, so an estimate of a zero-sum game stays zero-sum.
         """
@@ -201,7 +201,7 @@ def zero_sum(payoffs: np.ndarray, **names: Any) -> Game:
 
 
 def marginals(joint: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Each player's own mixture, from a joint distribution."""
+    """Each player's own mixture float64[S_i], as a tuple, from a joint distribution float64[S_1, …, S_N]."""
     axes = range(joint.ndim)
     return tuple(np.asarray(joint.sum(axis=tuple(a for a in axes if a != i))) for i in axes)
 

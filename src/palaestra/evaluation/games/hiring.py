@@ -19,7 +19,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Mechanism:
-    """A mechanism for n agents: probabilities of recommended efforts, and payments for their reports.
+    """Data of a payment mechanism for n agents: probabilities of recommended efforts, and payments for their reports.
 
     Attributes:
         profile: probability of each recommendation of efforts, float64[B_1, …, B_n].
@@ -46,7 +46,7 @@ def scoring_rule(
     slack: float = 0.0,
     least: float = 0.0,
 ) -> Mechanism:
-    """The mechanism of largest value in which obedience and truthful reports are optimal for every agent.
+    """`Mechanism` of largest value to the principal with obedience and truthful reports optimal for every agent.
 
     Variables μ(b) and x_i(b, s, θ) = μ(b) γ_i(b, s, θ) >= 0; maximises Σ_b μ(b) V(b) - Σ_i E x_i. An agent sees its own
     recommendation alone, so constraints pool over those of the others: rare effort of one agent audits another.
@@ -155,7 +155,7 @@ def _differ(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
 def best_fixed(
     prior: np.ndarray, signals: np.ndarray, costs: Sequence[np.ndarray], reward: np.ndarray, *, cap: float = 10.0
 ) -> Mechanism:
-    """The mechanism of largest value that always recommends one profile of efforts; see `scoring_rule`."""
+    """`Mechanism` of largest value that always recommends the same profile of efforts; see `scoring_rule`."""
     found = []
     for only in np.ndindex(*map(len, costs)):
         try:

@@ -29,7 +29,7 @@ INDIFFERENT = 1e-6
 
 @dataclass(frozen=True)
 class Response:
-    """Outcome of best responses to a mechanism: its value to the principal, agents' gain, and share of obedience.
+    """Outcome of agents' best responses to a mechanism: its value to the principal, their gain, and share of obedience.
 
     Attributes:
         value: Reward of the decision less all payments, of one round.
@@ -51,7 +51,7 @@ def respond(
     *,
     believed: np.ndarray | None = None,
 ) -> Response:
-    """Outcome of a mechanism if all agents, who know the true law, respond best; it may be made for another law.
+    """`Response` to a mechanism if all agents, who know the true law, respond best; it may be made for another law.
 
     Every agent takes the best effort and report for each recommendation, as if the others obeyed and told the truth.
 
@@ -141,7 +141,7 @@ def explore_then_commit(
     slack: float | None = None,
     cap: float = 2.0,
 ) -> OnlineHiring:
-    """Simulates hiring agents whose law of signals is unknown: explores, then commits to one mechanism.
+    """`OnlineHiring`: simulates hiring agents whose law of signals is unknown, by exploring, then one fixed mechanism.
 
     Args:
         prior: Probability of each state, float64[states].

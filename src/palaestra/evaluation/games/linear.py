@@ -33,7 +33,7 @@ def need_zero_sum(game: Game | Tree, solver: str) -> float:
 
 
 def nash_mixtures(game: Game) -> tuple[np.ndarray, ...]:
-    """A Nash equilibrium of a two-player constant-sum game: maximin of the row player, and its dual.
+    """Nash equilibrium of a two-player constant-sum `Game` by a linear program: (row mixture, column mixture).
 
     Raises:
         InputError: the game is no such game.
@@ -54,7 +54,7 @@ def nash_mixtures(game: Game) -> tuple[np.ndarray, ...]:
 
 
 def nash_policy(tree: Tree) -> np.ndarray:
-    """A Nash equilibrium of a two-player constant-sum tree with perfect recall, as a behaviour policy float64[A, I].
+    """Nash equilibrium of a two-player constant-sum `Tree` with perfect recall, as a behaviour policy float64[A, I].
 
     The sequence-form linear program: max q_0 over plans x of the first player such that for each sequence of the second
     the value of the information sets behind it is at most what x gives it (Koller, Megiddo & von Stengel 1996).
@@ -106,7 +106,7 @@ def _flow(tree: Tree, own: np.ndarray, position: np.ndarray) -> scipy.sparse.csr
 
 
 def best_cce(game: Game) -> np.ndarray:
-    """Coarse correlated equilibrium of largest welfare (sum of payoffs), float64[S_1, …, S_N].
+    """Coarse correlated equilibrium of largest welfare (sum of payoffs): a joint distribution float64[S_1, …, S_N].
 
     Maximises Σ_a p(a) Σ_i u_i(a) over distributions p of cells such that no player gains by a fixed strategy instead
     of what p draws for it: Σ_a p(a) [u_i(b, a_{-i}) - u_i(a)] <= 0 for every player i and strategy b.

@@ -29,7 +29,7 @@ _MOST = 200_000
 
 @dataclass(frozen=True, eq=False)
 class MarkovGame:
-    """A finite Markov game of N players over H steps.
+    """Data of a finite Markov game of N players over H steps.
 
     Attributes:
         rewards: float64[N, S, A_1, …, A_N].
@@ -95,7 +95,7 @@ def cce_gap(
     weights: Sequence[float] | None = None,
     deviations: Literal["history", "markov"] = "history",
 ) -> tuple[float, np.ndarray]:
-    """Coarse correlated equilibrium gap of a mixture of product policies, and each player's gain, float64[N].
+    """(gap, gains float64[N]): coarse correlated equilibrium gap of a mixture of product policies in a `MarkovGame`.
 
     max_i [max_{π'} E_t V_i(π', π_{-i}^t) - E_t V_i(π^t)], the index t drawn once for each episode. "history": the
     deviation sees states and actions of all, so it carries the belief over t (exact). "markov": it sees the step and

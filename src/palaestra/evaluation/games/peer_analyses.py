@@ -26,7 +26,9 @@ def _weights(path: Path, w3: float | None = None) -> PeerScore:
 
 @ANALYSES.register("peer_score")
 def peer_score() -> Analysis:
-    """An analysis: gossip score of each peer. WEIGHTS.json: topics and caps; EVENTS: interval, peer, topic, event.
+    """Returns a function (WEIGHTS.json, EVENTS file) -> table: GossipSub score and standing of each peer.
+
+    WEIGHTS.json: topics and caps. Columns of EVENTS: interval, peer, topic, event.
 
     A row per peer: score, standing, and whether it is in the mesh. Counters decay after each interval.
     """
@@ -51,7 +53,9 @@ def peer_score() -> Analysis:
 
 @ANALYSES.register("buying_off")
 def buying_off(silent: str, w3: float | None = None, tries: int = 400, climb: bool = True, seed: int = 0) -> Analysis:
-    """An analysis: can a peer that never forwards topic `silent` keep a score of 0 or more? WEIGHTS.json: topics, caps.
+    """Returns a function (WEIGHTS.json) -> table: can a peer that never forwards topic `silent` keep a score >= 0?
+
+    WEIGHTS.json: topics, caps.
 
     w3: another weight of missing deliveries, in all topics. climb: search around the best behaviour so far, instead of
     drawing all of them.

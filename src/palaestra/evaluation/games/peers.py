@@ -24,7 +24,7 @@ Reading = Literal["specification", "model"]
 
 @dataclass(frozen=True)
 class Topic:
-    """Weights of one topic in gossipsub's peer score; names as in the specification.
+    """Data of the weights of one topic in gossipsub's peer score; names as in the specification.
 
     All counters decay by factors per interval.
 
@@ -59,7 +59,7 @@ class Topic:
 
 @dataclass
 class PeerScore:
-    """Peer scores of gossipsub: counters of all peers, updated by events and intervals, and their scores.
+    """GossipSub peer scores: counts events of all peers, lets counters decay per interval, and gives their scores.
 
     Attributes:
         topics: by name. cap: of the sum over topics. application, colocation, behaviour: w5, w6 and w7; colocation
@@ -160,7 +160,7 @@ def decayed(value: float, factor: float, snap: float) -> float:
 
 
 def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], float]:
-    """Upper bound of each counter in the search of `counterexample`; 0 first deliveries in `silent`."""
+    """Dict (topic, counter) -> upper bound in the search of `counterexample`; 0 first deliveries in `silent`."""
     found: dict[tuple[str, str], float] = {}
     for name, topic in score.topics.items():
         found[name, "mesh"] = 2 * topic.mesh_cap
@@ -175,7 +175,7 @@ def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], flo
 def counterexample(
     score: PeerScore, silent: str, *, tries: int = 400, climb: bool = True, seed: int = 0
 ) -> tuple[float, dict[str, float]]:
-    """Search for the behaviour of largest score among those that never forward one topic.
+    """(score, behaviour): random search for the largest score of a peer that never forwards topic `silent`.
 
     Buying off is possible if that score is >= 0.
 
@@ -227,9 +227,9 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """Simulates a mesh in which nodes score neighbours and prune those below 0; some do not forward `silent`.
+    """(mesh bool[n, n], share of its links that forward): simulates nodes that prune neighbours scored below 0.
 
-    Returns the mesh and the share of its links that still forward.
+    Some nodes do not forward `silent`.
 
     Args:
         score: the weights; each pair of nodes has counters of its own.

@@ -29,7 +29,7 @@ MetaSolver = Callable[[Game], Any]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """State of PSRO: each player's strategies so far, the game between them, its solution and exploitability.
+    """Data of PSRO's state: each player's strategies so far, the game between them, its solution and exploitability.
 
     Attributes:
         strategies: of each player, oldest first.
@@ -49,12 +49,12 @@ class Population:
 
 
 def blend(strategies: Sequence[Sequence[Strategy]], mixtures: Sequence[np.ndarray]) -> list[Strategy]:
-    """One strategy per player: the average of its population, weighted by the mixture."""
+    """List of one strategy per player: the average of its population of strategies, weighted by the mixture."""
     return [np.asarray(x @ np.array(own)) for own, x in zip(strategies, mixtures, strict=True)]
 
 
 def best_response_oracle(game: Game | Tree) -> Oracle:
-    """An oracle for `psro`: the exact best response of a player to the strategies of the others."""
+    """Returns an oracle for `psro`: a function (player, strategies) -> exact best response to the others."""
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
         if isinstance(game, Tree):
@@ -67,9 +67,9 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
 
 def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
-    """An oracle for `psro`: the response that pays `lam` times the variance of its payoff (arXiv 2205.15434).
+    """Returns an oracle for `psro`: a function that maximises a payoff less `lam` times its variance, in matrix games.
 
-    For matrix games.
+    Source: arXiv 2205.15434.
     """
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
@@ -80,7 +80,7 @@ def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
 
 
 def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
-    """The game between populations: exact payoffs of all pairs of strategies, and variances of returns."""
+    """`Game` between populations of strategies: exact payoffs of all combinations, and variances of returns."""
     names = tuple(
         tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
     )
@@ -110,7 +110,7 @@ def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tup
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
-    """Exploitability of one strategy per player: mean gain of best responses."""
+    """Exploitability of a profile, one strategy per player: mean over players of the gain of a best response."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
     return game.exploitability(game.policy(merged(strategies)))
@@ -126,7 +126,7 @@ def psro(
     start: Sequence[Strategy] | None = None,
     tolerance: float = 1e-9,
 ) -> list[Population]:
-    """Policy-space response oracles: the populations after 0, 1, … iterations; ends at a gap of `tolerance`.
+    """Policy-space response oracles: list of `Population` after 0, 1, … iterations; ends at a gap of `tolerance`.
 
     Each iteration solves the game between the populations with `train`, and adds every player's response to what the
     others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double
@@ -169,7 +169,7 @@ def _uniform(game: Game | Tree) -> list[Strategy]:
 
 
 def merged(plans: Sequence[np.ndarray]) -> np.ndarray:
-    """One plan of all players from one plan each, in which the places of other players are 0."""
+    """One sequence-form plan of all players: the sum of one plan each, which is 0 in the places of other players."""
     whole = np.sum(plans, axis=0)
     whole[-1] = 1.0
     return np.asarray(whole)

@@ -13,7 +13,7 @@ from palaestra.evaluation.games.game import Game
 
 
 def risk_averse_response(mean: np.ndarray, cov: np.ndarray, lam: float) -> np.ndarray:
-    """The mixture x that maximises x·mean - lam xᵀ cov x over the simplex, float64[S].
+    """Mixed strategy x, float64[S], that maximises x·mean - lam xᵀ cov x over the simplex.
 
     Solved exactly by an active set: equality-constrained optima on growing and shrinking supports.
 
@@ -61,7 +61,7 @@ def risk_averse_response(mean: np.ndarray, cov: np.ndarray, lam: float) -> np.nd
 
 
 def moments(game: Game, player: int, others: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean float64[S] and covariance float64[S, S] of a player's payoffs over the draws of the others' strategies.
+    """(mean float64[S], covariance float64[S, S]) of a player's payoffs over the draws of the others' strategies.
 
     The variance of a return within a cell, where the game has it, adds to the diagonal: returns of two strategies are
     played in different episodes.
@@ -88,7 +88,7 @@ def tremble_mixture(x: np.ndarray, tremble: float) -> np.ndarray:
 def risk_averse_equilibrium(
     game: Game, lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: Mixtures | None = None
 ) -> Mixtures:
-    """Fixed point of risk-averse responses by fictitious play, y ← y + (response(y) - y) / (t + 1).
+    """Mixed strategies of a risk-averse equilibrium: fictitious play, y ← y + (response(y) - y) / (t + 1).
 
     Each player responds to the others' mixtures after they were smoothed: against a pure profile no variance would be
     seen, and the answer would be that of `lam` 0.

@@ -20,7 +20,7 @@ EPISODE = ("run", "seed", "system", "task", "trial", "iteration", "group", "epis
 
 
 def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np.ndarray) -> pl.DataFrame:
-    """Kaplan-Meier table: the share that survives each time, Π (1 - d / n) over the times of deaths so far.
+    """Kaplan-Meier table of event times and bool marks (False: censored): share that survives each time, Π (1 - d / n).
 
     Args:
         times: of the end of each, or of the last look at it. float[n].
@@ -42,7 +42,7 @@ def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np
 
 
 def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.ndarray:
-    """Efficiency of a commons: 1 - max(0, T·F - Σ R) / (T·F), the gain as a share of the sustainable gain, at most 1.
+    """Efficiency of a commons, at most 1: total gain as a share of the sustainable one, 1 - max(0, T·F - Σ R) / (T·F).
 
     Args:
         gain: Σ R, of all agents together.
@@ -57,7 +57,7 @@ def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.
 
 
 def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """Measures of each episode of a commons, a row each: survival, gain, efficiency, equality and over-use.
+    """Table of measures per episode of a commons, from its turns: survival, gain, efficiency, equality and over-use.
 
     Args:
         turns: rows with `agent`, `collected`, `over_used`, `survived` and, in the end, `success`; without `collected`
@@ -91,7 +91,7 @@ def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: 
 
 
 def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """Measures of a commons per `system`: means of `commons_episodes`, and the survival curve."""
+    """Table per `system`: mean measures of its commons episodes (`commons_episodes`), and the survival curve."""
     found = commons_episodes(turns, sustainable=sustainable, rounds=rounds)
     found = found if "system" in found.columns else found.with_columns(system=pl.lit("all"))
     rows = []
@@ -106,7 +106,7 @@ def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: in
 
 
 def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", at: float = 0.5) -> pl.DataFrame:
-    """Rate of `column` by round or iteration, the time at which it tips (reaches `at`), and its contagion.
+    """Table per round (`by`): rate of `column`; also the first round with a rate >= `at` (`tipping`), and contagion.
 
     Args:
         turns: rows with `column` (0 or 1) and `by`; with `group_success` also the contagion is told.
@@ -128,7 +128,7 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
 
 
 def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round") -> float | None:
-    """Rate of `column` in rounds after a success of the group, less that after a failure; None without both."""
+    """Rate of `column` in rounds after the group's success, less that after a failure, as float; None without both."""
     keys = [name for name in EPISODE if name in turns.columns]
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})
@@ -139,7 +139,7 @@ def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round")
 
 
 def exploration_intensity(levels: Sequence[float]) -> float:
-    """Mean exploration over the first half of training, the intensity B of arXiv 2601.05509.
+    """Mean of exploration levels (one per iteration) over the first half, the intensity B of arXiv 2601.05509.
 
     Args:
         levels: temperature, or ε, of every iteration, in order; the first ⌈n/2⌉ count.

@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Result of a solver on a game: profile, values, regrets, exploitability and intervals.
+    """Data of a solved game: its profile, with values, regrets, exploitability and intervals.
 
     Attributes:
         game: what was solved.
@@ -54,7 +54,7 @@ class Solution:
         return marginals(self.profile) if self.correlated else tuple(self.profile)
 
     def table(self) -> pl.DataFrame:
-        """The solution as a table: `player, strategy, probability, low, high`; of a tree also state and action.
+        """The solution as a DataFrame: `player, strategy, probability, low, high`; of a tree also state and action.
 
         Of a tree the columns are player, state, action, probability.
         """
@@ -87,7 +87,7 @@ class Solution:
 
 
 def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float = 0.95, seed: int = 0) -> Solution:
-    """Solve a game with a solver by name, `solve(game, "risk_averse(lam=.1)")`.
+    """Solves a game by a named solver: a `Solution`, e.g. `solve(game, "risk_averse(lam=.1)")`.
 
     Where payoffs are estimates, `draws` games are drawn from their posterior (flat prior, Student's t per cell, the
     players' errors in a cell correlated as measured). The gap's interval is that of the reported profile in these

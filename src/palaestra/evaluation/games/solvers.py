@@ -37,7 +37,9 @@ SOLVERS: Registry[Solver] = Registry(
 
 
 def read_solver(text: str) -> Solver:
-    """The solver that a text names; a bare word among its options is text, as in `cfr(vad)`.
+    """Returns the solver that a text names, a function from a game to its profile: `read_solver("cfr(vad)")(game)`.
+
+    A bare word among its options is text.
 
     Raises:
         ExpressionError: there is none of this name, or it does not take these options.
@@ -57,13 +59,13 @@ def _matrix(game: Game | Tree, name: str) -> Game:
 
 @SOLVERS.register("nash")
 def nash() -> Solver:
-    """Solver of two-player zero-sum games by linear programming: mixtures of a matrix game, or a tree's policy."""
+    """Returns a solver of two-player zero-sum games by linear programming: mixtures of a matrix, or a tree's policy."""
     return lambda game: linear.nash_policy(game) if isinstance(game, Tree) else linear.nash_mixtures(game)
 
 
 @SOLVERS.register("nash_averaging")
 def nash_averaging() -> Solver:
-    """Solver of two-player zero-sum matrices: the Nash equilibrium of largest entropy, unmoved by copied strategies."""
+    """Returns a solver of two-player zero-sum matrices: the Nash equilibrium of largest entropy, unmoved by copies."""
 
     def solve(game: Game) -> Any:
         total = linear.need_zero_sum(_matrix(game, "nash_averaging"), "nash_averaging")
@@ -74,13 +76,13 @@ def nash_averaging() -> Solver:
 
 @SOLVERS.register("cce")
 def cce() -> Solver:
-    """Solver of matrix games of any number of players: the coarse correlated equilibrium of largest welfare."""
+    """Returns a solver of matrix games for any number of players: coarse correlated equilibrium of largest welfare."""
     return lambda game: linear.best_cce(_matrix(game, "cce"))
 
 
 @SOLVERS.register("cfr")
 def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Solver:
-    """Solver of matrix or tree games: the average policy after `iterations` of counterfactual regret minimisation.
+    """Returns a solver of matrix or tree games: average policy of `iterations` of counterfactual regret minimisation.
 
     variant: plain, plus, discounted or vad, and its options.
     """
@@ -101,25 +103,25 @@ def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Sol
 
 @SOLVERS.register("uniform")
 def uniform() -> Solver:
-    """Solver that gives every strategy, or legal action, the same probability."""
+    """Returns a solver that gives every strategy, or legal action, the same probability."""
     return lambda game: game.uniform() if isinstance(game, Tree) else dynamics.uniform_mixtures(game)
 
 
 @SOLVERS.register("replicator")
 def replicator(steps: int = 2000, rate: float = 0.1) -> Solver:
-    """Solver of matrix games: time average of replicator dynamics from the uniform profile."""
+    """Returns a solver of matrix games: time average of replicator dynamics from the uniform profile."""
     return lambda game: dynamics.replicator_dynamics(_matrix(game, "replicator"), steps, rate)
 
 
 @SOLVERS.register("fictitious_play")
 def fictitious_play(steps: int = 2000) -> Solver:
-    """Solver of matrix games by fictitious play: averages of best responses to the averages of the others."""
+    """Returns a solver of matrix games by fictitious play: averages of best responses to the others' averages."""
     return lambda game: dynamics.fictitious_play(_matrix(game, "fictitious_play"), steps)
 
 
 @SOLVERS.register("qre")
 def qre(rationality: float = 1.0) -> Solver:
-    """Solver of matrix games: the quantal response equilibrium of this rationality, on the branch from uniform."""
+    """Returns a solver of matrix games: the quantal response equilibrium of this rationality, followed from uniform."""
     return lambda game: dynamics.logit_equilibrium(_matrix(game, "qre"), rationality)
 
 
@@ -127,14 +129,14 @@ def qre(rationality: float = 1.0) -> Solver:
 def risk_averse(
     lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: list[list[float]] | None = None
 ) -> Solver:
-    """Solver of matrix games: responses that pay `lam` times the variance caused by the others (arXiv 2205.15434)."""
+    """Returns a solver of matrix games: responses that pay `lam` times their variance (arXiv 2205.15434)."""
     first = tuple(np.array(x, float) for x in start) if start else None
     return lambda game: risk.risk_averse_equilibrium(_matrix(game, "risk_averse"), lam, tremble, steps, first)
 
 
 @SOLVERS.register("alpha_rank")
 def alpha_rank(alpha: float = float("inf"), population: int = 50, epsilon: float = 0.01) -> Solver:
-    """Solver of matrix games: stationary distribution of evolution over the profiles (alpha-Rank); a joint one."""
+    """Returns a solver of matrix games: alpha-Rank's stationary distribution over the profiles, a joint one."""
 
     def solve(game: Game) -> Any:
         tables = list(_matrix(game, "alpha_rank").payoffs)
@@ -149,7 +151,7 @@ def shor(
     steps: int | None = None,
     centre: Literal["mean", "value"] = "mean",
 ) -> Solver:
-    """Solver of matrix games by SHOR with the source's schedules (arXiv 2602.16928); not an equilibrium solver."""
+    """Returns a solver of matrix games by SHOR with the source's schedules (arXiv 2602.16928); no equilibrium."""
     if role not in ("training", "evaluation"):
         raise InputError(f"shor: role={role!r} must be 'training' or 'evaluation'")
 
@@ -174,7 +176,7 @@ def shor(
 
 @SOLVERS.register("psro")
 def psro(train: str = "nash", evaluate: str = "nash", iterations: int = 20, risk: float = 0.0) -> Solver:
-    """Solver by PSRO: populations grow by best responses, with a solver by name for training and one for the answer.
+    """Returns a solver by PSRO: populations grow by best responses; solvers by name for training and for the answer.
 
     train: of the mixtures that are responded to. evaluate: of the answer. risk: weight of variance in the responses,
     for matrix games. With nash in both slots it is the double oracle.

@@ -26,7 +26,7 @@ _TOO_MANY = 5_000_000
 
 
 class Level(NamedTuple):
-    """One level of a game tree: a player's information sets at one depth, and the runs that share a parent."""
+    """Data of one level of a game tree: a player's information sets at one depth, and the runs that share a parent."""
 
     sets: slice
     parents: np.ndarray
@@ -35,7 +35,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """An N-player extensive-form game with perfect recall, in sequence form.
+    """An N-player extensive-form game with perfect recall, in sequence form: gives exact values and best responses.
 
     A place is an (action, information set), flat in float64[A, I].
 
@@ -66,7 +66,7 @@ class Tree:
         return np.asarray(self.legal / self.legal.sum(axis=0))
 
     def plan(self, policy: np.ndarray, player: int, plan: np.ndarray | None = None) -> np.ndarray:
-        """Realisation plan of one player: own reach of its places, float64[A·I + 1]; the last is the empty sequence, 1.
+        """Realisation plan of one player, float64[A·I + 1]: own reach of each (action, information set); the last is 1.
 
         Args:
             policy: float64[A, I].
@@ -81,7 +81,7 @@ class Tree:
         return plan
 
     def plans(self, policy: np.ndarray) -> np.ndarray:
-        """Realisation plans of all players in one array: own reach of every place, float64[A·I + 1]."""
+        """Realisation plans of all players as one float64[A·I + 1]: own reach of each (action, information set)."""
         plan = np.zeros(policy.size + 1)
         for player in range(len(self.players)):
             self.plan(policy, player, plan)
@@ -94,7 +94,7 @@ class Tree:
         return np.asarray(np.where(total > 0, table / np.where(total > 0, total, 1.0), self.uniform()))
 
     def counterfactual(self, plan: np.ndarray, player: int) -> np.ndarray:
-        """Payoff behind each place, weighted by chance and the others' plans, summed over leaves: float64[A·I + 1]."""
+        """float64[A·I + 1]: payoff behind each (action, information set), weighted by chance and the others' plans."""
         weight = self.chance * self.payoffs[player]
         for other in range(len(self.players)):
             if other != player:
@@ -102,7 +102,7 @@ class Tree:
         return np.bincount(self.leaf[player], weight, minlength=len(plan))
 
     def values(self, policy: np.ndarray, plan: np.ndarray, player: int) -> tuple[np.ndarray, np.ndarray]:
-        """Counterfactual value of each place of a player, float64[A, I], and of its information sets, float64[I]."""
+        """(values float64[A, I], float64[I]): counterfactual values of a player's actions, and information sets."""
         found = self.counterfactual(plan, player)
         table, of_sets = found[:-1].reshape(policy.shape), np.zeros(policy.shape[1])
         for sets, parents, starts in reversed(self.levels[player]):
@@ -111,7 +111,7 @@ class Tree:
         return table, of_sets
 
     def best_response(self, plan: np.ndarray, player: int) -> tuple[np.ndarray, float]:
-        """Pure policy of a player against the plans of the others, float64[A, I] (0 at others' sets), and its value."""
+        """(policy, value) of a pure best response of a player to the plans of the others; policy float64[A, I]."""
         found = self.counterfactual(plan, player)
         table, response = found[:-1].reshape(self.legal.shape), np.zeros(self.legal.shape)
         for sets, parents, starts in reversed(self.levels[player]):
@@ -148,7 +148,7 @@ def build_tree(
     sets: Sequence[tuple[str, int, Place, Sequence[str]]],
     leaves: Sequence[tuple[Sequence[Place], float, Sequence[float]]],
 ) -> Tree:
-    """Build the sequence form of a game, a `Tree`, from its information sets and leaves.
+    """Builds the sequence form of a game, a `Tree`, from its information sets and leaves.
 
     Args:
         players: names.
@@ -196,7 +196,7 @@ def _level(sets: slice, parent: np.ndarray) -> Level:
 
 
 def game_tree(game: Game) -> Tree:
-    """A game in normal form as a tree: each player has one information set."""
+    """Converts a normal-form `Game` to a `Tree`: each player has one information set."""
     sets = [(who, i, None, own) for i, (who, own) in enumerate(zip(game.players, game.strategies, strict=True))]
     leaves: list[tuple[Sequence[Place], float, Sequence[float]]] = [
         (list(enumerate(cell)), 1.0, [float(table[cell]) for table in game.payoffs]) for cell in np.ndindex(game.shape)
@@ -205,7 +205,7 @@ def game_tree(game: Game) -> Tree:
 
 
 def normal_form(tree: Tree) -> Game:
-    """The matrix game of a tree in which each player decides once, in one information set."""
+    """Converts a `Tree` in which each player decides once, in one information set, to its matrix `Game`."""
     shape = tuple(len(own) for own in tree.actions)
     cell = tuple(leaf // len(shape) for leaf in tree.leaf)
     payoffs = np.zeros((len(shape), *shape))
@@ -216,7 +216,7 @@ def normal_form(tree: Tree) -> Game:
 
 @lru_cache(maxsize=8)
 def openspiel_tree(name: str) -> Tree:
-    """The `Tree` of an OpenSpiel game such as `kuhn_poker(players=3)`; simultaneous moves become sequential.
+    """Loads the `Tree` of an OpenSpiel game such as `kuhn_poker(players=3)`; simultaneous moves become sequential.
 
     Raises:
         InputError: there is no such game, it has imperfect recall, or more than 100 000 information sets or 5 000 000

@@ -76,7 +76,7 @@ class SelfRepellentSampler:
         self.measure = np.full((walks, n), 1 / n)
 
     def next(self) -> np.ndarray:
-        """The next site of each walk, int64[walks]."""
+        """Moves each walk one step, updates its visit measure; returns the sites reached, int64[walks]."""
         logs = self._log_chain[self.at] - self.alpha * (np.log(self.measure) - np.log(self.target))
         noise = self._rng.gumbel(size=logs.shape)
         self.at = (logs + noise).argmax(axis=1)
@@ -88,7 +88,7 @@ class SelfRepellentSampler:
 
 
 def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: int) -> tuple[np.ndarray, float]:
-    """Run the sampler: visits of each site, float64[walks, n], and T · variance of the average of `values`."""
+    """Runs a sampler: (visits float64[walks, n], T · variance over the walks of the average of `values`)."""
     values = np.asarray(values, float) - sampler.target @ np.asarray(values, float)
     visits = np.zeros(sampler.measure.shape)
     rows = np.arange(len(visits))
@@ -98,7 +98,7 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """T · variance of a stochastic-approximation iterate driven by the sampler, after T steps.
+    """Variance over walks, over the last step size, of a stochastic-approximation iterate that the sampler drives.
 
     θ ← θ + (n+1)^-exponent (values[site] - θ).
 

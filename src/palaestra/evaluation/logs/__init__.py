@@ -53,7 +53,7 @@ _ = (
 
 @dataclass(frozen=True)
 class Source:
-    """Result of reading one of the given paths: number of files, systems in them, and problems."""
+    """Data of one given path of logs that was read: number of files, systems in them, and problems."""
 
     path: str
     files: int
@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Logs:
-    """Logs that were read: all turns as one table, the number of files, and problems with what was not read.
+    """Data of logs that were read: all turns as one table, the number of files, and problems with what was not read.
 
     skipped: files of a folder that are no log. sources: the same by path. columns: of all files, read or not.
     """
@@ -94,7 +94,9 @@ class _Given:
 
 @dataclass(frozen=True)
 class Part:
-    """Reduction applied to each file as it is read, so that memory holds one file at a time.
+    """Reduction that `read_logs` applies to each file: columns to read, and a function that replaces its table.
+
+    So memory holds one file at a time.
 
     columns: all that anybody will look at; other columns of a table are not read. reduce: what a file's table is
     replaced by, with its columns `system` and `group` and a row per episode or fewer. It is told the file, or None of
@@ -113,7 +115,7 @@ def read_logs(
     success: str | None = None,
     part: Part | None = None,
 ) -> Logs:
-    """Read the turns of all log files as one table; a folder stands for every log below it.
+    """Reads all log files, of any known format, as one table of turns (`Logs`); a folder stands for every log below it.
 
     A path may be `NAME=PATH`: then NAME is the system. Otherwise a system is called what its log calls it (the model,
     the agent), or, if the log does not say or two paths would be one system, after the path. A trial that stands in
@@ -207,7 +209,7 @@ def _read_path(path: Path, name: str | None, format: str | None, names: Names, p
 def table_of(
     file: Path, format: str | None = None, names: Names = RECOGNISED, part: Part | None = None
 ) -> tuple[pl.DataFrame, Rows]:
-    """The table of one file, and the `Rows` that collected it; with `part`, only the columns that it names."""
+    """(table, `Rows` that collected it) of one log file; with `part`, only the columns that it names."""
     system, asked = names.system, {"metadata", *names.parts} if names.parts else set()
     columns = {"system", "group", *part.columns, *asked} if part else None
     rows = Rows(str(file), system=system, task=names.task, success=names.success, columns=columns)

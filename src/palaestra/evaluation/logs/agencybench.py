@@ -26,17 +26,17 @@ _KNOWN = {*_SAID, *_HEARD, "score", "judge_score", "judge_raw", "subtask", "prom
 
 @READERS.register("agencybench")
 def agencybench() -> LogReader:
-    """Log reader of AgencyBench's meta_eval.json."""
+    """Makes the `LogReader` of AgencyBench's meta_eval.json."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is AgencyBench's: sub-tasks with attempts."""
+    """Whether a JSON object is AgencyBench's: sub-tasks with attempts."""
     return any(isinstance(subtask, Mapping) and "attempts" in subtask for _, subtask in _subtasks(record))
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode per sub-task to `rows`; the scenario is the name of the folders above the model's."""
+    """Adds an episode per sub-task of parsed JSON objects to `rows`; the scenario is the folders above the model's."""
     path = Path(rows.file).absolute()
     scenario = "/".join(path.parent.parent.parts[-2:])
     for where, record in found:

@@ -21,17 +21,17 @@ _RETRY = "could not be parsed"
 
 @READERS.register("agentsnet")
 def agentsnet() -> LogReader:
-    """Log reader of AgentsNet's runs: agents on a graph."""
+    """Makes the `LogReader` of AgentsNet's runs: agents on a graph."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is AgentsNet's: transcripts by agent and the graph that they talked on."""
+    """Whether a JSON object is AgentsNet's: transcripts by agent and the graph that they talked on."""
     return isinstance(record.get("transcripts"), dict) and "graph" in record
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode per run to `rows`."""
+    """Adds an episode per run, from parsed JSON objects, to `rows`; what cannot be read is a problem there."""
     for where, record in found:
         transcripts = record.get("transcripts")
         if not isinstance(transcripts, dict):

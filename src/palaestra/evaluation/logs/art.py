@@ -25,12 +25,12 @@ _NAMES = ("task", "task_id", "scenario_id", "scenario", "question_id", "id")
 
 @READERS.register("art")
 def art() -> LogReader:
-    """Log reader of ART's groups of trajectories, as JSON lines; its Parquet files are read as tables."""
+    """Makes the `LogReader` of ART's groups of trajectories as JSON lines; its Parquet files are read as tables."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is an ART group: trajectories that hold messages."""
+    """Whether a JSON object is an ART group: trajectories that hold messages."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any(
         "messages_and_choices" in mapping(each) or "messages" in mapping(each) for each in trajectories
@@ -43,7 +43,7 @@ def is_art(columns: Sequence[str]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trajectory to `rows`."""
+    """Adds an episode per trajectory, from parsed JSON objects, to `rows`; what cannot be read is a problem there."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "no group of trajectories with messages")
@@ -57,7 +57,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def read_art(frame: pl.DataFrame, rows: Rows) -> None:
-    """Add an episode per row of ART's Parquet file to `rows`."""
+    """Adds an episode per row of the table of ART's Parquet file to `rows`."""
     for number, record in enumerate(frame.iter_rows(named=True)):
         facts = {**_object(record.get("group_metadata")), **_object(record.get("metadata"))}
         _trajectory(f"row {number}", record["reward"], record["messages"], _object(record["metrics"]), facts, rows)

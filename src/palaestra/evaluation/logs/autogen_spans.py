@@ -31,7 +31,7 @@ def is_autogen(attributes: Mapping[str, Any]) -> bool:
 
 
 def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Set the conversation that a span belongs to; returns the messages that it delivers."""
+    """Sets `conversation` of an AutoGen span, empties its `metadata`, in place; returns messages that it delivers."""
     span.metadata = {}
     if span.kind == "agent":
         identity = text(attributes.get("gen_ai.agent.id") or "")
@@ -56,7 +56,7 @@ def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, Any]]]]) -> None:
-    """Add to the agents' spans the messages that were delivered to them and those that they sent."""
+    """Adds to the spans of AutoGen's agents, in place, the messages that were delivered to them and that they sent."""
     _by_start(spans)
     boxes: dict[tuple[str | None, str | None], list[tuple[int, Message]]] = defaultdict(list)
     sent: dict[tuple[str | None, str], dict[str, list[dict[str, Any]]]] = defaultdict(dict)

@@ -25,12 +25,12 @@ _KNOWN = {
 
 @READERS.register("chat")
 def chat() -> LogReader:
-    """Log reader of chats as JSON lines: an object with a list of messages per episode."""
+    """Makes the `LogReader` of chats as JSON lines: an object with a list of messages per episode."""
     return LogReader(read, fits=fits, order=8)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a chat: it has a list of messages."""
+    """Whether a JSON object is a chat: it has a list of messages."""
     return isinstance(record.get("messages"), list)
 
 
@@ -41,12 +41,12 @@ def messages() -> LogReader:
 
 
 def is_message(record: dict[str, Any]) -> bool:
-    """Whether a record is one chat message, of OpenAI's or AutoGen's form."""
+    """Whether a JSON object is one chat message, of OpenAI's or AutoGen's form."""
     return "content" in record and ("role" in record or {"source", "type"} <= record.keys())
 
 
 def read_messages(found: Documents, rows: Rows) -> None:
-    """Add one episode of all lines to `rows`."""
+    """Adds a single episode to `rows`, of parsed JSON lines that are a message each."""
     talk = []
     for where, record in found:
         if is_message(record):
@@ -58,7 +58,7 @@ def read_messages(found: Documents, rows: Rows) -> None:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode per object to `rows`."""
+    """Adds an episode per parsed JSON object with `messages` to `rows`; what cannot be read is a problem there."""
     try:
         named = system_of([record for _, record in found], rows)
     except InputError as error:

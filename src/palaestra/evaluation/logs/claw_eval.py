@@ -30,17 +30,17 @@ _DIMENSIONS = ("completion", "robustness", "communication", "safety")
 
 @READERS.register("claw-eval")
 def claw_eval() -> LogReader:
-    """Log reader of Claw-Eval's traces."""
+    """Makes the `LogReader` of Claw-Eval's traces."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is an event of Claw-Eval of a known type, with its trace."""
+    """Whether a JSON object is an event of a known type of Claw-Eval, with its trace."""
     return record.get("type") in TYPES and "trace_id" in record
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trace to `rows`, its events in the order of the file."""
+    """Adds an episode per trace to `rows`, from parsed JSON events in the order of the file."""
     traces: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for where, event in found:
         if not isinstance(event.get("type"), str) or "trace_id" not in event:

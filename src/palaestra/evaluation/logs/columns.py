@@ -51,7 +51,7 @@ RECOGNISED = Names()
 
 
 def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
-    """The table with `task` and `success` added: from the named columns, else from those with a usual name, if any.
+    """The table with `task` and `success` (bool) added: from the named columns, else from ones with a usual name.
 
     Raises:
         InputError: There is no such column, or its values are neither success nor failure.
@@ -78,7 +78,7 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
 
 
 def as_truth(values: pl.Series) -> pl.Series | None:
-    """A column of words or numbers as booleans of success; None if a value is neither success nor failure.
+    """Series of words or numbers as booleans of success; None if a value is neither success nor failure.
 
     >>> as_truth(pl.Series(["pass", "Fail", None])).to_list()
     [True, False, None]
@@ -94,7 +94,7 @@ def as_truth(values: pl.Series) -> pl.Series | None:
 
 
 def truth_of(value: object) -> bool | None:
-    """Whether a word or number means success (True) or failure (False); None if neither."""
+    """True if a word or number means success (`pass`, 1 …), False for failure; None if neither."""
     word = str(value).strip().casefold().removesuffix(".0")
     return True if word in TRUE else False if word in FALSE else None
 

@@ -13,7 +13,7 @@ from palaestra.evaluation.logs.rows import COPIES, Problem
 
 
 def once(frames: list[pl.DataFrame], path: str) -> tuple[list[pl.DataFrame], list[Problem]]:
-    """The frames without trials that a later log repeats, and a problem that says how many were dropped."""
+    """(frames, problems): frames of several logs without trials that a later log repeats; how many were dropped."""
     where = [n for n, frame in enumerate(frames) if "_trial" in frame.columns]
     if len(where) < 2:
         return frames, []
@@ -38,7 +38,7 @@ def once(frames: list[pl.DataFrame], path: str) -> tuple[list[pl.DataFrame], lis
 
 
 def shared(frames: Sequence[pl.DataFrame], others: Sequence[pl.DataFrame]) -> int:
-    """Number of trials that both lists of frames hold."""
+    """Number of trials that are in both lists of frames, by their column `_trial`."""
     first, second = (
         {trial for frame in side if "_trial" in frame.columns for trial in frame["_trial"].drop_nulls().unique()}
         for side in (frames, others)

@@ -25,7 +25,7 @@ MOST_UNPACKED, MOST_RATIO, SMALL = 1 << 32, 100, 1 << 26
 
 
 def content(path: Path, rows: Rows) -> bytes | None:
-    """The bytes of a file; None, and a problem in `rows`, if it cannot be read or is too large."""
+    """Bytes of a file; None, with a problem added to `rows`, if it cannot be read or is too large."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -40,7 +40,7 @@ def content(path: Path, rows: Rows) -> bytes | None:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Context in which garbage collection is off: reading a log makes a million small objects, none of them garbage."""
+    """Context manager in which Python's garbage collection is off, which makes reading large logs faster."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -51,7 +51,7 @@ def no_collection() -> Iterator[None]:
 
 
 def size(count: float) -> str:
-    """A number of bytes as text with a unit.
+    """A number of bytes as text with a unit: `2.77 MiB`.
 
     >>> size(3.2e9), size(2_900_000)
     ('3.0 GiB', '2.77 MiB')
@@ -64,7 +64,7 @@ def size(count: float) -> str:
 
 
 def too_much(archive: zipfile.ZipFile, packed: int) -> str:
-    """Why a zip is not unpacked: the sizes that it declares are too large; "" if it may be unpacked."""
+    """Reason, as text, why a zip is not unpacked: the sizes that it declares are too large; "" if it may be."""
     declared = [entry.file_size for entry in archive.infolist()]
     total, largest = sum(declared), max(declared, default=0)
     if largest > MOST_BYTES:
@@ -75,7 +75,7 @@ def too_much(archive: zipfile.ZipFile, packed: int) -> str:
 
 
 def documents(path: Path, rows: Rows) -> Documents:
-    """The objects of a JSON file: an array, or an object per line; problems go into `rows`."""
+    """List of (place, object) of a JSON file, an array or an object per line; problems are added to `rows`."""
     data = content(path, rows)
     if data is None:
         return []

@@ -63,7 +63,7 @@ Event = tuple[str, Mapping[str, Any]]
 def describe(
     span: Span, attributes: Mapping[str, Any], events: Sequence[Event], resource: Mapping[str, Any]
 ) -> list[str]:
-    """Fill in a span from its attributes and events; returns what could not be read, as texts."""
+    """Fills in a span, in place, from its attributes and events; returns texts of what could not be read."""
     wrong: list[str] = []
     name = span.name or ""
     span.kind = kind_of(attributes)
@@ -111,7 +111,7 @@ def describe(
 
 
 def kind_of(attributes: Mapping[str, Any]) -> Kind:
-    """Kind of a span (agent, model, tool or other), by the first convention whose attribute names it."""
+    """Kind of a span by its attributes, "agent", "model", "tool" or "other"; the first known convention counts."""
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str):
         return _OPERATIONS.get(operation, "other")
@@ -122,7 +122,7 @@ def kind_of(attributes: Mapping[str, Any]) -> Kind:
 
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """The first of several attributes that is present and not None."""
+    """Value of the first of several named attributes that is present and not None; None without."""
     return next((attributes[name] for name in names if attributes.get(name) is not None), None)
 
 
@@ -154,7 +154,7 @@ def _speak(span: Span, attributes: Mapping[str, Any], events: Sequence[Event], w
 
 
 def joined(said: Sequence[Message]) -> Message | None:
-    """One answer out of several messages, their texts and calls together; None if there are none."""
+    """One assistant `Message` out of several, their texts and calls together; None if there are none."""
     said = [each for each in said if each.role == "assistant"] or list(said)
     if not said:
         return None
@@ -208,7 +208,7 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def langfuse_usage(details: Any) -> dict[str, Any]:
-    """Token counts in our names, from Langfuse's usage names or a provider's."""
+    """Dict of token counts under the names of this library, from Langfuse's usage names or a provider's."""
     if not isinstance(details, Mapping):
         return {}
     ours = {

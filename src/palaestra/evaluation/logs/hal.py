@@ -25,18 +25,18 @@ _SUMMED = ("tokens_in", "tokens_cached", "tokens_cache_write", "tokens_out")
 
 @READERS.register("hal")
 def hal() -> LogReader:
-    """Log reader of HAL's uploads, of every benchmark that the harness has."""
+    """Makes the `LogReader` of HAL's uploads, of every benchmark that the harness has."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a HAL upload: a config, and results per task or lists of solved and failed tasks."""
+    """Whether a JSON object is a HAL upload: a config, and results per task or lists of solved and failed tasks."""
     named = mapping(record.get("results")).keys() & {*SUCCEEDED, *FAILED}
     return "config" in record and ("raw_eval_results" in record or bool(named))
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode per task and variation to `rows`."""
+    """Adds an episode per task and variation of parsed HAL uploads to `rows`; what cannot be read is a problem."""
     for where, record in found:
         config = mapping(record.get("config"))
         calls = _calls(record.get("raw_logging_results"))

@@ -21,7 +21,7 @@ CORRECT = "correct"
 
 @dataclass
 class HalTrial:
-    """One trial of one task in a HAL upload: success, score, errors.
+    """Data of one trial of one task in a HAL upload: success, score, errors.
 
     said: the record of the upload, whose other fields are kept.
     """
@@ -38,7 +38,7 @@ Results = dict[str, list[HalTrial]]
 
 
 def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
-    """Trials by task from a HAL upload, and what could not be read, as texts.
+    """(trials by task, problems as texts) of a HAL upload, a JSON object.
 
     `results.successful_tasks` and `failed_tasks` (ReplicatorBench: `passed_tasks`) decide who succeeded, wherever they
     are given; under prompt variations each variation has its own score, for there they are about means.

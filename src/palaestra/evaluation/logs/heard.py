@@ -25,7 +25,7 @@ _FEW = 20_000
 
 @dataclass(slots=True)
 class Turn:
-    """A turn of a trace, reduced to the fields that `listen` needs to find whose words it read.
+    """Data of one turn of a trace, reduced to what `listen` needs to find the earlier turns that it read.
 
     Attributes:
         episode: Number of the episode.
@@ -52,7 +52,10 @@ class Turn:
 
 
 def listen(turns: Sequence[Turn]) -> None:
-    """Fill in `heard` (earlier turns whose output a turn read) and `source` of turns sorted by episode and number."""
+    """Fills in `heard` (indices of earlier turns whose output a turn read) and `source` of the turns, in place.
+
+    The turns are sorted by episode and number.
+    """
     by_words = _by_words(turns)
     before: dict[int, list[int]] = {}
     now: list[int] = []

@@ -38,7 +38,7 @@ _CANCELLED = re.compile(r"(asyncio\.(exceptions\.)?|trio\.|anyio\.)?Cancell?ed(E
 
 @READERS.register("inspect")
 def inspect() -> LogReader:
-    """Log reader of Inspect AI's logs, `.eval` and `.json`."""
+    """Makes the `LogReader` of Inspect AI's logs, `.eval` and `.json`."""
     return LogReader(read, sees=_sees)
 
 
@@ -55,7 +55,7 @@ def _sees(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, rows: Rows) -> None:
-    """Add one episode per sample to `rows`; a sample that cannot be read becomes a problem.
+    """Adds an episode per sample of a log file to `rows`; a sample that cannot be read becomes a problem there.
 
     Raises:
         MissingExtraError: Inspect AI is not installed.

@@ -25,12 +25,12 @@ _ROOT = "trace"
 
 @READERS.register("langfuse")
 def langfuse() -> LogReader:
-    """Log reader of Langfuse's observations, traces and scores."""
+    """Makes the `LogReader` of Langfuse's observations, traces and scores."""
     return LogReader(read, fits=fits, trace=True)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is Langfuse's: an observation, a trace with its own, or a page of either."""
+    """Whether a JSON object is Langfuse's: an observation, a trace with its own, or a page of either."""
     return any(map(_is_ours, items(record.get("data")) or [record]))
 
 
@@ -44,7 +44,7 @@ def _is_observation(raw: Any) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trace, or per session of several, to `rows`; see `traces`."""
+    """Adds an episode per trace, or per session of several, from parsed JSON objects to `rows`; see `traces`."""
     spans: list[Span] = []
     roots: dict[str, Span] = {}
     scores: dict[str, list[Mapping[str, Any]]] = defaultdict(list)

@@ -27,18 +27,18 @@ _DEEPEST = 500
 
 @READERS.register("langsmith")
 def langsmith() -> LogReader:
-    """Log reader of LangSmith's runs: LangGraph, LangChain and whatever else it traces."""
+    """Makes the `LogReader` of LangSmith's runs: LangGraph, LangChain and whatever else it traces."""
     return LogReader(read, fits=fits, trace=True)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is LangSmith's: a run, or several."""
+    """Whether a JSON object is LangSmith's: a run, or several."""
     one = mapping(next(iter(items(record.get("runs"))), None)) or record
     return "run_type" in one and ("trace_id" in one or "dotted_order" in one or "child_runs" in one)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trace, or per thread of several, to `rows`; see `traces`."""
+    """Adds an episode per trace, or per thread of several, from parsed JSON objects to `rows`; see `traces`."""
     spans: list[Span] = []
     for where, record in found:
         if not fits(record):

@@ -37,22 +37,22 @@ _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.js
 
 @READERS.register("lm-eval")
 def lm_eval() -> LogReader:
-    """Log reader of lm-evaluation-harness: samples_*.jsonl."""
+    """Makes the `LogReader` of lm-evaluation-harness: samples_*.jsonl."""
     return LogReader(read, fits=fits, companion=is_results)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is lm-evaluation-harness's, written for one document."""
+    """Whether a JSON object is a line of lm-evaluation-harness, written for one document."""
     return record.keys() >= {"doc_id", "resps"}
 
 
 def is_results(record: dict[str, Any]) -> bool:
-    """Whether a record is that of `results_<date>.json`, which has no trials."""
+    """Whether a JSON object is that of lm-evaluation-harness's `results_<date>.json`, which has no trials."""
     return record.keys() >= {"results", "configs", "versions"}
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode of one turn per document to `rows`."""
+    """Adds an episode of one turn per document, from parsed JSON objects, to `rows`."""
     path = Path(rows.file)
     name = _NAME.search(path.name)
     task = name["task"] if name else path.stem.removeprefix("samples_")

@@ -17,12 +17,12 @@ from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 
 @READERS.register("marketplace")
 def marketplace() -> LogReader:
-    """Log reader of Magentic Marketplace's SQLite file."""
+    """Makes the `LogReader` of Magentic Marketplace's SQLite file."""
     return LogReader(read, sees=lambda path, head: head[:16] == b"SQLite format 3\0")
 
 
 def read(path: Path, rows: Rows) -> None:
-    """Add one episode per agent that acted to `rows`; agents whose profile has a business are not customers."""
+    """Adds an episode per customer agent that acted to `rows`, from a SQLite file; businesses are left out."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")

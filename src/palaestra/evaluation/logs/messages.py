@@ -18,7 +18,7 @@ _NOT_SAID = ("ThoughtEvent", "ModelClientStreamingChunkEvent", "UserInputRequest
 
 
 def content_text(content: Any) -> str | None:
-    """The text of a chat message's content: a string, or its blocks' texts; other blocks are named by type."""
+    """Text of a chat message's `content`: a string, or its blocks' texts; other blocks are named by type."""
     if content is None or isinstance(content, str):
         return None if content is None else text(content)
     if not isinstance(content, list):
@@ -37,7 +37,7 @@ def content_text(content: Any) -> str | None:
 
 
 def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tool calls of a chat message, each as `tool` and `arguments`."""
+    """List of tool calls of a chat message (dict), each a dict with `tool` and `arguments`."""
     found = []
     content = message.get("content")
     blocks = [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []
@@ -54,7 +54,9 @@ def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any = None) -> list[dict[str, Any]]:
-    """Turns of a list of chat messages: a row per assistant message, which observed what was said since its last one.
+    """List of turns (dicts) of chat messages: one per assistant message, observing all that was said since its last.
+
+    Messages after the last one of an assistant make a row without action.
 
     Last words have a row without action.
 
@@ -105,7 +107,7 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
 
 
 def of_autogen(message: Any) -> Any:
-    """A message of AutoGen (a `source`, no role) as a chat message; any other as it is; None for internal events."""
+    """Converts an AutoGen message (a `source`, no role) to a chat message; others unchanged; internal events: None."""
     if not isinstance(message, Mapping) or "source" not in message or "role" in message:
         return message
     if message.get("type") in _NOT_SAID:
@@ -122,7 +124,7 @@ def of_autogen(message: Any) -> Any:
 
 
 def opening(messages: Sequence[Any]) -> str:
-    """Text of the first user message, which identifies the task: episodes that open alike are of one task."""
+    """Text of the first user message of a chat, which identifies the task: episodes that open alike are of one task."""
     for message in map(of_autogen, messages):
         if not isinstance(message, Mapping):
             continue

@@ -26,17 +26,17 @@ _ITEMS = ("trace", "trace.span")
 
 @READERS.register("openai_agents")
 def openai_agents() -> LogReader:
-    """Log reader of traces of the OpenAI Agents SDK."""
+    """Makes the `LogReader` of traces of the OpenAI Agents SDK."""
     return LogReader(read, fits=fits, trace=True)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is the OpenAI Agents SDK's: an item of a trace, or a body with some."""
+    """Whether a JSON object is the OpenAI Agents SDK's: an item of a trace, or a body with some."""
     return record.get("object") in _ITEMS or any(mapping(e).get("object") in _ITEMS for e in items(record.get("data")))
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trace to `rows`, see `traces`."""
+    """Adds an episode per trace, from parsed JSON objects, to `rows`; see `traces`."""
     spans: list[Span] = []
     roots: dict[str, Span] = {}
     for where, record in found:

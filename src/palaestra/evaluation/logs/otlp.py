@@ -23,17 +23,17 @@ _PLAIN = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 
 @READERS.register("otel")
 def otel() -> LogReader:
-    """Log reader of OpenTelemetry spans with attributes for generative AI, as OTLP JSON."""
+    """Makes the `LogReader` of OpenTelemetry spans with attributes for generative AI, as OTLP JSON."""
     return LogReader(read, fits=fits, trace=True)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is OTLP JSON: spans or logs by resource."""
+    """Whether a JSON object is OTLP JSON: spans or logs by resource."""
     return isinstance(record.get("resourceSpans", record.get("resourceLogs")), list)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per trace to `rows`, see `traces`."""
+    """Adds an episode per trace, from parsed OTLP JSON objects, to `rows`; see `traces`."""
     events = _logged(found)
     spans: list[Span | None] = []
     for where, record in found:
@@ -54,7 +54,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def add_traces(spans: list[Span], rows: Rows) -> None:
-    """Add all episodes of the spans to `rows`, with AutoGen's messages attached to its agents' spans."""
+    """Adds all episodes of a list of spans to `rows`, with AutoGen's messages attached to its agents' spans."""
     if delivered := [(span, span.delivered) for span in spans if span.delivered]:
         weave(spans, delivered)
     add_episodes(spans, rows)
@@ -68,7 +68,7 @@ def span_of(
     where: str,
     rows: Rows,
 ) -> Span | None:
-    """An OTLP span as a `Span`; None, and a problem in `rows`, if it has no span id or trace id."""
+    """Converts a raw OTLP span to a `Span`; None, and a problem in `rows`, if it has no span id or trace id."""
     identity, trace = raw.get("spanId"), raw.get("traceId")
     if not isinstance(identity, str) or not isinstance(trace, str) or not identity or not trace:
         rows.problem(where, "no spanId and traceId, so nobody knows where it belongs; it is left out")
@@ -127,7 +127,7 @@ def _logged(found: Documents) -> dict[str, list[Event]]:
 
 
 def attributes_of(raw: Any) -> dict[str, Any]:
-    """Attributes of OTLP JSON, a list of keys and values, as a dictionary.
+    """Dict of the attributes of OTLP JSON, which are a list of keys and values.
 
     >>> attributes_of([{"key": "a", "value": {"intValue": "3"}}])
     {'a': 3}

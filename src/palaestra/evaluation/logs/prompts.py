@@ -24,7 +24,7 @@ _ANSWERS = ("tool_call_response", "tool_result", "function_call_output", "server
 
 
 class Call(NamedTuple):
-    """A tool call in a message: id (None if not logged), tool name and arguments."""
+    """Data of a tool call in a message: id (None if not logged), tool name and arguments."""
 
     id: str | None
     name: str
@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One chat message of a log: role, text, the agent's name, calls that it makes and calls that it answers.
+    """Data of one chat message of a log: role, text, the agent's name, calls that it makes and ids that it answers.
 
     name: of the agent that said it. answers: the calls that it answers.
     """
@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
 
 def conversation(value: Any, *, role: str = "user") -> list[Message]:
-    """Parse a logged prompt or answer (a list of messages, one, or a text) into `Message`s.
+    """Parses a logged prompt or answer (a list of messages, one, or a text) into a list of `Message`.
 
     role: whose a message is that does not say it.
 
@@ -73,7 +73,7 @@ def conversation(value: Any, *, role: str = "user") -> list[Message]:
 
 
 def message_of(raw: Any, role: str = "user") -> Message | None:
-    """A raw chat message as a `Message`; None for internal kinds that no agent reads."""
+    """Converts a raw chat message to a `Message`; None for internal kinds that no agent reads."""
     if not isinstance(raw, Mapping):
         return Message(role, text(raw))
     if (plain := _plain(raw)) is not None:
@@ -153,7 +153,7 @@ def _call(raw: Any) -> Call | None:
 
 
 def parsed(value: Any) -> Any:
-    """The value, decoded if it is JSON in a text, as attributes of spans hold it; other texts stay as they are.
+    """The value, decoded if it is a text that holds a JSON list or object, as in span attributes; else unchanged.
 
     Raises:
         ValueError: The text begins as a list or object of JSON does and is none.

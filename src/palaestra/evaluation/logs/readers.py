@@ -25,7 +25,7 @@ from palaestra.foundation.registry import Registry
 
 @dataclass(frozen=True)
 class LogReader:
-    """A reader of one log format: how it recognises a file and how it fills `Rows` from it.
+    """Reader of one log format: functions that recognise a file of it and that fill `Rows` from it.
 
     Args:
         read: fills `Rows`, or returns a table that is one already. It gets the objects of the file, or, with `sees`,
@@ -58,6 +58,6 @@ READERS: Registry[LogReader] = Registry("reader", home=("palaestra.evaluation.lo
 
 
 def in_order() -> list[tuple[str, LogReader]]:
-    """Names and readers of all log formats, in the order in which they are tried."""
+    """List of (name, `LogReader`) of all log formats, in the order in which they are tried."""
     made = [(name, READERS[name]()) for name in READERS]
     return sorted(made, key=lambda pair: (pair[1].order, pair[0]))

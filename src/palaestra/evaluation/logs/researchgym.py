@@ -31,7 +31,7 @@ class ResearchBudget:
 
 
 def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tuple[Turns, list[Problem]]:
-    """Read ResearchGym's run folders as turns, a row each, with hours, cost, verdict, violations and over_budget.
+    """Reads ResearchGym's run folders: (turns, problems); a row per run with hours, cost, verdict and over_budget.
 
     scores.json (ours: {"score", "baseline", "reference"}) gives the score and its anchors for `normalise_between`.
     success: the score is better than the baseline; null without both.

@@ -25,18 +25,18 @@ _CUT = ("max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns
 
 @READERS.register("rllm")
 def rllm() -> LogReader:
-    """Log reader of rLLM's episodes."""
+    """Makes the `LogReader` of rLLM's episodes."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is rLLM's: trajectories of steps."""
+    """Whether a JSON object is rLLM's: trajectories of steps."""
     trajectories = record.get("trajectories")
     return isinstance(trajectories, list) and any("steps" in mapping(each) for each in trajectories)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per object to `rows`."""
+    """Adds an episode per parsed JSON object to `rows`; what cannot be read is a problem there."""
     model = _model(rows)
     for where, record in found:
         if not fits(record):

@@ -52,7 +52,7 @@ MOST_SCORES = 200
 
 @dataclass(frozen=True)
 class Problem:
-    """A file, line or field of a log that could not be read, and why. `where` is empty for the whole file."""
+    """Data of what could not be read in a log: file, place in it (`where`; empty for the whole file), and why."""
 
     file: str
     where: str
@@ -64,7 +64,7 @@ class Problem:
 
 @dataclass
 class Rows:
-    """Collector of one file's rows: a reader calls `episode` per play-through, `problem` for what it cannot read.
+    """Collector of one log file's turns: a reader calls `episode` per play-through, `problem` for what it cannot read.
 
     system, task, success: the columns that say it, if somebody named them. foreign: it was recognised as no log at all.
     companion: it belongs to a log beside it. columns: all that anybody will look at, where a file can be read by
@@ -85,7 +85,7 @@ class Rows:
     _grades: dict[str, list[Any]] = field(default_factory=dict)
 
     def problem(self, where: str, why: str | Exception) -> None:
-        """Record something that could not be read; reading goes on."""
+        """Records something that could not be read; does not raise, reading goes on."""
         text = (why if isinstance(why, str) else f"{type(why).__name__}: {why}").strip()
         self.problems.append(Problem(self.file, where, text.splitlines()[0][:300] if text else "unreadable"))
 
@@ -99,7 +99,7 @@ class Rows:
         cost: Any = None,
         **values: Any,
     ) -> None:
-        """Add one play-through: a row per turn (one empty row if the log has none), all with the episode's `values`.
+        """Adds one play-through: a row per turn (one empty row if the log has none), all with the episode's `values`.
 
         score: on the last row, as its reward. scores: more of them, each on the last row in a column `score.NAME`.
         cost: of the episode, where the cost of a turn is not known; spread over its turns by their tokens.
@@ -146,7 +146,7 @@ class Rows:
             return None
 
     def frame(self) -> pl.DataFrame:
-        """All rows as a table. `group` numbers the tasks, `episode` the play-throughs of each."""
+        """All rows as a DataFrame. `group` numbers the tasks, `episode` the play-throughs of each."""
         for grades in self._grades.values():
             known = [reward for _, _, reward in grades if reward is not None]
             if known and all(reward in (0.0, 1.0) for reward in known):
@@ -164,7 +164,7 @@ class Rows:
 
 
 def in_range(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """The table with numbers that are infinite or beyond ±`MOST` set to null; each such column is a problem."""
+    """The table with numbers that are infinite or beyond ±`MOST` as null; each such column is a problem in `rows`."""
     for name, dtype in frame.schema.items():
         if not dtype.is_float():
             continue
@@ -197,7 +197,7 @@ def _spread(cost: float | None, rows: list[dict[str, Any]]) -> None:
 
 
 def text(value: Any) -> str:
-    """The value as text that a table can hold; other values become JSON."""
+    """The value as text that a table can hold: strings cleaned, other values as JSON."""
     return clean(value if isinstance(value, str) else dump(value))
 
 
@@ -218,12 +218,12 @@ def _finite(value: Any) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty mapping."""
+    """The value itself if it is a mapping (JSON object), else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Sequence[Any]:
-    """The value if it is a JSON list, else an empty one."""
+    """The value itself if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 

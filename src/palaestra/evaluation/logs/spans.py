@@ -37,7 +37,7 @@ _TEXTS = ("parent", "name", "agent", "model", "call", "conversation")
 
 @dataclass(slots=True)
 class Span:
-    """One span of a trace: its ids, kind, times, agent, model, prompt and answer, in our own names.
+    """Data of one span of a trace: ids, kind, times, agent, model, prompt and answer, under names of this library.
 
     Attributes:
         trace, id, parent: Which it is; ids need not be unique beyond their trace.
@@ -131,7 +131,7 @@ class Tree:
 
 
 def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Task, success, score, system, run and seed of a log, found by their usual names without prefixes.
+    """Dict of task, success, score, system, run, seed found in a log's mappings by usual key names without prefixes.
 
     >>> facts_of({"langsmith.metadata.task_id": "a", "correct": "yes"})
     {'task': 'a', 'success': True}

@@ -23,7 +23,7 @@ _EPISODE = ("run", "iteration", "group", "episode")
 
 
 def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """The table with `system` added from a column with a usual name (`NAMES`), if there is one.
+    """The table with `system` added from a column with a usual name (`NAMES`), if any; raises if they disagree.
 
     Raises:
         InputError: several of them could, and they disagree.
@@ -39,7 +39,7 @@ def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | None]:
-    """The system of each record, from the field that names it, such as a model's name; None if none does.
+    """List with the system of each record (JSON object), from a field that names it, such as the model's; else None.
 
     Each of these objects is an episode.
 
@@ -73,12 +73,12 @@ def _name(value: Any) -> str | None:
 
 
 def plain(name: str) -> str:
-    """A column's name in the form for comparison: `Model Name` becomes `model_name`."""
+    """Column name normalised for comparison: `Model Name` becomes `model_name`."""
     return "_".join(re.findall(r"[^\W_]+", name.casefold()))
 
 
 def choose(frame: pl.DataFrame, file: str) -> str | None:
-    """The name of the column that names the system, or None; raises InputError if several disagree."""
+    """Name of the column of a table that names the system, or None; raises InputError if several disagree."""
     columns = {plain(name): name for name in reversed(frame.columns)}
     found = [columns[name] for name in NAMES if name in columns]
     found = [name for name in found if not frame[name].dtype.is_nested() and frame[name].null_count() < len(frame)]
@@ -98,7 +98,7 @@ def choose(frame: pl.DataFrame, file: str) -> str | None:
 
 
 def by_column(frame: pl.DataFrame, wanted: str, file: str) -> pl.DataFrame:
-    """The table with `system` taken from these columns, joined by commas; fields in `metadata` count as columns.
+    """The table with `system` set from columns that the user named, joined by commas; `metadata` fields count too.
 
     Raises:
         InputError: there is no such column.

@@ -31,24 +31,24 @@ from palaestra.evaluation.logs.verdicts import VERDICT, is_verdicts, per_item
 
 @READERS.register("parquet")
 def parquet() -> LogReader:
-    """Log reader of tables in Parquet: our own turns, or TRL's completions."""
+    """Makes the `LogReader` of tables in Parquet: the library's own turns, or TRL's or ART's completions."""
     return LogReader(read_parquet, sees=lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet")
 
 
 @READERS.register("csv")
 def csv() -> LogReader:
-    """Log reader of text tables with commas, semicolons or tabs."""
+    """Makes the `LogReader` of text tables with commas, semicolons or tabs."""
     return LogReader(read_csv, sees=lambda path, head: path.suffix in (".csv", ".tsv"), order=1)
 
 
 @READERS.register("rows")
 def rows() -> LogReader:
-    """Log reader of tables as JSON objects, an episode each, or a turn each."""
+    """Makes the `LogReader` of tables as JSON objects, an episode each, or a turn each."""
     return LogReader(read_records, fits=fits, order=9)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a row of a table: it has a task and a measured value."""
+    """Whether a JSON object is a row of a table: it has a task and a measured value (success, score, reward)."""
     names = {plain(name) for name in record}
     measured = bool({"success", "score", "reward", *SUCCESS[:-2]} & names)
     return not names.isdisjoint(("task", *TASKS)) and (measured or is_verdicts(record))
@@ -80,7 +80,7 @@ def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
 
 
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """Read a Parquet file: returns our own table, or adds the episodes of TRL's or ART's to `rows`."""
+    """Reads a Parquet file: returns the table if it is the library's own, else adds TRL's or ART's rows to `rows`."""
     try:
         schema = _schema(path)
         if is_art([*schema]):  # its messages are no column of ours
@@ -102,7 +102,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """The table of a text file; a line with too many fields makes the whole file a problem."""
+    """Reads a text table to a DataFrame of turns; None, and a problem in `rows`, if a line has too many fields."""
     data = content(path, rows)
     if not data:
         return None
@@ -111,7 +111,7 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
-    """Read JSON objects as rows: episodes are added to `rows`; if they have `episode`, a table of turns is returned."""
+    """Adds an episode per parsed JSON object to `rows`; returns a table of turns instead if they have `episode`."""
     told = Names(None, rows.task, rows.success)
     good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
@@ -146,7 +146,7 @@ def _records(good: Documents, told: Names, rows: Rows) -> Documents:
 
 
 def separator(data: bytes) -> str:
-    """Separator of a text table: the most frequent of comma, semicolon, tab and bar in the first line."""
+    """Separator of a text table given as bytes: the most frequent of , ; tab and | in its first line."""
     first = data.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
     return max(",;\t|", key=lambda sign: first.count(sign.encode()))
 
@@ -167,7 +167,7 @@ def _named(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def own(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table with what `Turns` need filled in: reward from score, success, numbers and agent."""
+    """The table with what `Turns` need filled in: reward from score, success, numbers of group and episode, agent."""
     if "reward" not in frame.columns and "score" in frame.columns:
         frame = frame.with_columns(reward=pl.col("score").cast(pl.Float64))
     if "success" not in frame.columns:
@@ -189,7 +189,7 @@ def is_trl(columns: list[str]) -> bool:
 
 
 def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
-    """Add one episode per completion of TRL's table to `rows`; `iteration` is the step."""
+    """Adds an episode per completion (row) of TRL's table to `rows`; `iteration` is the step."""
     numeric = [n for n, d in frame.schema.items() if d.is_numeric() and n not in ("step", "advantage", "iteration")]
     rewards = [name for name in numeric if "reward" in name.lower()] or numeric
     for number, record in enumerate(frame.iter_rows(named=True)):

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def tokens(usage: Any) -> dict[str, Any]:
-    """Token counts of a usage record of any provider: tokens_in, tokens_cached, tokens_cache_write, tokens_out.
+    """Dict of token counts of a usage record of any provider: tokens_in, tokens_cached, tokens_cache_write, tokens_out.
 
     tokens_in is the whole prompt, tokens_cached the part of it that was read from a cache.
 

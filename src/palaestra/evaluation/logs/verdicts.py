@@ -19,12 +19,12 @@ _OF_VERDICT = ("criterion", "judge", "sample", "order", "answer", "rationale", "
 
 
 def is_verdicts(columns: Container[str]) -> bool:
-    """Whether a table with these columns holds a judge's verdicts."""
+    """Whether a table with these column names holds a judge's verdicts."""
     return all(name in columns for name in _MARKS)
 
 
 def per_item(frame: pl.DataFrame) -> pl.DataFrame:
-    """A table of verdicts reduced to one row per item; any other table as it is.
+    """A table of a judge's verdicts reduced to one row per item, with its weighted score; any other table unchanged.
 
     `value`, `score` and `reward` are the item's weighted score, `score.CRITERION` the mean verdict on a criterion. An
     item without a score has the error "judge: no verdict".

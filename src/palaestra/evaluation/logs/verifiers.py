@@ -31,22 +31,22 @@ _EPISODE = {"id", "env", "task", "traces", "ok", "errors", "run", "group", "is_t
 
 @READERS.register("verifiers")
 def verifiers() -> LogReader:
-    """Log reader of rollouts of the library verifiers."""
+    """Makes the `LogReader` of rollouts of the library verifiers."""
     return LogReader(read, fits=lambda record: is_episode(record) or is_rollout(record))
 
 
 def is_episode(record: dict[str, Any]) -> bool:
-    """Whether a record is a line of verifiers' `traces.jsonl`."""
+    """Whether a JSON object is a line of verifiers' `traces.jsonl`."""
     return isinstance(record.get("traces"), list) and record.keys() >= {"task", "env"}
 
 
 def is_rollout(record: dict[str, Any]) -> bool:
-    """Whether a record is a line of verifiers' `results.jsonl`."""
+    """Whether a JSON object is a line of verifiers' `results.jsonl`."""
     return record.keys() >= {"example_id", "prompt", "completion", "reward"}
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add an episode per line to `rows`."""
+    """Adds an episode per parsed JSON line of verifiers to `rows`; what cannot be read is a problem there."""
     beside = _beside(rows)
     for where, record in found:
         if is_episode(record):

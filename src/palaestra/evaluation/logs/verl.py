@@ -17,17 +17,17 @@ _KNOWN = {"input", "output", "score", "step"}
 
 @READERS.register("verl")
 def verl() -> LogReader:
-    """Log reader of verl's rollouts."""
+    """Makes the `LogReader` of verl's rollouts."""
     return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """Whether a record is a line of verl's rollouts."""
+    """Whether a JSON object is a line of verl's rollouts."""
     return record.keys() >= {"input", "output", "score", "step"}
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Add one episode of one turn per line to `rows`. Extra rewards that are numbers stand in `score.NAME`."""
+    """Adds an episode of one turn per parsed JSON line to `rows`; extra rewards that are numbers go to `score.NAME`."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "a line without input, output, score and step")

@@ -32,7 +32,7 @@ def _at(profile: tuple[int, ...]) -> Any:
 
 @dataclass
 class PayoffEstimate:
-    """Payoff estimates with confidence bounds: sums float64[K, S_1, …, S_K] and counts int[S_1, …, S_K] of plays.
+    """Running payoff estimates of strategy profiles with confidence bounds: sums [K, S_1, …] and counts of plays.
 
     delta: chance that one interval misses, each (OpenSpiel's per_payoff_confidence) unless split over all payoffs. Both
     intervals are conservative: they miss less often than that.
@@ -54,7 +54,7 @@ class PayoffEstimate:
         split: bool = False,
         slack: float = 0.0,
     ) -> PayoffEstimate:
-        """A `PayoffEstimate` without any plays yet.
+        """A new `PayoffEstimate` without any plays, for players with these numbers of strategies.
 
         strategies: how many each player has. split: `delta` is for all payoffs together. slack: what may overlap.
         """
@@ -112,7 +112,7 @@ class Settled:
 
 
 class ResponseGraph:
-    """Response graph between profiles: its edges and which of them are settled, for adaptive matching."""
+    """Response graph between strategy profiles: its edges and which of them are settled, for adaptive matching."""
 
     def __init__(self, strategies: tuple[int, ...]) -> None:
         self.profiles = [tuple(map(int, p)) for p in np.ndindex(*strategies)]
@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """The profile to play next in adaptive matching, by a rule; None when every edge is settled.
+    """Profile (tuple) to play next in adaptive matching, by a rule; None when every edge is settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
@@ -193,7 +193,7 @@ def response_graph_ucb(
     most: int = 50_000,
     seed: int = 0,
 ) -> Settled:
-    """[106] ResponseGraphUCB: play every profile once, then `next_match` until all edges are settled or `most` plays.
+    """[106] `Settled`: plays every profile once, then `next_match` until all edges are settled or `most` plays.
 
     An edge is settled when the upper bound of the worse end is below the lower bound of the better one. The defaults
     are OpenSpiel's, but for the interval: Clopper-Pearson needs a third to two thirds fewer plays than Hoeffding when
@@ -219,7 +219,7 @@ def response_graph_ucb(
 
 
 def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05, payoff_range: float = 1.0) -> int:
-    """Plays of *each* profile for all edges to be right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
+    """Plays of *each* profile so that all edges are right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
 
     gap: the smallest difference Δ along an edge; |S| profiles, K players; by Hoeffding and a union bound.
     """
@@ -228,7 +228,9 @@ def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05
 
 
 def alpha_rank_draws(estimate: PayoffEstimate, *, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """float64[resamples, S_1, …]: alpha-Rank of payoffs drawn from Beta posteriors, for approximate intervals.
+    """float64[resamples, S_1, …]: alpha-Rank of payoffs drawn from Beta posteriors of a `PayoffEstimate`.
+
+    For approximate intervals.
 
     Payoffs are taken for successes in n plays; a flat prior.
     """

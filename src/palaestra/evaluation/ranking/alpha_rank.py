@@ -112,6 +112,6 @@ def _log_step(gain: np.ndarray, alpha: float, population: int, epsilon: float) -
 
 
 def marginals(profiles: np.ndarray) -> list[np.ndarray]:
-    """Each player's own distribution over strategies, from a distribution over profiles."""
+    """List of each player's own distribution float64[S_k], from a distribution over profiles float64[S_1, …, S_K]."""
     axes = range(profiles.ndim)
     return [np.asarray(profiles.sum(axis=tuple(a for a in axes if a != k))) for k in axes]

@@ -16,7 +16,7 @@ _STEPS, _CLOSE = 200, 1e-10
 def bradley_terry(
     wins: np.ndarray, ties: np.ndarray | None = None, *, model: str = "half", prior: float = 0.0
 ) -> np.ndarray:
-    """Bradley-Terry log strengths θ, mean 0, float64[..., n], of win tables float64[..., n, n] (row beat column).
+    """Bradley-Terry log strengths θ, mean 0, float64[..., n], from win counts float64[..., n, n] (row beat column).
 
     P(i beats j) = 1 / (1 + e^{θ_j - θ_i}), maximum likelihood by Newton's method. model="half": a draw is half a win
     for each (the default of Elo boards and of evalica); "davidson": draws have a parameter of their own, P(draw) ∝
@@ -33,7 +33,7 @@ def bradley_terry(
 
 
 def draw_parameter(wins: np.ndarray, ties: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
-    """Draw parameter ν of Davidson's model, float64[...]: equals draw with chance ν / (2 + ν)."""
+    """Draw parameter ν of Davidson's model, float64[...], from win and tie counts; equals draw with ν / (2 + ν)."""
     return np.asarray(np.exp(_fit(wins, ties, "davidson", prior)[1]))
 
 

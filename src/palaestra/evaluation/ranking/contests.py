@@ -27,7 +27,7 @@ KEYS = ("contest", "competition")
 
 @dataclass(frozen=True)
 class Contests:
-    """Contests of many systems in time order, such as competitions with ranks.
+    """Data of contests of many systems in time order, such as competitions with ranks.
 
     names: of the systems. rows: `contest, system, rank, teams` in time order, ranks from 1, ties with the better.
     """
@@ -59,11 +59,11 @@ class Contests:
         return Matches(self.names, joined[0], joined[1], joined[2], np.ones(len(joined[0])), joined[3])
 
     def rated(self) -> Rated:
-        """Elo-MMR ratings of the systems after all contests in time order."""
+        """Elo-MMR ratings (`Rated`) of the systems after all contests in time order."""
         return elo_mmr(self.places(), len(self.names))
 
     def medals(self) -> pl.DataFrame:
-        """Medal counts of the systems: `system, gold, silver, bronze`."""
+        """Table of the systems' medal counts: `system, gold, silver, bronze`."""
         won = [medal(rank, teams) for rank, teams in self.rows.select("rank", "teams").rows()]
         marked = self.rows.with_columns(medal=pl.Series(won, dtype=pl.String))
         return marked.group_by("system", maintain_order=True).agg(
@@ -72,7 +72,7 @@ class Contests:
 
 
 def medal(rank: float, teams: int) -> str | None:
-    """Medal of a rank among so many teams: "gold", "silver", "bronze" or None.
+    """Kaggle medal of a rank among so many teams: "gold", "silver", "bronze" or None.
 
     Below 100 teams the first 10, 20 and 40 %; below 250 the first 10, 20 % and 40 %; below 1000 the first 10 and one
     more for each 500 teams, 50 and 100; from 1000 on as many gold, 5 % and 10 %. Shares are rounded down, at least 1.
@@ -104,12 +104,12 @@ def medal(rank: float, teams: int) -> str | None:
 
 
 def is_contests(columns: list[str]) -> bool:
-    """Whether a table with these columns holds contests: contest, system, and rank or score."""
+    """Whether a table with these column names holds contests: contest, system, and rank or score."""
     return any(key in columns for key in KEYS) and "system" in columns and ("rank" in columns or "score" in columns)
 
 
 def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
-    """Make `Contests` of a table with `contest` (or `competition`), `system`, and `rank` or `score`.
+    """Makes `Contests` of a table with `contest` (or `competition`), `system`, and `rank` or `score`.
 
     Also: `time`, by which contests are ordered, otherwise they come as they stand; `lower`, true where a lower score is
     better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank.
@@ -142,7 +142,7 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
 
 
 def read_contests(source: str | Path) -> Contests | None:
-    """Read the contests of a file; None if its columns are not those of contests.
+    """Reads `Contests` from a table file; None if its columns are not those of contests.
 
     Raises:
         InputError: as `contests`. StorageError: the file cannot be read.
@@ -152,7 +152,7 @@ def read_contests(source: str | Path) -> Contests | None:
 
 
 def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RESAMPLES, seed: int = 0) -> Ranking:
-    """Rank the systems of contests: "elo_mmr" rates them in time order, other methods as `rank`; medals are counted.
+    """`Ranking` of the systems of contests, with medals: "elo_mmr" rates them in time order, others as `rank`.
 
     Raises:
         InputError: there is no such method.
@@ -169,7 +169,7 @@ def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RES
 
 
 def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
-    """The ranking table of contests by Elo-MMR, with medals and normal intervals by each rating's deviation.
+    """Ranking table of contests by Elo-MMR, a row per system, with medals and normal intervals by rating deviation.
 
     Returns:
         `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best

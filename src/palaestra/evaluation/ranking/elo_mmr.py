@@ -22,7 +22,7 @@ BOUNDS = (-6000.0, 9000.0)
 
 @dataclass(frozen=True)
 class Rated:
-    """Ratings by Elo-MMR after all contests, with deviations and history.
+    """Data of Elo-MMR ratings after all contests, with deviations and history.
 
     Attributes:
         mu: rating of each player, float64[players].
@@ -45,7 +45,7 @@ def elo_mmr(
     speed: float = 1.0,
     split_ties: bool = False,
 ) -> Rated:
-    """Elo-MMR ratings of players from contests of many, in time order.
+    """`Rated`: Elo-MMR ratings of players from contests, each (participants, ranks), in time order.
 
     Args:
         contests: of each who took part, int[k] below `players`, each once, and their ranks, number[k], 1 the best;
@@ -95,6 +95,8 @@ def elo_mmr(
 
 def performances(mu: np.ndarray, spread: np.ndarray, rank: np.ndarray, *, split_ties: bool = False) -> np.ndarray:
     """Performance of each player in one contest, float64[k]: the rating at which its wins and losses balance.
+
+    Given ratings, their deviations and ranks.
 
     Args:
         mu: ratings before it, float64[k].

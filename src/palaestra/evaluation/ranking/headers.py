@@ -71,7 +71,7 @@ NOBODY = ("", "null", "none", "nan", "na", "n/a", "-", "*", "abandoned", "invali
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of a match file: the two competitors, the outcome, and how the outcome is written."""
+    """Data on the columns of a match file: the two competitors, the outcome, and how the outcome is written."""
 
     a: str
     b: str
@@ -80,7 +80,7 @@ class Layout:
 
 
 def plain(name: str) -> str:
-    """A header in the form in which headers are compared: lower case, words joined by underscores.
+    """Column header normalised for comparison: lower case, words joined by underscores.
 
     >>> plain(" Model A "), plain("winner-model_a"), plain("1/2-1/2")
     ('model_a', 'winner_model_a', '1_2_1_2')
@@ -91,7 +91,7 @@ def plain(name: str) -> str:
 def layout(
     columns: list[str], what: str, a: str | None = None, b: str | None = None, winner: str | None = None
 ) -> Layout:
-    """Find the columns of a match file that hold the competitors and the result.
+    """`Layout` of a match file's columns: finds those that hold the competitors and the result; raises if it cannot.
 
     Args:
         columns: its header.
@@ -166,7 +166,7 @@ def _sides(a: str, b: str, of: str) -> list[tuple[str, str]]:
 
 
 def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
-    """Score of side a in each match: 1, 1/2 or 0, float64[rows]; null without a result.
+    """Series, score of side a in each row of a match table: 1, 1/2 or 0; null without a result.
 
     table: `row`, `a`, `b` and the columns of the outcome as text.
 

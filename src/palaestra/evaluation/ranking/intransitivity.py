@@ -17,7 +17,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class Transitivity:
-    """Result of `transitivity`: p-values of the cycle and fit tests, the strongest cycle, and which ranking to trust.
+    """Result of `transitivity`: p-values of the cycle and fit tests, the strongest cycle, and the ranking to trust.
 
     cycle_p: p of "no cycle in who beats whom"; cycle: the strongest one, indices in order, each beats the next and the
     last the first (empty if no majority cycle was seen). fit_p: p of "Bradley-Terry is the truth"; deviance: its
@@ -42,7 +42,7 @@ def transitivity(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Transitivity:
-    """Tests whether a win table is transitive: for a significant cycle, and for the fit of Bradley-Terry.
+    """`Transitivity` tests of win counts [n, n]: for a significant cycle, and for the fit of Bradley-Terry.
 
     float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model.
 

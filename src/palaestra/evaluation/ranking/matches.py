@@ -20,7 +20,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of a match file's rows: all, used, tied among the used, and dropped by reason."""
+    """Data: counts of a match file's rows, all, used, tied among the used, and dropped by reason."""
 
     rows: int
     used: int
@@ -37,7 +37,7 @@ class RowCounts:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Pairwise matches as arrays: competitors a, b (indices into `names`), score of a (1, 1/2 or 0) and weight.
+    """Data of pairwise matches: competitors a, b (indices into `names`), score of a (1, 1/2 or 0) and weight.
 
     a, b: int[m]. score, weight: float64[m]; weight is how often a match counts.
 
@@ -57,7 +57,7 @@ class Matches:
         return len(self.a)
 
     def wins(self) -> np.ndarray:
-        """float64[n, n]: how often the row beat the column."""
+        """float64[n, n]: how often (by weight) the row beat the column."""
         return self._count(self.score == 1, self.score == 0)
 
     def ties(self) -> np.ndarray:
@@ -66,13 +66,13 @@ class Matches:
         return self._count(drawn, drawn)
 
     def groups(self) -> np.ndarray:
-        """int[n]: connected component of each system in the graph of who met whom; between groups nothing is known."""
+        """int[n]: connected component of each system in the graph of who met whom; no comparison between components."""
         n = len(self.names)
         met = scipy.sparse.csr_array((np.ones(len(self)), (self.a, self.b)), shape=(n, n))
         return np.asarray(scipy.sparse.csgraph.connected_components(met, directed=False)[1])
 
     def with_upsets(self) -> Matches:
-        """These matches plus imaginary upsets, which keep the maximum-likelihood strengths finite.
+        """New `Matches`: these plus imaginary upsets, which keep the maximum-likelihood strengths finite.
 
         One for every step of the order that no result contradicts, with the result turned around; if all matches were
         drawn, one is won each way.
@@ -109,7 +109,7 @@ class Matches:
         )
 
     def resampled(self, resamples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Wins and ties, float64[resamples, n, n] each, of bootstrap draws of whole clusters."""
+        """(wins, ties), float64[resamples, n, n] each, of bootstrap draws of whole clusters of matches."""
         n = len(self.names)
         cell = np.array([self.a * n + self.b, self.b * n + self.a])
         outcome = (self.score == 1, self.score == 0, self.score == 0.5)
@@ -147,7 +147,7 @@ def read_matches(
     winner: str | None = None,
     cluster: str | None = None,
 ) -> Matches:
-    """Read matches from a CSV, TSV, Parquet, JSON or JSONL file, or a table, a row per match.
+    """Reads `Matches` from a CSV, TSV, Parquet, JSON or JSONL file, or a table, with a row per match.
 
     Who met and who won stands in columns by the names of `headers`: `model_a`, `model_b` and `winner`; `winner` and
     `loser`; `White`, `Black` and `Result`; `home_team`, `away_team` and their scores; and others. A row without a
@@ -208,7 +208,7 @@ def read_matches(
 def matches(
     a: list[str], b: list[str], score: np.ndarray, weight: np.ndarray | None = None, task: pl.Series | None = None
 ) -> Matches:
-    """Make `Matches` from columns; names in alphabetical order. task: its matches are resampled together.
+    """Makes `Matches` of lists of names a, b and scores of a; names sorted; matches of a task are resampled together.
 
     Raises:
         InputError: there is no match.
@@ -225,7 +225,7 @@ def matches(
 
 
 def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: float = 0.0) -> Matches:
-    """Make matches of trials: systems meet once per (run, task) that both have, the larger mean of `value` wins.
+    """Makes `Matches` of trials: systems meet once per (run, task) of both, the larger mean of `value` wins.
 
     Means that differ by no more than `tie` draw. The task is the cluster, or `cluster` if the trials have it.
     """

@@ -24,7 +24,7 @@ class NashAverage(NamedTuple):
 
 
 def nash_averaging(payoffs: np.ndarray) -> NashAverage:
-    """Nash averaging (arXiv 1806.02643) of a zero-sum game, float64[rows, columns] of the row's payoffs.
+    """`NashAverage` (arXiv 1806.02643) of a zero-sum game, float64[rows, columns] of the row's payoffs.
 
     Agents against agents: an antisymmetric matrix (e.g. log-odds of win rates); both sides are then the same. Agents
     against tasks: scores with each task scaled to [0, 1] first (`scale_tasks`), the tasks being the other player.
@@ -45,7 +45,7 @@ def nash_averaging(payoffs: np.ndarray) -> NashAverage:
 
 
 def scale_tasks(scores: np.ndarray) -> np.ndarray:
-    """Scores with each column (task) scaled from its minimum and maximum onto [0, 1]; a constant column becomes 0."""
+    """Scores [systems, tasks] with each column min-max scaled onto [0, 1]; a constant column becomes 0."""
     low, high = scores.min(0), scores.max(0)
     return np.asarray((scores - low) / np.where(high > low, high - low, 1.0))
 

@@ -29,7 +29,7 @@ def swiss(
     exact: bool = False,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """[142] Expected points of systems in a Swiss tournament over benchmarks (arXiv 2512.21010).
+    """[142] Table of systems' expected points in a Swiss tournament over benchmarks (arXiv 2512.21010), from scores.
 
     Columns: system, expected, low, high, n, mean_rank, borda.
 
@@ -77,7 +77,7 @@ def failure_sensitivity(
     simulations: int = 100_000,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Expected Swiss points by T, the number that drop out after each round, and the slope over T.
+    """Table per system: expected Swiss points for each T, the number eliminated after a round, and slope over T.
 
     Columns: system, T=0, T=1, …, slope.
 

@@ -30,7 +30,7 @@ METHODS = ("auto", "bradley_terry", "davidson", "elo", "alpha_rank", "nash", *RU
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking of systems with intervals, the method that made it, and the transitivity test.
+    """Data of a ranking of systems with intervals, the method that made it, and the transitivity test.
 
     table: `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws`, the best first.
 
@@ -97,7 +97,7 @@ def rank(
 def scores(
     matches: Matches, method: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score of each system by a method, float64[n], and its bootstrap draws, float64[resamples, n]."""
+    """(scores float64[n], bootstrap draws float64[resamples, n]) of the systems of `matches` by a ranking method."""
     rng = np.random.default_rng(seed)
     if method == "elo":
         mean = elo(matches, orders=200, seed=seed).mean(axis=0)
@@ -149,7 +149,9 @@ def rank_intervals(
     clusters: int | None = None,
     groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence intervals of ranks, first and last, int[n] each (Mogstad, Romano, Shaikh & Wilhelm 2024).
+    """Confidence intervals of ranks, (first, last), int[n] each, from scores and their bootstrap draws.
+
+    Mogstad, Romano, Shaikh & Wilhelm 2024.
 
     One more than the number of systems that are surely better, and n less those that are surely worse; "surely" by the
     bootstrap of studentised differences to *all* others at once, and, for scores that move in jumps, few draws turn the
@@ -197,7 +199,7 @@ def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str, grou
 
 
 def win_table(matches: Matches) -> pl.DataFrame:
-    """Pairwise win shares (draws half) with Wilson's interval: `system, opponent, share, low, high, n`."""
+    """Table of win shares per pair of systems (draws half) with interval: `system, opponent, share, low, high, n`."""
     points = matches.wins() + matches.ties() / 2
     games = points + points.T
     i, j = np.nonzero(games > 0)

@@ -31,12 +31,12 @@ def ballots(scores: np.ndarray) -> np.ndarray:
 
 
 def borda(preferred: np.ndarray) -> np.ndarray:
-    """Borda count, float64[n]: how often each system is preferred to another; larger is better."""
+    """Borda count, float64[n], from preference counts [n, n]: how often each system is preferred; larger is better."""
     return np.asarray(preferred.sum(1))
 
 
 def average_win_rate(preferred: np.ndarray) -> np.ndarray:
-    """Mean over opponents of the share of voters that prefers the system, float64[n]; unmet opponents are left out."""
+    """Mean over opponents of a system's share of votes, float64[n], of preference counts [n, n]; unmet ones dropped."""
     games = preferred + preferred.T
     met = games > 0
     shares = np.where(met, preferred / np.where(met, games, 1.0), 0.0)
@@ -44,7 +44,7 @@ def average_win_rate(preferred: np.ndarray) -> np.ndarray:
 
 
 def copeland(preferred: np.ndarray) -> np.ndarray:
-    """Copeland score, float64[n]: number of opponents beaten by majority, draws half."""
+    """Copeland score, float64[n], from preference counts [n, n]: number of opponents beaten by majority, draws half."""
     margin = preferred - preferred.T
     return np.asarray((margin > 0).sum(1) + 0.5 * ((margin == 0).sum(1) - 1))
 
@@ -56,13 +56,16 @@ def plurality(scores: np.ndarray) -> np.ndarray:
 
 
 def schulze(preferred: np.ndarray) -> np.ndarray:
-    """Schulze score (Schulze 2011), float64[n]: number of opponents beaten by widest paths of majorities."""
+    """Schulze score, float64[n], from preference counts [n, n]: opponents beaten by widest paths of majorities.
+
+    Schulze 2011.
+    """
     strength = widest_paths(np.where(preferred > preferred.T, preferred, 0.0))
     return np.asarray((strength > strength.T).sum(1) + 0.5 * ((strength == strength.T).sum(1) - 1))
 
 
 def ranked_pairs(preferred: np.ndarray) -> np.ndarray:
-    """Score by ranked pairs (Tideman 1987), float64[n]: how many systems each stands above in the locked order."""
+    """Score by ranked pairs (Tideman 1987), float64[n], of counts [n, n]: how many each system stands above."""
     n = len(preferred)
     margin = preferred - preferred.T
     above = np.zeros((n, n), bool)
@@ -76,7 +79,7 @@ def ranked_pairs(preferred: np.ndarray) -> np.ndarray:
 
 
 def kemeny(preferred: np.ndarray) -> np.ndarray:
-    """Score by Kemeny's order, n - 1 for the first … 0 for the last; exact, at most 16 systems."""
+    """Score by Kemeny's order, n - 1 for the first … 0 for the last, of preference counts [n, n]; exact, n <= 16."""
     n = len(preferred)
     if n > _MOST:
         raise InputError(f"kemeny: {n} systems, but the exact order is found for at most {_MOST}; use ranked_pairs")
@@ -101,7 +104,7 @@ def kemeny(preferred: np.ndarray) -> np.ndarray:
 
 
 def maximal_lottery(preferred: np.ndarray) -> np.ndarray:
-    """Maximal lottery (Fishburn 1984): the mixture that beats or ties every system in expectation.
+    """Maximal lottery (Fishburn 1984), float64[n]: the mixture of systems that beats or ties each in expectation.
 
     Of several the one of largest entropy.
     """
@@ -128,7 +131,7 @@ RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def vote(preferred: np.ndarray, rule: str) -> np.ndarray:
-    """Score of each system by a voting rule named in `RULES`, from pairwise preferences."""
+    """Score of each system, float64[n], by a voting rule named in `RULES`, from preference counts float64[n, n]."""
     if rule not in RULES:
         raise InputError(f"vote: rule={rule!r}{nearest(rule, RULES)}")
     return RULES[rule](preferred)

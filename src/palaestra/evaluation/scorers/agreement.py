@@ -27,7 +27,9 @@ def krippendorff_alpha(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Krippendorff's alpha of ratings, 1 - observed / expected disagreement, with a bootstrap interval over items.
+    """`Estimate` of Krippendorff's alpha of ratings[raters, items], with a bootstrap interval over items.
+
+    1 - observed / expected disagreement.
 
     units: of each item what it has in common with others (a prompt); the bootstrap then draws those.
 
@@ -106,7 +108,7 @@ def cohen_kappa(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Cohen's kappa of two judges, 1 - Σ w·observed / Σ w·expected, with a bootstrap interval.
+    """`Estimate` of Cohen's kappa of two judges, 1 - Σ w·observed / Σ w·expected, with a bootstrap interval.
 
     weights: None: w is 1 off the diagonal; "linear", "quadratic": |i - j| and its square, in steps between the sorted
     categories (of numbers 1, 2, 5 the steps are 1), as scikit-learn. An item that one of them left out leaves. NaN if

@@ -35,7 +35,9 @@ def _row(found: Estimate) -> pl.DataFrame:
 def best_of_k(
     credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min", each: str | None = None
 ) -> Analysis:
-    """An analysis: best-of-k accuracy of a score. SCORES: group, score, correct, or a benchmark's own file.
+    """Returns a function (SCORES file) -> table: best-of-k accuracy of a scorer.
+
+    SCORES: columns group, score, correct, or a benchmark's own file.
 
     each: a column, such as the scorer; there is a row for each of its values.
     """
@@ -55,19 +57,28 @@ def best_of_k(
 
 @ANALYSES.register("strict")
 def strict(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """An analysis: share in which the right answer beats all wrong ones. SCORES: group, score, correct."""
+    """Returns a function (SCORES file) -> table: share of groups in which every right answer outscores all wrong ones.
+
+    Columns of SCORES: group, score, correct.
+    """
     return lambda scores: _row(strict_accuracy(_scores(scores, steps), ties=ties))
 
 
 @ANALYSES.register("reciprocal_rank")
 def reciprocal_rank(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """An analysis: mean of 1 / rank of the right answer. SCORES: group, score, correct, or RewardMATH's file."""
+    """Returns a function (SCORES file) -> table: mean of 1 / rank of the best right answer by a scorer.
+
+    SCORES: columns group, score, correct, or RewardMATH's file.
+    """
     return lambda scores: _row(ranked(_scores(scores, steps), ties=ties))
 
 
 @ANALYSES.register("scorer_protocols")
 def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
-    """An analysis: one scorer by all protocols. SCORES: group, score, correct, or RewardMATH's file, pairwise too."""
+    """Returns a function (SCORES file) -> table: one scorer by all protocols (best-of-k, strict, rank, pairs).
+
+    SCORES: columns group, score, correct, or RewardMATH's file, pairwise too.
+    """
 
     def answer(scores: Path) -> pl.DataFrame:
         rows = _scores(scores, steps)
@@ -78,7 +89,7 @@ def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Ana
 
 @ANALYSES.register("rewardbench")
 def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
-    """An analysis: score of each domain of RewardBench 2, and their mean. SCORES: the file that its scripts write."""
+    """Returns a function (SCORES file of RewardBench 2's scripts) -> table: score of each domain, and their mean."""
 
     def answer(scores: Path) -> pl.DataFrame:
         rows = read_scores(scores)
@@ -93,7 +104,10 @@ def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
 def alpha(
     measure: agree.Level = "nominal", *, item: str = "item", judge: str = "judge", value: str = "value"
 ) -> Analysis:
-    """An analysis: Krippendorff's alpha of judges, nominal, ordinal or interval. VERDICTS: item, judge, value."""
+    """Returns a function (VERDICTS file) -> table: Krippendorff's alpha of judges, nominal, ordinal or interval.
+
+    Columns of VERDICTS: item, judge, value.
+    """
 
     def answer(verdicts: Path) -> pl.DataFrame:
         wide = table(verdicts, item, judge, value).pivot(on=judge, index=item, values=value, aggregate_function="mean")
@@ -104,7 +118,10 @@ def alpha(
 
 @ANALYSES.register("kappa")
 def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -> Analysis:
-    """An analysis: Cohen's kappa of two judges, with weights if given. VERDICTS: a column of each judge."""
+    """Returns a function (VERDICTS file) -> table: Cohen's kappa of two judges, with weights if given.
+
+    VERDICTS: a column of each judge.
+    """
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b)
@@ -115,7 +132,10 @@ def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -
 
 @ANALYSES.register("confusion")
 def confusion(action: str = "action", accepted: str = "accepted", *, action_null_ok: bool = True) -> Analysis:
-    """An analysis: was it right to act, and to stay silent? EVENTS: action (null is silence) and accepted."""
+    """Returns a function (EVENTS file) -> table of precision, recall …: was it right to act or to stay silent?
+
+    Columns of EVENTS: action (null is silence) and accepted.
+    """
 
     def answer(events: Path) -> pl.DataFrame:
         found = confused(
@@ -129,7 +149,10 @@ def confusion(action: str = "action", accepted: str = "accepted", *, action_null
 
 @ANALYSES.register("predicts")
 def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Correlation = "spearman") -> Analysis:
-    """An analysis: does a metric of scorers predict their use downstream? SCORERS: both columns, a row per scorer."""
+    """Returns a function (SCORERS file) -> table: correlation over scorers of a metric with their use downstream.
+
+    SCORERS: both columns, a row per scorer.
+    """
 
     def answer(scorers: Path) -> pl.DataFrame:
         rows = table(scorers, metric, downstream)
@@ -148,7 +171,7 @@ def judge_power(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> Analysis:
-    """An analysis: power of a study whose judge errs, simulated. SYSTEMS (system, rate), CRITERIA (task, criterion).
+    """Returns a function (SYSTEMS, CRITERIA files) -> table: simulated power of a study whose judge errs.
 
     SYSTEMS: system, rate and perhaps penalty. CRITERIA: task, criterion and perhaps kind and weight. See
     `palaestra.evaluation.judge_power.judge_power` (AgentIF-OneDay [133], arXiv 2601.20613).

@@ -22,7 +22,7 @@ UNREAD = -1.0
 
 
 def read_scores(path: str | Path, *, steps: Steps = "min") -> pl.DataFrame | None:
-    """Read RewardBench 2's or RewardMATH's file as `group, candidate, score, correct`; None if it is neither.
+    """Reads RewardBench 2's or RewardMATH's file to `group, candidate, score, correct`; None if it is neither.
 
     RewardBench 2 (what `run_v2.py` saves, one JSON object of columns, or rows of it): also `domain`, and of ties
     `prompt` and `kind`. A rating of -1 of a generative judge could not be read and is null.

@@ -25,7 +25,7 @@ Keys = str | Sequence[str]
 
 
 def known(what: str, name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise an InputError if an option is none of the choices."""
+    """Raises InputError if the value of an option is none of the choices, else does nothing."""
     if value not in choices:
         raise InputError(f"{what}: {name}={value!r}{nearest(str(value), choices)}")
 
@@ -33,7 +33,7 @@ def known(what: str, name: str, value: object, choices: Sequence[str]) -> None:
 def scored_groups(
     rows: pl.DataFrame, score: str, correct: str, by: Keys, *, missing: Missing = "leave", what: str = "scores"
 ) -> pl.DataFrame:
-    """Per group of candidates: lowest `right` and highest `wrong` score, `top` (ties for best), `best`, `k`.
+    """Table per group of candidates: lowest `right` and highest `wrong` score, `top` (ties for best), `best`, `k`.
 
     top: how many have the highest score; best: how many of these are right. `right` is null in a group that leaves.
     missing: "last" ranks an unknown score below all, and nothing known is a tie of all, as RewardBench 2 counts the
@@ -64,7 +64,7 @@ def scored_groups(
 
 
 def estimate(values: pl.Series, level: float = 0.95, what: str = "group", why: str = "lack a score") -> Estimate:
-    """Mean over groups of a value in [0, 1], with its interval; nulls are left out and mentioned in `caution`."""
+    """`Estimate` of the mean over groups of a value in [0, 1], with its interval; nulls are left out, see `caution`."""
     cells = values.cast(pl.Float64).to_numpy().astype(float)[None]
     n = int(np.isfinite(cells).sum())
     share = bool(n) and set(cells[np.isfinite(cells)]) <= {0.0, 1.0}
@@ -88,7 +88,7 @@ def best_of_k_accuracy(
     missing: Missing = "leave",
     level: float = 0.95,
 ) -> Estimate:
-    """Best-of-k accuracy: mean over groups of the credit of the top-scored (RewardBench 2, arXiv 2506.01937).
+    """`Estimate` of best-of-k accuracy: mean over groups of the credit of the top-scored (arXiv 2506.01937).
 
     credit: "fraction": the share of right ones among those with the highest score, as RewardBench 2; "strict": 1 if all
     of these are right; "any": 1 if one is. missing: see `scored_groups`; "last" is the rule of the published code for
@@ -117,7 +117,9 @@ def strict_accuracy(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """Share of groups in which every right candidate outscores every wrong one (RewardMATH, arXiv 2410.01729).
+    """`Estimate` of the share of groups in which every right candidate outscores every wrong one (RewardMATH).
+
+    Source: arXiv 2410.01729.
 
     ties: "against": beats is >, as published; "for": >=, its "accuracy with ties"; "half": a tie is worth one half.
     """
@@ -135,7 +137,9 @@ def reciprocal_rank(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """Mean reciprocal rank of the best right candidate among the wrong ones (RewardMATH, arXiv 2410.01729).
+    """`Estimate` of the mean reciprocal rank of the best right candidate among the wrong ones (RewardMATH).
+
+    Source: arXiv 2410.01729.
 
     rank = 1 + #{wrong > right} + #{wrong = right} times 1 ("against", as published), 1/2 ("half") or 0 ("for").
     The code ranks the best right one where there are several; the benchmark has one.
@@ -160,7 +164,7 @@ def pair_accuracy(
     ties: Ties = "half",
     level: float = 0.95,
 ) -> Estimate:
-    """Mean over groups of the share of (right, wrong) pairs in which the right one scores higher (AUC).
+    """`Estimate`: mean over groups of the share of (right, wrong) pairs in which the right one scores higher (AUC).
 
     ties: what a pair of equal scores is worth. Far above `strict_accuracy` where one wrong candidate is over-rated.
     """
@@ -186,7 +190,7 @@ def pair_accuracy(
 def protocols(
     rows: pl.DataFrame, *, by: Keys = "group", level: float = 0.95, score: str = "score", correct: str = "correct"
 ) -> pl.DataFrame:
-    """All protocols of scorers on one table, a row each: `protocol, ties, mean, low, high, n`."""
+    """Table of all protocols of a scorer on one table of scores, a row each: `protocol, ties, mean, low, high, n`."""
     options: dict[str, Any] = {"by": by, "level": level, "score": score, "correct": correct}
     made: list[tuple[str, str, Estimate]] = [
         ("best_of_k", "fraction", best_of_k_accuracy(rows, **options)),
@@ -201,7 +205,7 @@ def protocols(
 def comparisons(
     verdicts: pl.DataFrame, *, by: Keys = "group", missing: Missing = "leave", level: float = 0.95
 ) -> pl.DataFrame:
-    """The protocols for a pairwise judge that compares the right answer with each wrong one: strict, rank and pairs.
+    """Table of the protocols strict, rank and pairs for a pairwise judge that compares the right answer with others.
 
     `value`: 1 won, 0 lost, .5 a tie.
 

@@ -19,7 +19,7 @@ Correlation = Literal["spearman", "pearson", "kendall"]
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion matrix of acting or not, tp, fp, tn, fn; `missing` rows have no verdict and are in no count."""
+    """Counts tp, fp, tn, fn of acting or not, with derived rates; `missing` rows have no verdict and do not count."""
 
     tp: int
     fp: int
@@ -80,7 +80,7 @@ class Confusion:
 def confusion(
     rows: pl.DataFrame, *, action: str = "action", accepted: str = "accepted", action_null_ok: bool = True
 ) -> Confusion:
-    """Confusion matrix of acting or staying silent, each accepted or rejected by a judge (arXiv 2410.12361).
+    """`Confusion` counts of acting or staying silent, each accepted or rejected by a judge (arXiv 2410.12361).
 
     action: null is silence (of booleans, false is): acted and accepted TP, acted and rejected FP, silent and accepted
     TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is missing.
@@ -103,7 +103,7 @@ def confusion(
 
 
 def rank_correlation(metric: Any, downstream: Any, *, kind: Correlation = "spearman", level: float = 0.95) -> Estimate:
-    """Correlation over scorers of a metric with downstream success, with Fisher's interval.
+    """`Estimate` of the correlation over scorers of a metric with downstream success, with Fisher's interval.
 
     z = artanh r, with variance (1 + r²/2)/(n - 3) for Spearman's (Bonett & Wright 2000), 1/(n - 3) for Pearson's and
     .437/(n - 4) for Kendall's (Fieller et al. 1957). A scorer that lacks one of the two leaves.

@@ -28,7 +28,10 @@ from palaestra.foundation.search import Candidate, confidence_uct, search
 
 @ANALYSES.register("coordination")
 def coordination(baseline: str, by: str = "system") -> Analysis:
-    """An analysis: cost and benefit of coordination against one agent. TURNS: `by`, episode, turn, agent, success."""
+    """Returns a function (TURNS file) -> table: cost and benefit of coordination against one agent.
+
+    Columns of TURNS: `by`, episode, turn, agent, success.
+    """
 
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, by, "episode", "success"))
@@ -44,7 +47,10 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """An analysis: best architecture for new tasks. CONFIGURATIONS: task, architecture, success (null: new)."""
+    """Returns a function (CONFIGURATIONS file) -> table: predicted best architecture for new tasks (success null).
+
+    Columns: task, architecture, success, features.
+    """
     return lambda runs: teamwork.advise(
         table(runs, "task", "architecture", "success", *features), features, interactions, by=by, tokens=tokens
     )
@@ -52,7 +58,10 @@ def advise(
 
 @ANALYSES.register("importance")
 def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
-    """An analysis: importance of agents for the answer (DyLAN), the `keep` best. TURNS: heard, heard_turn, answers."""
+    """Returns a function (TURNS file) -> table: DyLAN importance of agents for the answer, the `keep` best.
+
+    Columns of TURNS: heard, heard_turn, answers.
+    """
 
     def found(turns: Path) -> pl.DataFrame:
         read = table(turns, "heard", "heard_turn", answer)
@@ -69,7 +78,10 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
 
 @ANALYSES.register("hindsight")
 def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
-    """An analysis: members that helped, by a judge's verdicts (BOAD). TURNS: agent, episode and `verdict`."""
+    """Returns a function (TURNS file) -> table: members that helped, by a judge's hindsight verdicts (BOAD).
+
+    Columns of TURNS: agent, episode and `verdict`.
+    """
     return lambda turns: teamwork.hindsight_credit(
         Turns(table(turns, "agent", "episode", verdict)), verdict, members=members
     )
@@ -77,20 +89,29 @@ def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
 
 @ANALYSES.register("flips")
 def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> Analysis:
-    """An analysis: how opinions change while a team talks. TURNS: `score` of each turn, and `by`, counted apart."""
+    """Returns a function (TURNS file) -> table: counts of opinions that turn right or wrong while a team talks.
+
+    TURNS: `score` of each turn; `by` is counted apart.
+    """
     return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right, by=by)
 
 
 @ANALYSES.register("channels")
 def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """An analysis: number of different answers (effective channels). TURNS with embeddings, as lists of numbers."""
+    """Returns a function (TURNS file) -> table: effective number of different answers, from their embeddings.
+
+    TURNS have embeddings as lists of numbers.
+    """
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
 
 
 @ANALYSES.register("added_channels")
 def added_channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """An analysis: effective channels that each member adds. TURNS: agent and embeddings, as lists of numbers."""
+    """Returns a function (TURNS file) -> table: effective channels (different answers) that each member adds.
+
+    Columns of TURNS: agent, and embeddings as lists of numbers.
+    """
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.added_channels(
         Turns(table(turns, embedding, "agent")), embedding=embedding, over=keys
@@ -105,7 +126,10 @@ def members(
     over: str | Sequence[str] = ("group", "turn"),
     seed: int = 0,
 ) -> Analysis:
-    """An analysis: members to take for the most effective channels, or by lot. TURNS: agent and embeddings."""
+    """Returns a function (TURNS file) -> table: members to take for the most effective channels, or by lot.
+
+    Columns of TURNS: agent and embeddings.
+    """
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
@@ -120,14 +144,17 @@ def members(
 
 @ANALYSES.register("vote")
 def vote(signal: float, correlation: float = 0.0) -> Analysis:
-    """An analysis: accuracy of a vote of n = 1 to 64 members with correlated errors; reads no file."""
+    """Returns a function () -> table: accuracy of a vote of n = 1 to 64 members with correlated errors."""
     sizes = (1, 2, 4, 8, 16, 32, 64)
     return lambda: pl.DataFrame({"n": sizes, "right": [vote_accuracy(signal, n, correlation) for n in sizes]})
 
 
 @ANALYSES.register("contribution")
 def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """An analysis: similarity of each agent's answers to the team's mean (SelfOrg's ψ). TURNS with embeddings."""
+    """Returns a function (TURNS file) -> table: cosine of agents' answers to the team's mean (SelfOrg's ψ).
+
+    TURNS have embeddings.
+    """
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
@@ -142,7 +169,7 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
 
 @ANALYSES.register("synergy")
 def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) -> Analysis:
-    """An analysis: whether a tree of majorities can help, by its gain, exponent and limit; reads no file."""
+    """Returns a function () -> table: whether a tree of majorities can help, by gain, exponent and fixed point."""
 
     def answer() -> pl.DataFrame:
         found = teamwork.synergy(branch, fidelity, correlation)
@@ -161,7 +188,10 @@ def tree(
     window: int | None = None,
     message: int = 1,
 ) -> Analysis:
-    """An analysis: the best tree of votes at a budget, against one agent; reads no file. See `best_team`."""
+    """Returns a function () -> table: the best tree of votes at a budget, against one agent; reads no file.
+
+    See `best_team`.
+    """
 
     def answer() -> pl.DataFrame:
         found = best_team(
@@ -181,7 +211,7 @@ def tree(
 
 @ANALYSES.register("best_of")
 def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
-    """An analysis: accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
+    """Returns a function () -> table: accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
     return lambda: pl.DataFrame(
         [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
     )
@@ -189,13 +219,18 @@ def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
 
 @ANALYSES.register("personas")
 def personas() -> Analysis:
-    """An analysis: quality of completions in which a model plays personas (SPP). TABLE: method, text, right."""
+    """Returns a function (TABLE file) -> table: quality of completions in which a model plays personas (SPP).
+
+    Columns of TABLE: method, text, right.
+    """
     return lambda rows: teamwork.scored_personas(table(rows, "text", "right"))
 
 
 @ANALYSES.register("budget")
 def budget(cost: float | None = None, score: float | None = None, kind: str = "cost") -> Analysis:
-    """An analysis: best score within a cost, least cost of a score. POINTS: `system`, `score`, and the column `kind`.
+    """Returns a function (POINTS file) -> table: best score within a cost, and least cost of a score.
+
+    Columns of POINTS: `system`, `score`, and the column `kind`.
 
     kind: of cost, such as tokens, seconds, steps or calls.
     """
@@ -214,19 +249,28 @@ def budget(cost: float | None = None, score: float | None = None, kind: str = "c
 
 @ANALYSES.register("settings")
 def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") -> Analysis:
-    """An analysis: best setting of each factor by cost per solved task, or success. ATTEMPTS: task, success, cost."""
+    """Returns a function (ATTEMPTS file) -> table: best setting of each factor by cost per solved task, or success.
+
+    Columns of ATTEMPTS: task, success, cost.
+    """
     return lambda attempts: teamwork.best_settings(table(attempts, "task", "success", "cost", *factors), factors, by=by)
 
 
 @ANALYSES.register("cheapest")
 def cheapest(kind: str) -> Analysis:
-    """An analysis: the cheapest system per solved task for each kind. ATTEMPTS: system, task, success, cost, `kind`."""
+    """Returns a function (ATTEMPTS file) -> table: the system with the least cost per solved task for each kind.
+
+    Columns of ATTEMPTS: system, task, success, cost, `kind`.
+    """
     return lambda attempts: teamwork.cheapest(table(attempts, "system", "task", "success", "cost", kind), kind)
 
 
 @ANALYSES.register("cost_over_levels")
 def cost_over_levels(over: str = "level") -> Analysis:
-    """An analysis: cost per solved task, as a mean over levels. ATTEMPTS: system, task, success, cost and `over`."""
+    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, as a mean over levels.
+
+    Columns of ATTEMPTS: system, task, success, cost and `over`.
+    """
     return lambda attempts: teamwork.cost_over_levels(table(attempts, "system", "task", "success", "cost", over), over)
 
 
@@ -234,7 +278,7 @@ def cost_over_levels(over: str = "level") -> Analysis:
 def conversation(
     shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
 ) -> Analysis:
-    """An analysis: cost of a workflow as a team and as one cached conversation; reads no file."""
+    """Returns a function () -> table: cost of a workflow as a team and as one cached chat; reads no file."""
 
     def answer() -> pl.DataFrame:
         team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached, models=models)
@@ -245,7 +289,10 @@ def conversation(
 
 @ANALYSES.register("decisions")
 def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
-    """An analysis: quality of proposed actions, and of constant ones. DECISIONS: system, case, actions, truth."""
+    """Returns a function (DECISIONS file) -> table per system: quality of proposed actions, checks for constant ones.
+
+    Columns of DECISIONS: system, case, actions, truth.
+    """
 
     def answer(rows: Path) -> pl.DataFrame:
         frame = table(rows, "system", "case", "actions", "truth")
@@ -257,7 +304,10 @@ def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
 
 @ANALYSES.register("modules")
 def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Analysis:
-    """An analysis: Shapley value of modules, or interaction of pairs (pairs=True). RUNS: coalition, task, `score`."""
+    """Returns a function (RUNS file) -> table: Shapley value of modules, or interaction of pairs (pairs=True).
+
+    Columns of RUNS: coalition, task, `score`.
+    """
     ask = teamwork.module_interactions if pairs else teamwork.module_values
     return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
 
@@ -269,7 +319,9 @@ def compose(
     weights: Mapping[str, float] | None = None,
     by: Literal["tried", "described"] = "tried",
 ) -> Analysis:
-    """An analysis: components worth their price. TRIALS: component, cost, skill, similarity, verdict of a sandbox.
+    """Returns a function (TRIALS file) -> table: components of a team worth their price within a budget.
+
+    Columns of TRIALS: component, cost, skill, similarity, verdict of a sandbox.
 
     by: what was tried, or what is described best for each skill, as far as the budget goes.
     """
@@ -290,14 +342,20 @@ def compose(
 
 @ANALYSES.register("auction")
 def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analysis:
-    """An analysis: winners of an auction of plans (SALE). BIDS: task, agent, price, tokens, jury (marks), entropy."""
+    """Returns a function (BIDS file) -> table: winners of an auction of plans (SALE).
+
+    Columns of BIDS: task, agent, price, tokens, jury (marks), entropy.
+    """
     weights = teamwork.Weights(cost, entropy, jury)
     return lambda bids: teamwork.award(table(bids, "task", "agent", "price", "tokens", "jury"), weights)
 
 
 @ANALYSES.register("contest")
 def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
-    """An analysis: allocation of work by a contest, and its earnings. REWARDS: day, agent, reward; a row per day."""
+    """Returns a function (REWARDS file) -> table per day: allocation of work by a contest, and its earnings.
+
+    Columns of REWARDS: day, agent, reward.
+    """
 
     def answer(rewards: Path) -> pl.DataFrame:
         found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
@@ -312,19 +370,28 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Ana
 
 @ANALYSES.register("gap")
 def gap(by: str = "pair") -> Analysis:
-    """An analysis: the collaboration gap. RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    """Returns a function (RUNS file) -> table: the collaboration gap, success alone less that of the pair.
+
+    Columns of RUNS: `by`, task, condition (solo, solo_halves, joint), success.
+    """
     return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
 
 
 @ANALYSES.register("order")
 def order(by: str = "pair") -> Analysis:
-    """An analysis: who should begin in an unequal pair. RUNS: `by`, task, order (strong_first, weak_first), success."""
+    """Returns a function (RUNS file) -> table: effect of who begins on the success of an unequal pair.
+
+    Columns of RUNS: `by`, task, order (strong_first, weak_first), success.
+    """
     return lambda runs: teamwork.order_effect(table(runs, by, "task", "order", "success"), by=by)
 
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """An analysis: do modules help every model, or some? RUNS (all, without each): model, coalition, task, `score`."""
+    """Returns a function (RUNS file) -> table: do modules help every model, or some?
+
+    RUNS (with all, without each): model, coalition, task, `score`.
+    """
     return lambda runs: teamwork.module_utility(
         teamwork.removals(table(runs, "model", "coalition", "task", score), score=score), spread=spread
     )
@@ -332,7 +399,10 @@ def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
 
 @ANALYSES.register("edges")
 def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
-    """An analysis: best senders for each member (OPTAGENT). MESSAGES: sender, receiver, quality, in their order."""
+    """Returns a function (MESSAGES file) -> table: best senders for each member (OPTAGENT).
+
+    Columns of MESSAGES: sender, receiver, quality, in their order.
+    """
 
     def answer(messages: Path) -> pl.DataFrame:
         frame = table(messages, "sender", "receiver", "quality")
@@ -346,7 +416,10 @@ def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
 
 @ANALYSES.register("designs")
 def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Analysis:
-    """An analysis: designs of an agent to try next (AgentSwift). DESIGNS: a column per slot, and `score`."""
+    """Returns a function (DESIGNS file) -> table: designs of an agent to try next (AgentSwift).
+
+    DESIGNS: a column per slot, and `score`.
+    """
     return lambda tried: teamwork.propose(table(tried, score), score, most=most, kappa=kappa)
 
 
@@ -359,7 +432,9 @@ def search_designs(
     repeats: int = 1,
     seed: int = 0,
 ) -> Analysis:
-    """An analysis: search for the best design, scored by `module:function(design)`. SLOTS: JSON, name: options.
+    """Returns a function (SLOTS.json) -> table of a search for the best design, scored by `module:function(design)`.
+
+    SLOTS: name: options.
 
     by: a tree guided by a surrogate, the tree without it, or a greedy climb. repeats: searches that know nothing of
     each other.
@@ -384,7 +459,10 @@ def search_designs(
 
 @ANALYSES.register("tree_search")
 def tree_search(budget: int, c: float = 0.3, trust: float = 2.0) -> Analysis:
-    """An analysis: steps of MASTER's search. NODES: node, parent (none: root), reward, confidence, terminal, valid."""
+    """Returns a function (NODES file) -> table: the steps of MASTER's tree search on a recorded tree.
+
+    Columns of NODES: node, parent (none: root), reward, confidence, terminal, valid.
+    """
 
     def answer(nodes: Path) -> pl.DataFrame:
         frame = table(nodes, "node", "parent", "reward", "confidence", "terminal", "valid")

@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """The turns with `importance`: DyLAN's credit, passed back from the final answers ([135], arXiv 2310.02170).
+    """Table of turns with `importance`, DyLAN's credit passed back from the final answers ([135], arXiv 2310.02170).
 
     The last wave of an episode shares 1 among those who gave the final answer; before that, what a turn is worth is
     what it was worth to those who heard it: I_i = Σ_j w_ij · I_j, the weights of what j heard (and kept) scaled to sum
@@ -97,7 +97,9 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
-    """SelfOrg's contribution of each turn ([40], arXiv 2510.00685), float64[rows]: cosine to the mean embedding.
+    """SelfOrg's contribution of each turn, float64[rows]: cosine of its embedding to its group's mean ([40]).
+
+    Source: arXiv 2510.00685.
 
     r: unit vectors. It approximates the Shapley value of v(S) = cos(mean r_S, mean r_all), says the paper; a row
     without an embedding is NaN.
@@ -113,7 +115,7 @@ def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Seq
 
 
 def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
-    """Cosine of each unit vector, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
+    """float64[n]: cosine of each unit vector, float64[n, d], to the mean of its group, int[n], or of all.
 
     >>> contributions(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
     [0.894, 0.894, 0.447]
@@ -126,7 +128,7 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """Credit of team members by a judge's hindsight verdicts, a row each: episodes, invoked, helpful.
+    """Table of credit per team member by a judge's hindsight verdicts: episodes, invoked, helpful (a share).
 
     BOAD [129], arXiv 2512.23631; helpful is float64.
 
@@ -160,7 +162,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of the rows that have one, scaled to length 1, float64[known, d], and these rows, int64[known].
+    """(vectors float64[known, d], rows int64[known]): embeddings of rows that have one, scaled to length 1.
 
     A vector with a number that is missing is none.
     """

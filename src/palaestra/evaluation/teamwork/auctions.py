@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 
 def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # noqa: B008 a constant
-    """The bids with `score` and `winner`, the least score of each task: w_c·price·tokens - w_h·entropy - Σ w_j·γ_j.
+    """Table of bids with `score` and `winner`, least score of each task: w_c·price·tokens - w_h·entropy - Σ w_j·γ_j.
 
     bids: task, agent, price, tokens, jury (marks γ, a list or a number), and if they count entropy and refined. A bid
     that is refined, made after all had bid, counts only if its agent is cheaper than the winner of the others' and it
@@ -65,7 +65,7 @@ def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # 
 
 
 def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weights:
-    """Auction weights, fitted so that scores order the bids of a task as the column `worth` does.
+    """`Weights` of an auction, fitted so that scores order the bids of a task as the column `worth` does.
 
     min Σ d_ik · log(1 + e^{score_i - score_k}) over pairs of a task where i was worth d_ik more than k, all weights at
     least 0, plus `ridge` times their squares. Not the paper's: see above.
@@ -98,7 +98,7 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
 
 
 def contrast(memory: Archive, embedding: np.ndarray, agent: str, k: int = 8) -> list[tuple[str, str]]:
-    """Pairs (losing plan, winning plan) of the k past tasks most like this one, one plan being the agent's own.
+    """List of (losing plan, winning plan) of the k past tasks most like this one, one plan being the agent's own.
 
     Entries are plans with the agent as owner, the task as key, 1 as score of the winner's, 0 of the others'; what is
     most like decides which tasks are near, so all plans of a task go in with the task's vector.

@@ -37,7 +37,7 @@ def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarr
 
 
 def competitive_ratio(lower: float, upper: float) -> float:
-    """Competitive ratio of the threshold knapsack, ln(U/L) + 1: the optimum earns at most so many times more.
+    """Competitive ratio of the threshold knapsack, ln(U/L) + 1: how many times more the optimum earns at most.
 
     >>> round(competitive_ratio(1, 100), 3)
     5.605
@@ -49,7 +49,7 @@ def competitive_ratio(lower: float, upper: float) -> float:
 def threshold_knapsack(
     values: np.ndarray, costs: np.ndarray, budget: float, *, lower: float, upper: float
 ) -> np.ndarray:
-    """Items taken by the online threshold knapsack, bool[..., items], which sees them in their order.
+    """bool[..., items]: those taken by the online threshold knapsack, which sees items in their order.
 
     Axes before the last are other orders.
 
@@ -80,7 +80,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     top: int = 5,
 ) -> pl.DataFrame:
-    """Choose components of a team online, within a budget: a row per component tried, with why it was taken or not.
+    """Table per component tried: chooses a team's components online within a budget, with why each was taken or not.
 
     inventory: component, cost, skill, similarity (of the component's description to the skill); and without a probe
     verdict, what the sandbox says: 1, 0, -1. For each skill the `top` most similar components are tried on all skills
@@ -141,7 +141,7 @@ def compose(
 
 
 def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None) -> list[str]:
-    """Baseline of `compose`: takes the most similar component of each skill, in order, as far as the budget goes."""
+    """List of names, a baseline of `compose`: the most similar component of each skill, in order, within the budget."""
     table, skills, cost = _inventory(inventory, weights)
     taken: dict[str, None] = {}
     for skill in skills:
@@ -155,7 +155,9 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
 def offline(
     inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None, each: int = 1, top: int = 20
 ) -> list[str]:
-    """Baseline of `compose`: a knapsack over advertised similarities, by `scipy.optimize.milp`; nothing is tried.
+    """List of names, a baseline of `compose`: a knapsack (MILP) over advertised similarities; nothing is tried.
+
+    By `scipy.optimize.milp`.
 
     max Σ_ij w_j s_ij y_ij with Σ_i c_i x_i ≤ budget, y_ij ≤ x_i and Σ_i y_ij ≤ each: whom skill j is to be had from.
     The paper sums similarities and has each skill covered; whether one component is to cover it, it does not say. Only

@@ -28,7 +28,7 @@ def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.
 
 
 def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, days: int = 2) -> np.ndarray:
-    """Score of each agent before each day: mean / max(deviation, least) of rewards in the window; NaN: too few days.
+    """float64[..., days, agents]: mean / max(deviation, least) of rewards in the window before each day; NaN: too few.
 
     float64[..., days, agents].
 
@@ -57,7 +57,7 @@ def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, 
 def contest(
     frame: pl.DataFrame, *, window: int = 5, how: Allocation = "positive", most: int = 3, least: float = 0.01
 ) -> pl.DataFrame:
-    """Daily weights of agents by a contest of their past rewards: day, agent, reward, score, weight.
+    """Table of daily weights of agents by a contest of their past rewards: day, agent, reward, score, weight.
 
     frame: day, agent, reward, at most one row for each. A weight for the next day: give its rows with missing rewards.
 

@@ -21,7 +21,7 @@ from palaestra.errors import InputError, nearest, need_columns
 def coordination(
     turns: Turns, messages: pl.DataFrame | None = None, *, baseline: str, by: str = "system"
 ) -> pl.DataFrame:
-    """Cost and benefit of coordination of each system against a baseline: turns, overhead, efficiency, success.
+    """Table per system: cost and benefit of coordination against a baseline: turns, overhead, efficiency, success.
 
     Returns: a row for each: success, turns, overhead, efficiency, density, redundancy, failure_ratio,
         error_amplification, success_per_1k.
@@ -109,7 +109,7 @@ def _sent(frame: pl.DataFrame, messages: pl.DataFrame | None, by: str, keys: Seq
 
 
 def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, float]:
-    """Fit of turns = c · (n + 1/2)^k to teams of n members, by least squares of logarithms: (c, k).
+    """(c, k) of turns = c · (n + 1/2)^k, fitted to teams of n members by least squares of logarithms.
 
     The paper's means give 2.72 and 1.724.
 
@@ -124,7 +124,7 @@ def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, f
 
 
 def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | None = None) -> pl.DataFrame:
-    """Counts of changes of opinion from an agent's turn to its next: stayed_right, stayed_wrong, to_right, to_wrong.
+    """Table of counts of opinion changes between an agent's turns: stayed_right, stayed_wrong, to_right, to_wrong.
 
     Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
     as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.

@@ -19,7 +19,7 @@ Slots = Mapping[str, Sequence[Any]]
 
 
 class Surrogate:
-    """Surrogate model of scores of designs: ridge regression on options and pairs of options, in kernel form.
+    """Surrogate model of scores of designs: kernel ridge regression on options and pairs of options, with deviations.
 
     Two designs with m equal slots share m + m(m - 1)/2 features. noise: variance of a score, beside a variance of 1 of
     the weights' prior.
@@ -39,7 +39,7 @@ class Surrogate:
         return np.asarray(equal * (equal + 1) / (slots * (slots + 1)))
 
     def fit(self, designs: np.ndarray, scores: np.ndarray) -> Surrogate:
-        """Fit the model to designs, int[n, slots], and scores, float64[n]."""
+        """Fits the model to designs, int[n, slots], and scores, float64[n]; returns the model itself."""
         self._designs = np.asarray(designs)
         scores = np.asarray(scores, float)
         self._mean, self._scale = float(scores.mean()), float(scores.std()) or 1.0
@@ -48,7 +48,7 @@ class Surrogate:
         return self
 
     def predict(self, designs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted mean and standard deviation of designs, float64[n] each."""
+        """(mean, standard deviation) predicted for designs int[n, slots], float64[n] each."""
         cross = self.kernel(np.asarray(designs), self._designs)
         variance = 1 - np.einsum("ij,jk,ik->i", cross, self._inverse, cross)
         return self._mean + self._scale * cross @ self._weights, self._scale * np.sqrt(np.maximum(variance, 0))
@@ -68,7 +68,7 @@ def guided_search(
     mix: float = 0.2,
     trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Search for the best design by a tree guided by a surrogate: a row per evaluated design, in order.
+    """Table per evaluated design, in order: search for the best design by a tree guided by a surrogate.
 
     Columns: step, parent (its step), the slots, predicted, score.
 
@@ -132,7 +132,9 @@ def climb(
     rng: np.random.Generator,
     patience: int = 12,
 ) -> pl.DataFrame:
-    """Baseline of `guided_search`: greedy climb that redraws one slot of the best design and keeps improvements.
+    """Table per evaluated design, baseline of `guided_search`: greedy climb that redraws one slot of the best design.
+
+    It keeps improvements.
 
     After `patience` tries without a better one it begins at another design.
     """
@@ -163,7 +165,7 @@ def training_designs(
     rng: np.random.Generator,
     kappa: float = 1.0,
 ) -> pl.DataFrame:
-    """Evaluated designs to train a surrogate: every pair of options once, then predicted best and worst in turn.
+    """Table of evaluated designs to train a surrogate: each pair of options once, then predicted best and worst.
 
     The first are a covering array of pairs, made greedily. After those, as far as `number` goes, the untried design of
     the largest mean + κ · deviation and that of the least mean - κ · deviation alternate (balanced Bayesian sampling).
@@ -215,7 +217,7 @@ def _coded(slots: Slots, trained: pl.DataFrame | None) -> tuple[np.ndarray, list
 
 
 def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: float = 1.0) -> pl.DataFrame:
-    """Designs to try next, by predicted score + kappa · deviation of a fitted surrogate: slots, predicted, deviation.
+    """Table of designs to try next, by mean + kappa · deviation of a fitted surrogate: slots, predicted, deviation.
 
     frame: a row per evaluated design, its slots as columns, and `score`; equal designs are repetitions.
 

@@ -22,7 +22,7 @@ TINY = 1e-12
 
 
 def effective_channels(vectors: Any, weights: Any = None) -> float:
-    """Effective number of different rows of float64[n, d], K*: 1 if all are alike, min(n, d) if orthogonal.
+    """Effective number of different rows of float64[n, d], K*, a float: 1 if all alike, min(n, d) if orthogonal.
 
     weights: of the rows; scaled to sum to their number, as the released code does.
 
@@ -49,7 +49,7 @@ def effective_channels(vectors: Any, weights: Any = None) -> float:
 
 
 def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")) -> pl.DataFrame:
-    """Effective number of different answers, K*, among the turns of each key; of right and wrong ones with `score`.
+    """Table per key: effective number of different answers, K*, among its turns; of right and wrong ones with `score`.
 
     Columns: the key, answers, channels.
 
@@ -88,7 +88,7 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
 def added_channels(
     turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Effective channels that each agent adds: ΔK* = K* with its turns - K* without them, mean over keys.
+    """Table per agent: effective channels that it adds, ΔK* = K* with its turns - K* without them, mean over keys.
 
     Returns:
         agent, answers (how many keys it has answers in), added; the most first. A copy of somebody else adds next to 0.
@@ -109,7 +109,7 @@ def added_channels(
 def diverse_members(
     turns: Turns, most: int, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Greedy choice of agents for the most effective channels, in the order in which they are taken.
+    """Table of agents chosen greedily for the most effective channels, at most `most`, in the order of choice.
 
     The first is the one that adds most to all (`added_channels`); then whoever gives those taken the highest mean K*.
 
@@ -146,7 +146,7 @@ def _answers(turns: Turns, embedding: str, over: Sequence[str]) -> list[tuple[np
 
 
 def vote_accuracy(signal: float, members: int, correlation: float) -> float:
-    """Accuracy of a vote by n correlated noisy members, Φ(μ / √(ρ + (1 - ρ)/n)) ([113]).
+    """Accuracy of a vote by n members with correlated noise and signal μ, Φ(μ / √(ρ + (1 - ρ)/n)) ([113]).
 
     signal: μ, of one channel with noise of variance 1. correlation: ρ between the noise of two.
 

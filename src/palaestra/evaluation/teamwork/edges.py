@@ -16,7 +16,7 @@ from palaestra.errors import InputError, nearest, need_columns
 
 
 class EdgeScores:
-    """Running quality score of each edge of a team; `route(m)` gives a graph's `edges`, the m best senders each.
+    """Running quality scores of a team's edges, updated by messages; `route(m)` gives the m best senders of each.
 
     Raises:
         InputError: fewer than two members, or eta is not in (0, 1].
@@ -38,7 +38,7 @@ class EdgeScores:
         np.fill_diagonal(self.scores, -np.inf)
 
     def update(self, messages: pl.DataFrame) -> None:
-        """Move the score of each edge towards the `quality` of its messages, in their order; missing ones do not count.
+        """Moves, in place, the score of each edge towards the `quality` of its messages, in order; nulls do not count.
 
         Raises:
             MissingColumnError, InputError: no such column, a member that is not known, or one who hears itself.
@@ -65,7 +65,7 @@ class EdgeScores:
         self.scores[sender, receiver] = kept * self.scores[sender, receiver] + moved["_add"].to_numpy()
 
     def route(self, most: int, rng: np.random.Generator | None = None) -> dict[str, list[str]]:
-        """The best `most` senders of each receiver; ties in their order, or drawn with `rng`."""
+        """Dict of the best `most` senders of each receiver; ties in their order, or drawn with `rng`."""
         if not 1 <= most < len(self.members):
             raise InputError(f"EdgeScores.route: {most} of {len(self.members) - 1} senders: at least 1, at most all")
         luck = np.zeros_like(self.scores) if rng is None else rng.random(self.scores.shape)

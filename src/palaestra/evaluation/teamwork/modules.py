@@ -18,7 +18,7 @@ from palaestra.errors import InputError, need_columns
 def module_values(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """Shapley value of each module over its coalitions, with standard error: a row per module.
+    """Table per module: its Shapley value over all coalitions of modules, with standard error.
 
     Columns: value, stderr, alone, removed, tasks; the values add up to v(all) - v(nobody).
 
@@ -49,7 +49,7 @@ def module_values(
 def module_interactions(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """Interaction of each pair of modules, with standard error: above 0 they add more together than apart."""
+    """Table per pair of modules: interaction, with standard error; above 0 they add more together than apart."""
     modules, values = coalition_table(frame, coalition=coalition, score=score, task=task)
     each = interactions_of(values)
     one, other = np.triu_indices(len(modules), 1)
@@ -72,7 +72,7 @@ def removals(
     task: str = "task",
     model: str = "model",
 ) -> pl.DataFrame:
-    """Effect of removing each module from each model: win rate and loss of the whole against without, failures.
+    """Table per model and module: win rate and loss of the whole system against it without the module, failures.
 
     frame: runs of the whole system and of it without one module, as `module_values` reads them, and the column `model`
     (all one model if there is none). loss: mean score of the whole less that without the module. failures: tasks that
@@ -112,7 +112,7 @@ def removals(
 
 
 def module_utility(found: pl.DataFrame, *, spread: float = 0.165) -> pl.DataFrame:
-    """Utility of each module over models, largest loss first: win rate, deviation, and kind (universal or not).
+    """Table per module, largest loss first, from `removals`: win rate and its deviation over models, kind.
 
     found: what `removals` gives. kind: universal if the deviation is below `spread`, else conditional; the paper finds
     .124 in the mean of the one and .205 of the other, the default is between them.
@@ -128,7 +128,7 @@ def module_utility(found: pl.DataFrame, *, spread: float = 0.165) -> pl.DataFram
 def coalition_table(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> tuple[list[str], np.ndarray]:
-    """Module names, sorted, and scores of all coalitions, float64[tasks, 2^n], as `credit.shapley` reads them."""
+    """(module names, scores float64[tasks, 2^n] of all coalitions) of a table of runs, for `credit.shapley`."""
     need_columns("coalition_table", frame.columns, (coalition, score, task))
     parts = frame.select(
         pl.col(task).alias("_task"),

@@ -28,7 +28,7 @@ _END = re.compile(r"finish collaboration", re.IGNORECASE)
 
 
 class Transcript(NamedTuple):
-    """A discussion between personas in one completion, parsed: turns, participants and final answer.
+    """Data of a discussion between personas in one completion, parsed: turns, participants and final answer.
 
     said: (persona, text) in order. participants: as listed. answer: after "Final answer:", all without it.
 
@@ -42,7 +42,7 @@ class Transcript(NamedTuple):
 
 
 def transcript(text: str, *, leader: str = LEADER) -> Transcript:
-    r"""Parse one completion in which a model plays several personas into who said what.
+    r"""Parses one completion in which a model plays several personas to a `Transcript`: who said what, final answer.
 
     >>> found = transcript("Participants: AI Assistant (you); Chef\nChef: Salt.\nFinal answer: soup")
     >>> found.participants, found.said, found.answer, found.unparsed
@@ -73,7 +73,7 @@ def transcript(text: str, *, leader: str = LEADER) -> Transcript:
 
 
 def persona_turns(texts: Sequence[str], *, leader: str = LEADER) -> Turns:
-    """Turns of the personas in completions, one completion per episode; each hears all that was said before.
+    """Makes `Turns` of the personas in completions, an episode each; each persona hears all that was said before.
 
     Columns: group, episode, turn, agent, action, heard, heard_turn, answer (the final one, on every turn), unparsed. A
     completion in which nobody speaks is one turn of the leader.
@@ -118,7 +118,7 @@ def set_recall(text: str, targets: Sequence[str]) -> float:
 
 
 def scored_personas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Summary per `method` of completions with personas: completions, failed, unparsed, personas, turns, score.
+    """Table per `method` of completions with personas: completions, failed, unparsed, personas, turns, score.
 
     right: the right answer; a list of words (`set_recall`); or a list of lists of aliases (`contains_any`). A row whose
     text is missing is a failed call: it is counted, and is in no mean. score: mean over the others.

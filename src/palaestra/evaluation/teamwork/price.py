@@ -18,7 +18,7 @@ from palaestra.evaluation.dominance import cost_per_success, frontier
 
 
 def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
-    """The best score among rows that cost at most `budget`; None if none does.
+    """The best score among rows of a table that cost at most `budget`; None if none does.
 
     >>> points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
     >>> score_at_cost(points, 3), cost_at_score(points, 0.6), cost_at_score(points, 0.95)
@@ -30,7 +30,7 @@ def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", sco
 
 
 def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
-    """The least cost among rows that score at least `target`; None if none does."""
+    """The least cost among rows of a table that score at least `target`; None if none does."""
     need_columns("cost_at_score", frame.columns, (cost, score))
     reached = pl.col(score).cast(pl.Float64).fill_nan(None) >= target  # NaN is above everything
     least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).drop_nulls()
@@ -38,7 +38,7 @@ def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", sco
 
 
 def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:
-    """Cost per success of each system as a mean over levels: `system, cost_per_success`, the cheapest first ([54]).
+    """Table per system: cost per success as a mean over levels, the cheapest first: `system, cost_per_success` ([54]).
 
     Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
 
@@ -52,7 +52,7 @@ def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> 
 
 
 def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
-    """The system with the least cost per success for each kind of task, a row each ([54]).
+    """Table per kind of task: the system with the least cost per success ([54]).
 
     Raises:
         MissingColumnError: there is no such column.
@@ -64,7 +64,7 @@ def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataF
 def best_settings(
     trials: pl.DataFrame, factors: Sequence[str], *, by: str = "cost", cost: str = "cost"
 ) -> pl.DataFrame:
-    """The setting of each factor that is cheapest per success, or most successful (by="success"), one at a time.
+    """Table per factor: the setting that is cheapest per success, or most successful, others at their commonest.
 
     One factor at a time: of a factor only the trials count in which all others have their commonest setting. What is
     chosen is put together by whoever plays it.
@@ -110,7 +110,7 @@ def workflow_cost(
     cached: float = 0.1,
     models: Sequence[str] = (),
 ) -> tuple[float, float]:
-    """Price of a workflow whose nodes all read what was said before: (as a team, as one conversation) ([140]).
+    """(as a team, as one conversation): prices of a workflow whose nodes all read what was said before ([140]).
 
     Team: Σ_i (S + p_i + Σ_{j<i} o_j) · in + o_i · out. One conversation: what is new at the price of input, the prefix
     at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i. models: which
@@ -144,7 +144,9 @@ def workflow_cost(
 
 
 def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> float:
-    """Accuracy of best-of-n: n tries, each right with `chance`, and a verifier with these error rates.
+    """Accuracy of best-of-n: n tries, each right with `chance`, one drawn from those that a verifier accepts.
+
+    The verifier has these error rates.
 
     It accepts the share tpr of right tries, fpr of wrong ones.
 
@@ -165,7 +167,7 @@ def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> f
 def economy(
     trials: pl.DataFrame, *, cost: str = "cost", value: str = "success", resamples: int = 1000, seed: int = 0
 ) -> pl.DataFrame:
-    """Cost, value and cost per success of each system's trials, with Pareto-optimality: a row each.
+    """Table per system: cost, value and cost per success of its trials with intervals, and Pareto-optimality.
 
     trials: as `evaluation.trials` gives them, with what each cost in the column `cost` (tokens, dollars, turns).
 

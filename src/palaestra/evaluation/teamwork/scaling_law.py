@@ -34,7 +34,7 @@ class ScalingLaw:
         self._mean, self._scale, self._weights = np.zeros(0), np.ones(0), np.zeros(1)
 
     def fit(self, frame: pl.DataFrame, score: str = "success") -> ScalingLaw:
-        """Fit the law to the rows whose score is known.
+        """Fits the law to the rows of a table whose score is known; returns the law itself.
 
         Raises:
             MissingColumnError, InputError: a column is missing, or no score is known.
@@ -57,7 +57,7 @@ class ScalingLaw:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """Weights of the standardised features by name; of a product `one*other`."""
+        """Dict of the weights of the standardised features by name; of a product `one*other`."""
         names = ["", *self.features, *(f"{one}*{other}" for one, other in self.interactions)]
         return dict(zip(names, self._weights.tolist(), strict=True))
 
@@ -93,7 +93,9 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> pl.DataFrame:
-    """Best architecture for each task without `success`, by a fitted law or by average: task, architecture, expected.
+    """Table of the best architecture for each task without `success`, by a fitted law or by average success so far.
+
+    Columns: task, architecture, expected.
 
     Args:
         frame: Configurations: task, architecture, success (null: a new task), the features, and tokens of a run if a

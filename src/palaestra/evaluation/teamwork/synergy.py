@@ -18,7 +18,7 @@ from palaestra.errors import InputError
 
 
 class Synergy(NamedTuple):
-    """Constants of a tree of majority votes: its gain per level, exponent and fixed point.
+    """Result of `synergy`: gain per level, exponent and fixed point of a tree of majority votes.
 
     alpha: what one level makes of a weak signal; at most 1 it dies. exponent: log_b alpha; a team helps where it is
     above the exponent of a single agent's own compute. fixed_point: the signal of an endless tree, 0 where it dies.
@@ -39,7 +39,7 @@ def majority_gain(branch: int) -> float:
 
 
 def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal one level up a tree of majorities: μ' = γ [ρ μ + (1 - ρ) f_b(μ)].
+    """Signal in [-1, 1] one level up a tree of majority votes: μ' = γ [ρ μ + (1 - ρ) f_b(μ)].
 
     f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1.
     """
@@ -49,14 +49,14 @@ def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation:
 
 
 def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal at the root of a tree of majorities of this depth whose leaves have this signal."""
+    """Signal at the root of a tree of majority votes of this depth whose leaves have this signal."""
     for _ in range(depth):
         signal = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
     return signal
 
 
 def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Synergy:
-    """Constants of a tree of majorities: gain α = γ [ρ + (1 - ρ) f'(0)], exponent log_b α, and fixed point.
+    """`Synergy` of a tree of majority votes: gain α = γ [ρ + (1 - ρ) f'(0)], exponent log_b α, and fixed point.
 
     Raises:
         InputError: branch is not odd and at least 3, or a share is none.
@@ -81,7 +81,7 @@ def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Syn
 def best_tree(
     budget: float, *, branch: int, scale: float, exponent: float, fidelity: float = 1.0, correlation: float = 0.0
 ) -> tuple[int, float]:
-    """The best depth of a tree of votes when a budget is split over its leaves: (depth, signal at the root).
+    """(depth, root signal): best depth of a tree of majority votes when a budget is split over its leaves.
 
     A leaf that spends x has the signal min(1, scale · x^exponent); depth 0 is one agent with the whole budget.
     """
@@ -118,7 +118,7 @@ def best_team(
     message: int = 1,
     branches: Sequence[int] = (3, 5, 7, 9),
 ) -> BestTeam:
-    """The best tree of agents for a budget over all branch counts and depths, or one agent; see `best_tree`.
+    """`BestTeam`: the best tree of agents for a budget over branch counts and depths, or one agent; see `best_tree`.
 
     Args:
         budget: what all leaves spend together.

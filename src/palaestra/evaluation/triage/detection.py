@@ -11,7 +11,7 @@ SCHEMA = {"row": pl.Int64, "type": pl.String, "confidence": pl.Float64, "evidenc
 
 
 class Detection(NamedTuple):
-    """One detection in a log: row, type, confidence, and evidence, the words that show it.
+    """Data of one detection in a log: row, type, confidence, and evidence, the words that show it.
 
     Evidence is shown to people, so it is never more than a line.
     """
@@ -23,6 +23,6 @@ class Detection(NamedTuple):
 
 
 def found(rows: Iterable[Detection], layer: str) -> pl.DataFrame:
-    """Detections of a layer as a frame of `SCHEMA`, types prefixed by the layer, evidence cut to 200 characters."""
+    """DataFrame of a layer's `Detection`s: types get the layer as prefix, evidence is cut to 200 characters."""
     cut = [(int(r.row), f"{layer}.{r.type}", float(r.confidence), " ".join(r.evidence.split())[:200]) for r in rows]
     return pl.DataFrame(cut, schema=SCHEMA, orient="row")

@@ -19,7 +19,7 @@ RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """Detections of the execution layer: crashes, failed calls, loops, exhausted limits.
+    """DataFrame of detections in turns' tool calls: crashes, failed calls, loops, exhausted limits.
 
     `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`.
     """
@@ -28,7 +28,10 @@ def execution(turns: Turns) -> pl.DataFrame:
 
 
 def crashes(turns: Turns) -> pl.DataFrame:
-    """Detections of episodes that ended with an error, by the failing boundary, or at a limit; on their last row."""
+    """DataFrame of detections of episodes that ended with an error or at a limit, on their last row.
+
+    Type: by the failing boundary.
+    """
     names = [name for name in ("error", "limit") if name in turns.columns]
     if not names or not len(turns):
         return pl.DataFrame(schema=SCHEMA)
@@ -60,7 +63,7 @@ def _line(column: str) -> pl.Expr:
 
 
 def answers(turns: Turns) -> pl.DataFrame:
-    """The answer of each tool call as (row, text, sure), on the call's row; sure: the log says that it failed."""
+    """Table (row, text, sure) of the answer of each tool call, on the call's row; sure: the log says that it failed."""
     frame = turns.frame
     if "tool" not in frame.columns:
         return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String, "sure": pl.Boolean})
@@ -105,7 +108,7 @@ def answers(turns: Turns) -> pl.DataFrame:
 
 
 def loops(turns: Turns) -> list[Detection]:
-    """Detections of loops in each episode's tool calls: retries, parameter drift and oscillation.
+    """List of `Detection`s of loops in each episode's tool calls: retries, parameter drift and oscillation.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
     retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
@@ -183,7 +186,7 @@ def _stuck(heard: np.ndarray, failed: np.ndarray) -> bool:
 
 
 def runs(equal: np.ndarray, period: int) -> list[tuple[int, int]]:
-    """(start, length) of stretches that repeat with this period, from `equal`, whether each equals the one before.
+    """List of (start, length) of stretches that repeat with this period; `equal`: whether each equals the one before.
 
     >>> runs(np.array([False, True, True, False, False, True]), 1)
     [(0, 3), (4, 2)]

@@ -49,7 +49,7 @@ MARKS = "|".join(
 
 
 class Kind(NamedTuple):
-    """A kind of failure and the text patterns that identify it.
+    """Data of a kind of failure: its name and the text patterns that identify it.
 
     weak: what says the kind in a text that is a failure. strong: what is enough in a short text that may be one.
     """
@@ -190,7 +190,7 @@ OTHER = ("execution.failure.other", 0.7)
 
 
 def failures(answers: pl.DataFrame) -> pl.DataFrame:
-    """Detections (row, type, confidence, evidence) of those tool answers whose text is a failure.
+    """DataFrame of detections (row, type, confidence, evidence): those tool answers whose text is a failure.
 
     answers: `row`, `text`, and `sure`: whether the log itself says that the call failed.
     """

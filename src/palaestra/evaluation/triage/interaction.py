@@ -66,7 +66,10 @@ MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.
 
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:
-    """Detections of the interaction layer, from phrases in the messages: types `interaction.…`; see `detect`."""
+    """DataFrame of detections from phrases in messages, types `interaction.…`: misalignment, stagnation, satisfaction.
+
+    See `detect`.
+    """
     rows: list[Detection] = []
     for _, talk in messages(turns).group_by("episode", maintain_order=True):
         said = list(talk.select("row", "role", "text").iter_rows())

@@ -39,7 +39,7 @@ FIRST = {"regressed": 3, "failed": 2, "succeeded": 0}
 
 
 def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
-    """Run all detectors on a table of turns: (row, type, confidence, evidence), sorted by row.
+    """Runs all detectors on turns: DataFrame (row, type, confidence, evidence), sorted by row.
 
     Raises:
         MissingColumnError: the table has no `episode`.
@@ -53,7 +53,7 @@ def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.
 
 
 def by_system(turns: Turns) -> Turns:
-    """The table with `run` made unique across systems if episodes of several systems share a number.
+    """The `Turns` with `run` made unique across systems, if episodes of several systems share a number; else unchanged.
 
     A run of this package plays the same episodes with every system.
     """
@@ -73,7 +73,7 @@ def run_of_system(columns: Collection[str]) -> pl.Expr:
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
-    """Score of each detection: its confidence × the weight of its type.
+    """Series of the score of each detection: its confidence × the weight of its type.
 
     Raises:
         InputError: a weight is negative or not finite.
@@ -98,7 +98,7 @@ def triage(
     seed: int = 0,
     outcomes: bool = True,
 ) -> pl.DataFrame:
-    """Choose the `budget` episodes most worth reading, best first: key, `score`, `why`, `quality`, `bucket`, counts.
+    """Table of the `budget` episodes most worth reading, best first: key, `score`, `why`, `quality`, `bucket`, counts.
 
     Known outcomes come before signs. First stand failures of tasks that the first system of the table
     solves in at least half of its trials (`regressed`), then other failures (`failed`), then episodes of unknown
@@ -116,7 +116,7 @@ def triage(
 
 
 def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
-    """Ratings of all episodes, a row each in order: the columns of `triage`, and the `types` detected."""
+    """Table of ratings of all episodes, a row each in order: the columns of `triage`, and the `types` detected."""
     codes = turns.codes("episode")
     table = episodes(turns, detections)
     rated = detections.with_columns(
@@ -134,7 +134,7 @@ def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | 
 
 
 def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: bool = True) -> pl.DataFrame:
-    """The rows of the `budget` episodes most worth reading, best first; see `triage`. episode_code: 0, 1, 2 …."""
+    """The `budget` rows of a `rate` table most worth reading, best first; see `triage`."""
     rng = np.random.default_rng(seed)
     outcome = outcome_of(rated)
     table = rated.with_columns(outcome=outcome, _first=outcome.replace_strict(FIRST, default=1) if outcomes else 0)
@@ -155,7 +155,7 @@ def because(row: Mapping[str, Any]) -> str:
 
 
 def outcome_of(episodes: pl.DataFrame) -> pl.Series:
-    """Return each episode's outcome: `regressed` (vs the first row's system), `failed`, `succeeded`, null if unknown.
+    """Series of outcomes of episodes: `regressed` (vs the first row's system), `failed`, `succeeded`, null: unknown.
 
     regressed: it failed, in a task in which the system of the first row succeeds in at least half of its trials.
     """
@@ -195,7 +195,7 @@ def _keys(turns: Turns) -> pl.DataFrame:
 
 
 def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "random") -> pl.DataFrame:
-    """Share of informative episodes per way of choosing, with Wilson's interval, and its ratio to the baseline's.
+    """Table per way of choosing episodes: share of informative ones, Wilson's interval, ratio to the baseline's.
 
     informative: labels of the chosen episodes by name of the way.
 

@@ -43,7 +43,7 @@ def shorten(text: str) -> str:
 
 
 def messages(turns: Turns) -> pl.DataFrame:
-    """The last 100 messages of each episode in order, (row, episode, position, role, text), without empty texts.
+    """Table of the last 100 messages of each episode, (row, episode, position, role, text), without empty texts.
 
     row: of the table. episode: its key as a number (`turns.codes("episode")`). position: within the episode.
 
@@ -87,7 +87,7 @@ def messages(turns: Turns) -> pl.DataFrame:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, punctuation left out.
+    """List of the words of a text in lower case, punctuation left out.
 
     >>> words("That's NOT what I meant!")
     ["that's", 'not', 'what', 'i', 'meant']
@@ -97,7 +97,7 @@ def words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def trigrams(text: str) -> frozenset[str]:
-    """Character trigrams of a text's words, joined by single spaces, as a set."""
+    """Set of the character trigrams of a text's lower-case words, joined by single spaces."""
     joined = " ".join(words(text))
     return frozenset(joined[i : i + 3] for i in range(len(joined) - 2))
 
@@ -138,7 +138,7 @@ def _denies(text: str) -> bool:
 
 
 def phrase_match(text: str, phrases: Sequence[str]) -> float:
-    """Confidence that a message says one of the phrases: 1 if it holds one word for word, else by similarity.
+    """Confidence in [0, 1] that a message says one of the phrases: 1 if word for word, else a similarity >= .6, or 0.
 
     `^phrase` must open a sentence, after "no", "well", "please" and the like; `=phrase` must be all of one. Others may
     also be alike: character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more, as

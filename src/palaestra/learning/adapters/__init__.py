@@ -20,7 +20,7 @@ from palaestra.errors import LearnerError, MissingColumnError, SchemaError
 
 
 def table(signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Any], columns: Mapping[str, str]) -> Turns:
-    """Table of turns from a trainer's batch, with the columns that `signal` needs, one row per sequence.
+    """Make a `Turns` table from a trainer's batch, a row per sequence: columns `given`, and the fields `signal` needs.
 
     given: columns that are always there. fields: what the trainer has besides, by its own names; only what is asked for
     becomes a column. columns: {column: field} where the names differ. Without an `episode` every row is its own;
@@ -50,7 +50,7 @@ def table(signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Any], c
 
 
 def spread(value: Value, mask: np.ndarray) -> np.ndarray:
-    """Values placed on the tokens of mask bool[rows, length]; 0 elsewhere and where a value is missing.
+    """Spread a signal's value per row or token over the tokens: float64[rows, length], 0 outside `mask` or if missing.
 
     Raises:
         LearnerError: a row has another number of values than tokens.

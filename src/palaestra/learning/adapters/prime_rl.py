@@ -37,7 +37,9 @@ class _Turn(NamedTuple):
 
 
 def to_turns(episodes: Iterable[Any]) -> Turns:
-    """Table of prime-rl's episodes, a row per turn of each agent; `group` is the seed. Without answers one null row.
+    """Convert prime-rl's episodes to a `Turns` table, a row per turn of each agent; an episode without turns: null row.
+
+    `group` numbers the seeds.
 
     Raises:
         InputError: an episode was not played by `plugin`; names it.
@@ -46,8 +48,9 @@ def to_turns(episodes: Iterable[Any]) -> Turns:
 
 
 def assign(episodes: Iterable[Any], credit: Signal | str) -> None:
-    """Write `credit` into `node.advantages` on every sampled token of prime-rl's episodes, as its algorithms do.
+    """Set `node.advantages` of every sampled token of prime-rl's episodes in place to its turn's `credit` (a signal).
 
+    A text is parsed as a signal. Advantages have the form in which prime-rl's own algorithms write them.
     episodes: of one group or several, whole. A missing credit is 0. An episode that failed has no credit and is not
     among those that others are compared with; an agent that is not trained is, but is given none.
 

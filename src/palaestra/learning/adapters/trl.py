@@ -26,7 +26,7 @@ from palaestra.learning.adapters.trl_rollout import TURN
 def reward_function(
     signal: Signal, *, columns: Mapping[str, str] | None = None, name: str | None = None
 ) -> Callable[..., list[float | None]]:
-    """TRL reward function of a signal, for `reward_funcs=`: called with prompts, completions and columns.
+    """Makes a TRL reward function of a signal, for `reward_funcs=`: it returns a float or None for each completion.
 
     A missing value is None, which TRL leaves out of the group's statistics. Completions of the same prompt are a
     `group`; a process sees only its own, so statistics over groups belong in `credit=`. columns: {column: data set
@@ -58,7 +58,7 @@ def reward_function(
 
 
 class SignalCredit:
-    """Mixin that makes a signal the advantage of `GRPOTrainer`: `class Mine(SignalCredit, GRPOTrainer)`.
+    """Mixin of TRL's `GRPOTrainer` whose advantages are the signal `credit=`: `class Mine(SignalCredit, GRPOTrainer)`.
 
     credit: the advantage; `reward` is the weighted sum of the reward functions (missing if none of them scored), and
     each function's own reward is a column under its name. `group` is the prompt, `action_ids` the completion's tokens,

@@ -67,8 +67,9 @@ class _Episode:
 
 
 class EnvRollout:
-    """TRL rollout function of an env, for `rollout_func=`: an episode for each prompt of `data_set`, all in parallel.
+    """TRL rollout function of an env, a callable for `rollout_func=`: plays an episode per prompt of its `data_set`.
 
+    All episodes are played in parallel.
     made: the env's factory. per_turn: most tokens of a turn; default: what is left of `max_completion_length`, at which
     an episode ends. longest: most turns.
     """
@@ -167,7 +168,7 @@ class EnvRollout:
 
 
 def environment(made: EnvFactory) -> Callable[[], Any]:
-    """TRL environment factory of an env, for `environment_factory=`: a class with one tool, `act`.
+    """Makes the `environment_factory=` of an env for TRL: returns a class with `reset` and one tool, `act`.
 
     The data set needs a column `seed`. `get_reward` is what the agents got, the mean over them.
     """

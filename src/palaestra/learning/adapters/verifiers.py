@@ -35,7 +35,9 @@ def load_environment(
     seed: int = 0,
     longest: int = LONGEST,
 ) -> Any:
-    """Entry point of `vf.load_environment`: the named env (as in a recipe's `env:`) on `episodes` seeds.
+    """Returns a `vf.MultiTurnEnv` of the named env on `episodes` seeds; the entry point of `vf.load_environment`.
+
+    Names and options are those of a recipe's `env:`.
 
     Raises:
         InputError: a name or an option is unknown, or agents act at once.
@@ -48,7 +50,7 @@ def load_environment(
 
 
 def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGEST, env_id: str = "palaestra") -> Any:
-    """New `vf.MultiTurnEnv` that plays an env, with a data set of one row per seed.
+    """Returns a new `vf.MultiTurnEnv` that plays the env of factory `made`, with a data set of one row per seed.
 
     Raises:
         InputError: there is no seed, or agents act at once at the start.

@@ -115,7 +115,7 @@ def register_trainer(
 
 
 class SignalCredit:
-    """Mixin for a trainer of `trainer.use_v1`: fetches extra fields of samples before credit is computed."""
+    """Mixin of a verl trainer (`trainer.use_v1`): gives extra fields of samples to the credit before it is computed."""
 
     adv_estimator = ""
 
@@ -156,7 +156,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def apply(data: Any, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Any:
-    """Write a signal's `advantages` and `returns` into a `DataProto`, in place of verl's `compute_advantage`.
+    """Write a signal's `advantages` and `returns` into a verl `DataProto` and return it, as `compute_advantage` does.
 
     Every array of `data.non_tensor_batch` can be a column: `columns={"agent": "role", "episode": "traj_uid"}`.
     """
@@ -175,8 +175,9 @@ def advantage(
     *,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns of a verl batch, both the signal on tokens of the mask: [rows, length], 0 elsewhere.
+    """Pair (advantages, returns) of a verl batch, both the signal's values on tokens of the mask: [rows, length].
 
+    Both are 0 elsewhere.
     The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of
     them, as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become
     columns of their own name when the signal needs them, or of the name that `columns={column: field}` gives them. A

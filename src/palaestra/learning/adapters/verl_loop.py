@@ -42,7 +42,7 @@ def factory(
     workflow: str | None = None,
     workflow_options: Mapping[str, Any] | None = None,
 ) -> EnvFactory:
-    """Env factory from names and options, as `env:` of a recipe has them.
+    """Env factory made from an env's name and options, wrapped by the workflow if given, as in a recipe's `env:`.
 
     Raises:
         InputError: a name or an option is unknown.
@@ -52,7 +52,7 @@ def factory(
 
 
 def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]) -> Path:
-    """Write the Parquet file for verl's `data.train_files`: a row per seed of the env, with the name of its loop.
+    """Write the Parquet file for verl's `data.train_files`, a row per seed with its agent loop's name; return its path.
 
     The prompt is the first observation. verl reads it for length and logs; the loop plays the seed.
     """

@@ -14,8 +14,9 @@ from palaestra.learning.diversity import states
 
 @ANALYSES.register("archives")
 def archived(*, only: str | None = None, top: int | None = None) -> Analysis:
-    """Analysis of a diversity search: the archives in its last checkpoint: archive, reward, place_0 …, genome.
+    """Analysis `archives` of a diversity search: maps a seed's folder to a table of the genomes in its last checkpoint.
 
+    Columns: archive, reward, place_0 …, genome.
     SEED is the folder of a seed. only: "rewarded", "novelty" or "candidate". top: so many of the largest rewards.
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Genomes with their evaluation: rewards, behaviour and descriptors.
+    """Data: genomes with their evaluation: rewards, observed behaviour and descriptors.
 
     Attributes:
         genomes: float64[n, size].
@@ -49,7 +49,7 @@ class Evaluated:
 
 
 def ribs_archives() -> Any:
-    """The module `ribs.archives`.
+    """Import and return the module `ribs.archives`; raises if pyribs is not installed.
 
     Raises:
         MissingExtraError: pyribs is not installed.
@@ -62,7 +62,7 @@ def ribs_archives() -> Any:
 
 
 def archive_of(kept: Evaluated, neighbours: int) -> ProximityArchive:
-    """A pyribs `ProximityArchive` of all given genomes: places are its measures, rewards its objectives.
+    """Make a pyribs `ProximityArchive` of all given genomes: descriptors are its measures, rewards its objectives.
 
     It keeps whatever it is given; what is worth keeping is decided by the search.
     """

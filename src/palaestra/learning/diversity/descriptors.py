@@ -77,7 +77,7 @@ class Signature(Given):
 
 
 def path_signature(paths: np.ndarray) -> np.ndarray:
-    """Signature of order 2 of piecewise linear paths with time as a further channel.
+    """Path signature of order 2 of piecewise linear paths with time as a further channel: float64[n, c + c²].
 
     Level 1 are the increments Δ_i over the whole path. Level 2 are the iterated integrals
     S_ij = ∫ (x_i(t) - x_i(0)) dx_j(t) = Σ_t (x_i(t) - x_i(0) + ½ dx_i(t)) dx_j(t), so that S_ij + S_ji = Δ_i Δ_j, and

@@ -18,7 +18,7 @@ TRIAL = 6
 
 
 def mutated(parents: np.ndarray, sigma: float, seed: int) -> np.ndarray:
-    """Parents with normal noise of standard deviation `sigma` on every number, by pyribs."""
+    """Mutated copies of parent genomes: normal noise of standard deviation `sigma` on every number, by pyribs."""
     try:
         from ribs.emitters.operators import GaussianOperator
     except ModuleNotFoundError as error:
@@ -28,7 +28,7 @@ def mutated(parents: np.ndarray, sigma: float, seed: int) -> np.ndarray:
 
 
 def local_sigma(genome: np.ndarray, others: np.ndarray, reach: float = 3.0) -> float:
-    """Mutation step of a genome: distance to the nearest other over `reach`; inf where there is no other.
+    """Mutation step (float) for a genome: distance to the nearest other genome divided by `reach`; inf without another.
 
     Args:
         genome: float[size].
@@ -55,7 +55,7 @@ def pareto_front(values: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Emitter:
-    """One elitist local search (emitter) around a rewarded genome: the best of parents and children are its parents.
+    """Elitist local search (emitter) around a rewarded genome: the best of parents and children are the next parents.
 
     Attributes:
         parents: its population; at first only its seed.
@@ -206,7 +206,7 @@ EMITTERS: Mapping[str, type[Emitter]] = {each.KIND: each for each in (Emitter, C
 
 
 def chosen(emitters: Sequence[Emitter], novelty: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
-    """Positions of the emitters that go on, at most `most`: at random from the Pareto front, then from the next one.
+    """Select emitters that go on: at most `most` positions, at random from the Pareto front, then from the next one.
 
     Args:
         emitters: those that are active.

@@ -192,7 +192,9 @@ class Diversity:
 
 
 def elites(archive: Evaluated, count: int) -> np.ndarray:
-    """Genomes to keep of an archive: the best one, then diverse ones of the better half, farthest first.
+    """Genomes to keep of an archive, float64[count, size]: the best one, then diverse ones of the better half.
+
+    Each next one is the farthest from those before.
 
     Args:
         archive: at least one.

@@ -16,7 +16,7 @@ Mode = Literal["explore", "exploit"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Finished chunk of a search: its mode, and the share of its evaluations that succeeded by that mode's measure.
+    """Data of a finished chunk of a search: its mode, and the share of its evaluations that succeeded by its measure.
 
     Exploring succeeds where a genome is rewarded, exploiting where one is better than its emitter's best so far.
     """
@@ -26,14 +26,14 @@ class Chunk:
 
 
 class Schedule(Protocol):
-    """Protocol of a schedule: decides whether the next chunk explores or exploits."""
+    """Protocol of a schedule, a callable: from the chunks so far to the mode of the next, "explore" or "exploit"."""
 
     def __call__(self, chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         """Mode of the next chunk, given those before; spent: share of all planned evaluations that are made."""
 
 
 def alternate() -> Schedule:
-    """Schedule in which exploring and exploiting take turns."""
+    """Makes a `Schedule` in which exploring and exploiting take turns."""
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         return "exploit" if chunks and chunks[-1].mode == "explore" else "explore"
@@ -42,7 +42,7 @@ def alternate() -> Schedule:
 
 
 def fixed(explore: float = 0.5) -> Schedule:
-    """Schedule in which each chunk explores with the same probability."""
+    """Makes a `Schedule` in which each chunk explores with the same probability `explore`."""
     _share("explore", explore)
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
@@ -52,7 +52,7 @@ def fixed(explore: float = 0.5) -> Schedule:
 
 
 def by_time(first: float = 1.0, last: float = 0.0) -> Schedule:
-    """Schedule whose probability of exploring goes linearly from `first` to `last` over the planned evaluations."""
+    """Makes a `Schedule` whose chance of exploring goes linearly from `first` to `last` over planned evaluations."""
     _share("first", first)
     _share("last", last)
 
@@ -63,7 +63,7 @@ def by_time(first: float = 1.0, last: float = 0.0) -> Schedule:
 
 
 def bandit(discount: float = 0.9, width: float = 0.5) -> Schedule:
-    """Schedule by discounted UCB over both modes: mean_m + width·√(ln Σ n / n_m); an untried mode comes first.
+    """Makes a `Schedule` by discounted UCB over both modes: mean_m + width·√(ln Σ n / n_m), an untried mode first.
 
     Counts are n_m = Σ γ^age.
     """
@@ -84,7 +84,7 @@ SCHEDULES: Mapping[str, object] = {"alternate": alternate, "fixed": fixed, "by_t
 
 
 def discounted(chunks: Sequence[Chunk], discount: float) -> tuple[np.ndarray, np.ndarray]:
-    """Discounted count Σ γ^age and gain Σ γ^age·gain of each mode, age 0 for the latest chunk; float64[2] each.
+    """Pair (discounted count Σ γ^age, gain Σ γ^age·gain) of each mode, float64[2] each; the latest chunk has age 0.
 
     >>> count, gain = discounted([Chunk("explore", 1.0), Chunk("exploit", 0.0), Chunk("explore", 0.0)], 0.5)
     >>> count.tolist(), gain.tolist()

@@ -18,7 +18,7 @@ _PLAIN = ("mode", "evaluations", "spent", "gained", "generation", "fits", "explo
 
 
 def of_search(search: DiversitySearch | None) -> dict[str, Any] | None:
-    """Complete state of a search, for a checkpoint; None before the first generation."""
+    """Complete state of a `DiversitySearch` as a dict, for a checkpoint; None before the first generation."""
     if search is None or search.latest is None:
         return None
     emitters = search.emitters
@@ -54,7 +54,7 @@ def restore(search: DiversitySearch, state: dict[str, Any]) -> None:
 
 
 def archives(state: dict[str, Any] | None) -> pl.DataFrame:
-    """Table with a row per genome that a search keeps: archive, reward, place_0 …, genome.
+    """Table with a row per genome in a search's state (see `of_search`): archive, reward, place_0 …, genome.
 
     archive: "rewarded", "novelty", or "candidate" for a rewarded genome that no emitter has begun with yet.
     """

@@ -157,7 +157,9 @@ class Payoffs:
 
 
 def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Sums over episodes of the returns of two sides, by the names in `SUMS`.
+    """Dict of sums over episodes of the returns of two sides: count, sums, sums of squares, wins and draws of `own`.
+
+    Its keys are the names in `SUMS`.
 
     >>> {name: float(value) for name, value in tally(np.array([1.0, -1, 0]), np.array([-1.0, 1, 0])).items()}["won"]
     1.0
@@ -175,7 +177,7 @@ def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
 
 def sides(turns: pl.DataFrame, opponents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean return of the learner's seats and of the opponents', float64[episodes] each.
+    """Pair of mean returns per episode, float64[episodes] each: of the learner's seats, and of the `opponents`' seats.
 
     Episodes that failed, or in which one side had no turn, are left out.
     """

@@ -36,7 +36,7 @@ Seats = tuple[str, ...]
 
 @dataclass(frozen=True)
 class LeagueSettings:
-    """Settings of a league.
+    """Data: settings of a league of opponents: matchmaking rule, snapshots, matches between members, seats.
 
     Attributes:
         rule: who is met. text: the rule in words, for settings that must not change.
@@ -57,7 +57,7 @@ class LeagueSettings:
 
 
 class League:
-    """Opponents of a training.
+    """League of a training's opponents: scripts and snapshots of the learner, with a matchmaking rule and pay-offs.
 
     Args:
         settings: see `LeagueSettings`.
@@ -109,7 +109,7 @@ class League:
         return self.payoffs.names
 
     def snapshot(self, iteration: int, env: EnvFactory, executor: Executor) -> None:
-        """Let the learner as it is join, and play its matches against every member."""
+        """Add a frozen copy of the learner to the members, and play its matches against every member."""
         name = str(iteration)
         self.past[name] = self._copies(name)
         self.payoffs.grow(name)
@@ -126,7 +126,7 @@ class League:
         return self.settings.every is not None and iteration % self.settings.every == 0
 
     def answer(self) -> dict[str, float]:
-        """The league's answer: probabilities of past selves, by name; those without any are left out."""
+        """Meta-strategy of the league: probabilities of past selves, by name; those without any are left out."""
         if not self.past:
             return {}
         weights = self.settings.rule.answer(self._standing())
@@ -295,7 +295,10 @@ def seated(
     make_scripts: Callable[[], Mapping[str, Policy]] | None,
     sources: Mapping[str, tuple[str, str]],
 ) -> Team:
-    """A team of a league as workers make it, but for the parameters: (policy, "", "script" or the name of a member)."""
+    """Make a league's `Team` in a worker from `sources`, {agent: (policy, "", "script" or member)}, without parameters.
+
+    "" is the policy of the team itself, a member's name a frozen copy of it.
+    """
     made = make_team()
     scripts = {} if make_scripts is None else make_scripts()
     copies: dict[tuple[str, str], Policy] = {}

@@ -25,7 +25,7 @@ from palaestra.learning.league.payoffs import Payoffs
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """State of a league, given to a matchmaking rule.
+    """Data: state of a league, given to a matchmaking rule: past selves, pay-offs, share of wins against each member.
 
     Attributes:
         past: whether a member is a past self rather than a script, bool[members]; past selves are in order of age.
@@ -40,8 +40,9 @@ class Standing:
 
 
 class Rule:
-    """Base class of matchmaking rules. LATEST: the opponent is the learner's latest self. SCRIPTS: scripts only.
+    """Base class of matchmaking rules: `draw` gives the weights with which members of a league become opponents.
 
+    LATEST: the opponent is the learner's latest self. SCRIPTS: scripts only.
     PAYOFFS: it reads the pay-offs between members, so every pair has to play.
     """
 
@@ -80,7 +81,7 @@ class Latest(Rule):
 
 @MATCHMAKING.register("uniform")
 class Uniform(Rule):
-    """Matchmaking rule `uniform`: fictitious self-play, all scripts and past selves (`recent`: a share) are equal.
+    """Matchmaking rule `uniform`: fictitious self-play, scripts and the `recent` share of past selves equally likely.
 
     Source: arXiv 1710.03748.
     """
@@ -100,7 +101,7 @@ class Uniform(Rule):
 
 @MATCHMAKING.register("partners")
 class Partners(Rule):
-    """Matchmaking rule `partners`: scripts and past selves alike, of which the oldest keeps a share of its own.
+    """Matchmaking rule `partners`: scripts and past selves equally likely, but the oldest past self gets a fixed share.
 
     For games in which partners must understand each other: the oldest is the one that was taught by people's language,
     and who never meets it again forgets that language (Gupta et al. 2021 [117], a reconstruction).
@@ -179,7 +180,9 @@ class Scripts(Rule):
 
 
 def meta_strategy(game: Game, solver: object, name: str) -> tuple[np.ndarray, ...]:
-    """Each player's mixture by a solver; of a joint distribution its marginals. Values below 0 are cut off.
+    """Tuple of the players' mixed strategies in a game by a solver; a joint distribution is replaced by its marginals.
+
+    Values below 0 are cut off.
 
     Raises:
         InputError: the solver does not take this game; says which do.

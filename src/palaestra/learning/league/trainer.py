@@ -112,4 +112,4 @@ class LeagueTrainer(Trainer):
 
 
 class PhasedLeagueTrainer(LeagueTrainer, PhasedTrainer):
-    """Trainer with both: a league of opponents, and phases with other settings."""
+    """Trainer that is both `LeagueTrainer` and `PhasedTrainer`: a league of opponents, and phases of other settings."""

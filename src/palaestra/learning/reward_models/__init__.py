@@ -74,7 +74,10 @@ def reward_model(path: str | Path) -> Scorer:
 
 @SCORERS.register("routed")
 def routed_reward(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Scorer:
-    """Scorer of a mixture adapted to a person's pairs: `routed("rm", "mine.parquet", features="x")`, MiCRo [30]."""
+    """Scorer by a mixture adapted to one person's pairs; in a recipe `routed("rm", "mine.parquet", features="x")`.
+
+    The method is MiCRo [30].
+    """
     from palaestra.learning.reward_models.mixture import routed
 
     return routed(path, pairs, features=features, eta=eta)

@@ -38,8 +38,9 @@ class Against:
 
 @SCORERS.register("against_best")
 class AgainstBest(Members):
-    """Scorer of the mean P(row better than another) over the `best` others of its `group` (RewardDance [47]).
+    """Scorer of the mean P(row better than another) over the `best` highest-scored other rows of its `group`.
 
+    Source: RewardDance [47].
     The answers of one prompt are each other's references, so a run needs no other model.
 
     Args:

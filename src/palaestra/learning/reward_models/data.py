@@ -57,7 +57,7 @@ class _Data:
 
 @dataclass(frozen=True)
 class Preferences(_Data):
-    """Preference pairs: a row of `chosen` is better than that of `rejected`.
+    """Data: preference pairs; row i of the table `chosen` is better than row i of the table `rejected`.
 
     reference, condition: a row per pair, as scorers take them. margin, weight: per pair. key: what pairs have in common
     (a prompt, a group).
@@ -78,7 +78,7 @@ class Preferences(_Data):
 
 @dataclass(frozen=True)
 class Labels(_Data):
-    """Labelled rows: value float64[rows], or [rows, heads]; NaN where it is not known.
+    """Data: labelled rows, a table and `value` float64[rows] or [rows, heads]; NaN where a label is not known.
 
     key: also the group inside which a ranking loss orders.
     """
@@ -91,7 +91,7 @@ class Labels(_Data):
 
 
 def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
-    """Column of a table by its name, or by the name that tables of turns have for it.
+    """Return a table's column by its name or by the name that tables of turns have for it; raise if both are absent.
 
     Raises:
         MissingColumnError: there is none; names who reads it.
@@ -141,14 +141,17 @@ def texts(frame: pl.DataFrame, name: str, who: str) -> list[Any]:
 
 
 def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
-    """Raise InputError if a table beside the rows has another number of them."""
+    """Raise InputError if a table given beside `rows` has another number of rows than it."""
     for name, other in others.items():
         if other is not None and len(other) != len(rows):
             raise InputError(f"score: {name} has {len(other)} rows for {len(rows)} that are scored")
 
 
 def series(name: str, values: np.ndarray, known: np.ndarray) -> pl.Series:
-    """Result column of a scorer: float64[known rows] or [known rows, heads] among nulls."""
+    """Result column of a scorer: `values` in the rows where `known` is true, null elsewhere; one number or list a row.
+
+    values: float64[known rows] or [known rows, heads].
+    """
     if values.ndim == 1:
         found = np.full(len(known), np.nan)
         found[known] = values

@@ -34,7 +34,7 @@ def features(rows: pl.DataFrame, condition: pl.DataFrame | None, *, name: str, h
 
 
 def scale_of(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; 1 where it hardly varies, to divide by."""
+    """Pair (mean, standard deviation) of each column over rows without NaN; deviation 1 where it hardly varies."""
     x = x[~np.isnan(x).any(1)]
     if not len(x):
         raise InputError("no row has all its features")

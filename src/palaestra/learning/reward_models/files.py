@@ -52,7 +52,7 @@ def read_counted(
     key: str | None = None,
     pairing: str | None = None,
 ) -> tuple[Preferences | Labels, dict[str, int]]:
-    """Preferences or labels read from a .parquet, .jsonl, .json or .csv file, and counts of rows left out.
+    """Read preferences or labels from a .parquet, .jsonl, .json or .csv file; return them and counts of rows left out.
 
     Args:
         path: the file.

@@ -37,7 +37,7 @@ RANKINGS = ("ranknet", "listnet", "ce", "distill")
 
 @dataclass(frozen=True)
 class Fitting:
-    """Options of fitting a network reward model, see `NetworkReward.fit`."""
+    """Data: options of fitting a network reward model, see `NetworkReward.fit`."""
 
     loss: str
     epochs: int
@@ -66,7 +66,7 @@ def fit(
     every: int,
     progress: bool | Report,
 ) -> dict[str, float]:
-    """Train a network reward model; returns counts, last loss, share of padding and seconds."""
+    """Train a network reward model in place; returns a dict: counts, last loss, share of padding and seconds."""
     began = time.perf_counter()
     objective = _Pairs(model, data, options) if isinstance(data, Preferences) else _labels(model, data, options)
     if not len(objective.index):

@@ -18,8 +18,9 @@ MOST = 2000
 
 
 def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
-    """Accuracy on held-out pairs: share whose better side scores higher; equal scores count half.
+    """Estimate, with interval, of a reward model's accuracy on held-out pairs: share whose better side scores higher.
 
+    Equal scores count half.
     Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
     that a single key has no interval.
 
@@ -64,7 +65,7 @@ def ordered(labels: Labels, seed: int = 0) -> Preferences:
 
 
 def explained(model: RewardModel, labels: Labels) -> list[float]:
-    """R² of each head on held-out labels: 1 - squared error / variance; NaN where labels do not vary.
+    """List with the R² of each head on held-out labels: 1 - squared error / variance; NaN where labels do not vary.
 
     Raises:
         InputError: the model has another number of heads than there are targets.

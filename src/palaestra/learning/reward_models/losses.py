@@ -104,7 +104,7 @@ def binary_loss(logit: Tensor, label: Tensor, *, weight: Tensor | None = None, m
 
 
 def regress(predicted: Tensor, target: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-    """Mean squared error, [rows] or [rows, heads]; NaN targets are left out (multi-head, DPA 2402.18571).
+    """Mean squared error loss, of [rows] or [rows, heads]; NaN targets are left out (multi-head, DPA 2402.18571).
 
     weight, mask: [rows].
     """

@@ -176,7 +176,7 @@ class Routed:
 
 
 def routed(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Routed:
-    """Mixture of `palaestra fit-reward` adapted to one person's file of pairs: `routed("rm", "mine.parquet")`.
+    """Make the scorer of a saved mixture model adapted to one person's file of pairs: `routed("rm", "mine.parquet")`.
 
     Raises:
         InputError: the folder holds another kind of model, or the file labels.

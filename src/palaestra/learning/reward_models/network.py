@@ -29,7 +29,7 @@ WASTE = 0.1
 
 @dataclass
 class Inputs:
-    """Encoded rows: data, a tensor or a list of int arrays of tokens; known, which rows could be encoded.
+    """Data: encoded rows: `data`, a tensor or list of token arrays; `known`, which rows could be encoded.
 
     lengths: tokens of each row; None where all rows are of one size.
     """
@@ -55,7 +55,7 @@ class Inputs:
 
 
 def by_length(lengths: np.ndarray, size: int, waste: float = WASTE) -> Iterator[np.ndarray]:
-    """Batches of positions, at most `size` rows of like length each: at most `waste` of a batch is padding.
+    """Generator of batches of positions, each of at most `size` rows of like length: at most `waste` of it is padding.
 
     >>> [part.tolist() for part in by_length(np.array([3, 100, 4, 97, 99]), 3)]
     [[1, 4, 3], [2], [0]]

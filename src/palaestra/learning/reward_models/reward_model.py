@@ -24,7 +24,7 @@ SETTINGS = "palaestra.json"
 
 
 class RewardModel:
-    """Base class of reward models; each is a `Scorer`.
+    """Base class of reward models: `fit`, `score`, `save` and `load`; each is a `Scorer`.
 
     kind: its name in the registry. options: what it was made with.
     """
@@ -97,13 +97,13 @@ REWARD_MODELS: Registry[RewardModel] = Registry(
 
 
 def keep_options(self: RewardModel, given: dict[str, Any]) -> None:
-    """Set `self.options` from the local variables of its `__init__`."""
+    """Set a reward model's `options` from `given`, the local variables of its `__init__`."""
     names = inspect.signature(type(self)).parameters
     self.options = {name: given[name] for name in names}
 
 
 def settings(path: str | Path) -> dict[str, Any]:
-    """Options of the model in a folder; empty where the folder has none of our settings."""
+    """Options (a dict) of the reward model saved in a folder; empty where the folder has none of our settings."""
     found = read_object(Path(path) / SETTINGS)
     return {} if found is None else dict(found["options"])
 

@@ -15,12 +15,12 @@ Said = str | list[Mapping[str, Any]] | None
 
 
 def plain(said: Said) -> str | None:
-    """One text of a text or messages, whose contents become a line each; None stays None."""
+    """Join a text or chat messages to one text, a line per message's content; None stays None."""
     return said if isinstance(said, str) or said is None else "\n".join(str(each["content"] or "") for each in said)
 
 
 def conversation(prompt: Said, response: Said) -> list[dict[str, str]]:
-    """Messages of prompt and response; plain texts become the user's and the assistant's."""
+    """List of chat messages of a prompt and a response; plain texts become the user's and the assistant's message."""
     found: list[dict[str, str]] = []
     for said, role in ((prompt, "user"), (response, "assistant")):
         if isinstance(said, str):
@@ -40,7 +40,7 @@ def tokens(tokenizer: Any, text: str, longest: int, *, special: bool, end: bool)
 
 @contextlib.contextmanager
 def loading(path: Any) -> Iterator[None]:
-    """Context for loading a model: errors of transformers become one line that names the path, bars are hidden.
+    """Context manager for loading a model: errors of transformers become a one-line InputError with the path; no bars.
 
     Raises:
         InputError: nothing can be loaded from there. MissingExtraError: transformers is not installed.
@@ -64,12 +64,12 @@ def loading(path: Any) -> Iterator[None]:
 
 
 def where(path: str | Path) -> str:
-    """Absolute path of an existing folder; any other text, a hub id, unchanged."""
+    """Absolute path, as text, of a folder that exists; any other text (a hub id) is returned unchanged."""
     return str(Path(path).absolute()) if Path(path).is_dir() else str(path)
 
 
 def check_tokenizer(tokenizer: Any, path: Any) -> Any:
-    """The tokenizer, given a pad token if it had none.
+    """Give a tokenizer without pad token its eos token as one, in place, and return it; raise if it has neither.
 
     Raises:
         InputError: it has neither a token for padding nor one for the end.

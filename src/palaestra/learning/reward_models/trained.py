@@ -40,8 +40,9 @@ def fit_reward(
     progress: bool | Report = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train a reward model on a file of pairs or labels and write it into a folder, as the command does.
+    """Train a reward model on a file of pairs or labels, write it into the folder `out`, and return a report (dict).
 
+    It is the function of the command `palaestra fit-reward`.
     pairs: see `learning.reward_models.files`; a table of rows, if a pairing makes the pairs. model: `head(layers=2)`,
     `sequence("PATH")` …; default: `head()` if features are named, else a tiny `sequence()`. options: those of the
     model's `fit` (loss, epochs, lr, …); None: its default. The

@@ -77,7 +77,7 @@ def denoising_losses(score: Score, x0: Tensor, t: Tensor, z: Tensor, schedule: N
 
 @dataclass(frozen=True)
 class ScoreFit:
-    """Result of fitting a score model.
+    """Result of fitting a score model: steps made, step kept, held-out losses.
 
     Attributes:
         steps: steps that were made. kept: step whose parameters were kept.

@@ -25,7 +25,9 @@ def fit_prior(
     kernel: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fit a prior to a table's number columns and write it to a folder; options as of `ScoreModel.fit`.
+    """Fit a prior to the number columns of a table file, write it to folder `out`, and return a summary (dict).
+
+    Options are those of `ScoreModel.fit`.
 
     Returns:
         Columns, rows, and of a network `steps`, `kept`, `least` (held-out loss) and `last`; with `kernel` also
@@ -53,7 +55,7 @@ def fit_prior(
 
 
 def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
-    """Each item's sources, from a table with `reads` (columns of the prior, parted by blanks), `value` and `noise`.
+    """Make {item: list of `Source`} from a table with `reads` (names of columns of the prior), `value` and `noise`.
 
     reads: names of columns of the prior, parted by blanks; the source reads their mean.
 
@@ -92,7 +94,7 @@ def fuse_readings(
     seed: int = 0,
     **options: Any,
 ) -> pl.DataFrame:
-    """Table of the posterior of every column of a prior, for each item of the readings.
+    """Table of the posterior (mean, sd, interval) of each column of a saved prior, for each item of a readings file.
 
     Args:
         prior: folder that `fit_prior` wrote.

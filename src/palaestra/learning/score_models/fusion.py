@@ -16,7 +16,7 @@ from palaestra.learning.score_models.denoising import NoiseSchedule, Score
 
 @dataclass(frozen=True)
 class Source:
-    """One noisy linear measurement of the unknown x: y = H x + noise.
+    """Data: one noisy linear measurement y = H x + noise of the unknown x.
 
     Attributes:
         operator: H, float64[readings, d].
@@ -39,7 +39,7 @@ class Source:
 
 
 def fuse(prior: Score, sources: Sequence[Source], schedule: NoiseSchedule) -> Score:
-    """Posterior score of x_t given all sources: the prior's score plus each source's guidance gradient.
+    """Returns the posterior score function of x_t given all sources: the prior's score plus their guidance gradients.
 
     It is ∇ log p(x_t) + Σ_k w_k ∇ log N(y_k; H_k x̂_0(x_t), σ_k² + r_t²).
 
@@ -119,7 +119,7 @@ def _normal(like: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def kalman_fuse(mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
-    """Exact posterior mean and covariance of x given all sources, for a normal prior: the reference of `fuse`.
+    """Pair (exact posterior mean, covariance) of x given all sources, for a normal prior: the reference of `fuse`.
 
     >>> one = Source(np.array([[1.0, 0.0]]), np.array([1.0]), 0.3)
     >>> found = kalman_fuse(np.zeros(2), np.array([[1.0, 0.8], [0.8, 1.0]]), [one])

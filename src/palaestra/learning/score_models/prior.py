@@ -19,7 +19,7 @@ Kind = Literal["network", "gaussian"]
 
 
 class GaussianScore:
-    """Exact score ∇ log p_t of a normal distribution: -(a_t² Σ + σ_t² I)^-1 (x - a_t μ).
+    """Exact score function ∇ log p_t(x) of a normal distribution, a callable: -(a_t² Σ + σ_t² I)^-1 (x - a_t μ).
 
     Args:
         mean: μ, float64[d].

@@ -18,7 +18,7 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
-    """Key of each row as one text; unlike codes it means the same in the next iteration."""
+    """Text series with each row's values of columns `over` joined to one key, the same in every iteration."""
     for name in over:
         turns._require(name, f"key {name!r}: ")
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in over]
@@ -26,7 +26,7 @@ def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
 
 
 class Cells:
-    """Running means of a value by key.
+    """Table of running means of a value by key: `add` updates them, `value` looks them up.
 
     In each update a cell moves to the mean of its new values by m/(n + m), n and m the
     numbers of old and new ones, but at least by `rate`: rate = 0 is the mean of all that was ever seen, 1 that of the

@@ -90,7 +90,7 @@ class demonstrate(Stage):
 
 
 def advised(context: Context, adviser: str) -> Context:
-    """Copy of a context with an adviser in every seat.
+    """Copy of a stage's context with the named adviser in every seat of the team.
 
     Raises:
         InputError: no such adviser.
@@ -103,7 +103,7 @@ def advised(context: Context, adviser: str) -> Context:
 
 
 def seated(played: pl.DataFrame, context: Context, adviser: str) -> pl.DataFrame:
-    """Rows that an adviser played, marked as rows of the policies of these seats; `source` names the adviser."""
+    """Table of turns that an adviser played, relabelled with the policies of the seats; `source` names the adviser."""
     names = {agent: policy.name for agent, policy in context.team.items()}
     seat = pl.col("agent").cast(pl.String).replace_strict(names).cast(played.schema["policy"])
     return played.with_columns(policy=seat, source=pl.lit(adviser))

@@ -37,14 +37,14 @@ def model_of(context: Context) -> Model:
 
 
 def paid(turns: Turns, model: Model, table: np.ndarray) -> np.ndarray:
-    """Reward of each turn by a table of rewards [states, actions]; missing for an unknown state or action."""
+    """Reward of each turn looked up in a table [states, actions]; NaN for an unknown state or action."""
     state, action = model.rows(turns["state"].to_list(), turns["action"].to_list())
     return np.where((state >= 0) & (action >= 0), table[state, action], np.nan)
 
 
 @stage
 class designed(Stage):
-    """Stage: column `designed`, EXPRD's reward [15], designed once by linear programmes to keep the optimal policy.
+    """Stage: column `designed`, EXPRD's sparse reward [15], designed by linear programmes to keep the optimal policy.
 
     It pays in few places.
 

@@ -17,8 +17,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class difficulty(Stage):
-    """Stage: column `difficulty`, 1 - the mean score of the task's past episodes and one of score 1/2 (GUI-G1 [172]).
+    """Stage: column `difficulty`, 1 - mean score of the task's earlier episodes and one pseudo-episode of score 1/2.
 
+    For GUI-G1 [172].
     From earlier iterations only, so that no episode weighs itself; a task that is new has 1/2. last: episodes kept of
     each task. tasks: tasks kept, those met last. score: text of the signal that says how an episode went, in [0, 1].
 

@@ -18,8 +18,9 @@ OWN = "tuned"
 
 @stage
 class evolving_teacher(demonstrate):
-    """Stage: adds rows as `demonstrate`, but from iteration `after` + 1 on the teacher is a copy of the learner.
+    """Stage: adds episodes played by a teacher, first an adviser, from iteration `after` + 1 on a copy of the learner.
 
+    Rows, columns and options are those of `demonstrate`.
     Self-evolving distillation of MaskSearch [219] (arXiv 2505.20285). A copy is made at iteration `after` + 1 and anew
     every `every` iterations; its rows have the `source` "tuned". With `keep` only episodes that a judge accepts are
     learned from, whoever played them.

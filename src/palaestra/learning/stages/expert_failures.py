@@ -186,7 +186,7 @@ class expert_failures(Stage):
 
 
 def chances(frame: pl.DataFrame, won: str) -> pl.DataFrame:
-    """Share `p` of successful episodes of each group from each start, and `gain`, by how much it is above the last.
+    """Table (group, start, p, gain): share `p` of a group's episodes from a start that succeeded, and its rise `gain`.
 
     frame: rows with group, episode, start and a truth value `won`. The first start of a group has no gain.
     """
@@ -196,7 +196,7 @@ def chances(frame: pl.DataFrame, won: str) -> pl.DataFrame:
 
 
 def helpful(frame: pl.DataFrame, found: pl.DataFrame) -> pl.Series:
-    """Mask of the rows between two starts of their group of which the later one has a larger chance of success.
+    """Mask of the rows between two starts of their group of which the later one has the larger chance of success.
 
     frame: rows with group and turn. found: as of `chances`.
     """

@@ -16,8 +16,9 @@ ASK = "{seen}\n\nI do: {action}\nWhy?"
 
 
 def explained(made: pl.DataFrame, writer: Policy, context: Context, *, source: str = "injected") -> pl.DataFrame:
-    """Rows in which the actions of `source` have a reason before them, scored as their policy would have said both.
+    """Put a reason by the policy `writer` before the action of each `source` row, and score these rows again with it.
 
+    Returns the table; the score is that of the row's own policy for reason and action.
     A³T's ActRe (arXiv 2403.14589): `writer` reads what was seen and the action that was done, and says a reason. The
     row's action becomes `<think>REASON</think>ACTION`; an empty answer is no reason. Policies that take one of numbered
     actions need an env whose choices have reasons, `palaestra.teams.thoughts`, the same ones in every turn.

@@ -143,7 +143,7 @@ class goal_memory(Stage):
 
 
 def shortest(memory: pl.DataFrame | None, frame: pl.DataFrame, found: pl.DataFrame, env: Any) -> pl.DataFrame | None:
-    """Shortest known way to each goal, from the memory and newly found ones; of equal ones the newest.
+    """Table of turns with the shortest known way to each goal, of the memory and newly found; of equal ones the newest.
 
     Args:
         memory: Turns with `_goal`.

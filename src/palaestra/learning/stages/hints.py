@@ -96,8 +96,9 @@ class hints(Stage):
 def play_on(
     context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
 ) -> pl.DataFrame:
-    """Play further episodes of given groups, numbered on; starts: group, reset seed and last episode of each.
+    """Play further episodes of given groups, numbered on; returns the rows of those that did not fail.
 
+    starts: group, reset seed and last episode of each.
     Only good episodes are returned.
 
     more: how many, by group. turns: what was played of them so far.
@@ -130,7 +131,7 @@ def play_on(
 
 
 def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]:
-    """The plan with a share of each group left out, and the number left out by group.
+    """Pair (plan with a `share` of each group's episodes left out, {group: number of episodes left out}).
 
     Raises:
         InputError: a group has nothing left, or nothing is held back.
@@ -144,8 +145,9 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
 
 
 def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
-    """The rows where `which` holds with another action, scored by their policy as it is now.
+    """Replace the action by column `action` in the rows where `which` holds, scored by their policy as it is now.
 
+    Returns the table; other rows come first, unchanged.
     action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
 
     Raises:

@@ -23,7 +23,7 @@ EPISODE = ("group", "episode")
 
 
 def linearised(turns: pl.DataFrame, *, result: str = "result") -> pl.DataFrame:
-    """Turns of a team as turns of one model: all agents' turns in the order of play, each behind its role's tag.
+    """Table of a team's turns as turns of one model: all agents' in the order of play, each behind its role's tag.
 
     The model's turn ends where a tool answers, so that no observation is part of what it says.
 
@@ -44,7 +44,7 @@ def linearised(turns: pl.DataFrame, *, result: str = "result") -> pl.DataFrame:
 
 @stage
 class linearise(Stage):
-    """Adds rows: what a team of advisers said in its good episodes, retold as said by one model, to be cloned.
+    """Stage: adds rows: what a team of advisers said in its good episodes, as if said by one model, to be cloned.
 
     Multi-agent distillation of Chain-of-Agents [7] (arXiv 2508.13167). It needs the workflow `one_model`, whose team
     the advisers play. Its episodes are filtered, joined by `linearised`, and read again in the seat of the model, so

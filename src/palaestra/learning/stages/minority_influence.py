@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 @stage
 class minority_influence(Stage):
-    """Adversarial minority influence (AMI [123], arXiv 2302.03322): a bonus for turning the others to target actions.
+    """Stage: column `influence`, AMI's distance of the others' next actions from target actions, on rows of `seat`.
 
+    Adversarial minority influence (AMI [123], arXiv 2302.03322): the smaller, the more the others are turned to them.
     On each row of `seat` the column `influence` is Σ over the others of the L1 distance between the distribution of
     their next action and their target, 0 to 2 each; everywhere else it is null. The reward of the seat takes it off:
     `reward - 0.1 * fill_missing("influence", 0)`.

@@ -82,7 +82,7 @@ class nearness(Stage):
 def fitted(
     here: np.ndarray, action: np.ndarray, there: np.ndarray, enters: np.ndarray, *, gamma: float, expectile: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fitted scores and values of the turns, float64[turns] each; NaN where nothing is known.
+    """Pair (score, value) of each turn, SMORe's S and its expectile fitted in a table, float64[turns]; NaN if unknown.
 
     Args:
         here: Number of the state and goal of each turn, int64[turns].

@@ -25,7 +25,7 @@ Model = Callable[[list[str]], Any]
 
 @stage
 class counts(Stage):
-    """Stage: column of how often each key was met in earlier iterations; then this iteration's rows are counted too.
+    """Stage: column `count_before`: how often each key was met in earlier iterations; then this iteration's rows count.
 
     key: a column, or several. For `episodic_global_bonus(key)` and `count_bonus(key, scope="all", before=column)`.
     """
@@ -51,8 +51,9 @@ class counts(Stage):
 
 @stage
 class running_scale(Stage):
-    """Stage: column of the running standard deviation of a signal, over all iterations so far and this one.
+    """Stage: column `scale`: running standard deviation of a signal over all iterations so far, the same on all rows.
 
+    This iteration is included.
     Its reward is `scaled(bonus, "scale")`: bonuses that shrink as the world gets known stay of one size.
     """
 

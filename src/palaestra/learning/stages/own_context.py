@@ -25,7 +25,7 @@ POLICY = "policy"
 def rescored(
     frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
 ) -> pl.DataFrame:
-    """The rows where `which` holds, tokenised and scored by their policies as they are now; other rows unchanged.
+    """Tokenise and score the rows where `which` holds again, by their policies as they are now; other rows unchanged.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered
@@ -74,7 +74,7 @@ def _with(rows: pl.DataFrame, like: pl.DataFrame, columns: dict[str, Any]) -> pl
 
 
 def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
-    """The rows with the text of the column `shown` taken out of `observation`, where it stands before all else."""
+    """Table of turns with the help text of column `shown` removed from `observation` where it stands at the start."""
     said = pl.col(shown) + "\n\n"
     inside = pl.col(shown).is_not_null() & pl.col("observation").str.starts_with(said)
     rest = pl.col("observation").str.slice(said.str.len_chars())
@@ -82,7 +82,7 @@ def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
 
 
 def refuse_help(turns: Turns, *, shown: str = "help", visible: bool = False) -> Turns:
-    """The same turns; raises if a row that would be learned from still shows help in its context.
+    """Return the turns unchanged; raise InputError if a row to be learned from still shows help in its context.
 
     Raises:
         InputError: a row with `help` still shows it, or one whose `source` is not "policy" has no log-probabilities of

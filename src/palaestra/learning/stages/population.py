@@ -26,7 +26,7 @@ RATE = "lr"
 
 @dataclasses.dataclass
 class Member:
-    """One of a population: its weights and learner, or None before it played, and its hyper-parameters."""
+    """Data: a member of a population: its hyper-parameters, weights and learner (None before it played)."""
 
     settings: dict[str, float]
     inner: Stage | None
@@ -38,8 +38,9 @@ class Member:
 
 @stage
 class population(Stage):
-    """`size` learners take turns, an iteration each, in the seats of the team; the last iteration plays the best one.
+    """Stage: population-based training: `size` learners take turns in the team's seats, an iteration each.
 
+    The last iteration plays the best one.
     XLand's population-based training and generations (arXiv 2107.12808). Every `every` rounds all members play the
     same fixed tasks. A member's fitness is the vector of percentiles of its scores, each score divided by the best one
     known of its task. A member that a random other one dominates (no percentile lower, one higher) becomes a copy of
@@ -122,7 +123,7 @@ class population(Stage):
     # -- whose turn it is ---------------------------------------------------------------------------------------------
 
     def plan(self, plan: Plan, context: Context) -> Plan:
-        """The next member takes the seats; before that, all are compared where it is time."""
+        """Seat the next member; before that, compare all where it is time. Its inner stage may change the plan."""
         done = context.iteration - 1
         if not self.first:
             self._begin(context)

@@ -22,8 +22,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class probe(Stage):
-    """Stage: columns with the log-probability of the true answer under each policy, by teacher forcing; no gradient.
+    """Stage: adds `gold_logprob` and other log-probabilities of the true answer under each policy, by teacher forcing.
 
+    Nothing is sampled from or trained by them: no gradient.
     gold: the column with the true answer: a number, the id of the action that says it, for policies that choose; a
     text for language models. answers: the mask of actions that answer, so that "if it had to answer now" is a
     distribution over them; default: the column `answers`, if the env tells it, else all legal actions. cue: put after

@@ -225,7 +225,7 @@ class q_critic(Stage):
 def resample(
     rows: pl.DataFrame, policies: Mapping[str, Policy], rng: np.random.Generator, names: Mapping[str, str]
 ) -> pl.DataFrame:
-    """The same turns with actions newly sampled from the current policies; names: texts of action ids seen so far."""
+    """Copy of a table of turns with actions newly sampled from the current policies; names: texts of action ids."""
     import torch
 
     from palaestra.agents.policy import Request

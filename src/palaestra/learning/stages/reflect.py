@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @stage
 class reflect(Stage):
-    """Stage: plays a held-back `share` of each group last, after a reflection if the task's past score is low.
+    """Stage: plays a `share` of each group's episodes last, with a reflection prompt if the task's past score is low.
 
     It needs one if the mean score of the task's past episodes is below `below`: then whoever plays reads `template`
     with {answer}, the last action of one of the task's failed episodes, before all else. The past: of each task the

@@ -65,7 +65,7 @@ class replay(Stage):
 
 @stage
 class anchors(Stage):
-    """Stage: `state` becomes the number of the text's cluster, GiGPO's approximate anchors [62]; see `similar`.
+    """Stage: replaces `state` by the number of its text's cluster, GiGPO's approximate anchors [62]; see `similar`.
 
     Its credit is `gigpo()`, which compares steps by `state`.
     """

@@ -183,8 +183,9 @@ def shown_by(guide: str | Policy | None, films: str | None, episodes: int, conte
 
 @stage
 class goal_progress(Stage):
-    """Stage: column `progress`, StateFactory's `goal_match` [52] (arXiv 2603.09400) by a given text similarity.
+    """Stage: column `progress`, similarity of a turn's objects to the wanted ones in [0, 1] (StateFactory [52]).
 
+    It is `goal_match` (arXiv 2603.09400) by a text similarity that is given.
     objects, goal: columns of JSON objects, as `goal_score` reads them, which is this with word counts. similarity:
     `module:name` of a function of two texts, the cosine of an embedding model, say. A potential: `shape("progress")`.
     """
@@ -273,7 +274,7 @@ class scene(Stage):
 
 
 def read_scene(text: str) -> tuple[str, str] | None:
-    """JSON texts of the last lines `NOW:` and `WANTED:` of an answer; None if one is missing or holds no objects."""
+    """Pair of the JSON texts after `NOW:` and `WANTED:` in an answer; None if one is missing or holds no objects."""
     parts = []
     for name in ("NOW", "WANTED"):
         lines = re.findall(rf"^{name}: *(\[.*\]) *$", text, re.MULTILINE)
@@ -287,8 +288,9 @@ def read_scene(text: str) -> tuple[str, str] | None:
 
 @stage
 class multipliers(Stage):
-    """Stage: columns `price.NAME`, multipliers λ of constraints by dual ascent ([41]).
+    """Stage: columns `price.NAME`, Lagrange multipliers λ of cost constraints, moved by dual ascent each iteration.
 
+    Source: [41].
     After each iteration λ ← max(0, λ + rate · (mean cost - limit)).
 
     `price.NAME` is λ as it was when the iteration was played, on every row. Its reward is

@@ -76,8 +76,9 @@ class share(Stage):
 
 
 def chosen_groups(totals: pl.DataFrame, most: int) -> pl.DataFrame:
-    """The `most` groups with the largest total reward, none whose total is not above 0; equals by order.
+    """Rows of the `most` groups of largest `reward`, from a table with a row per group; only rewards above 0.
 
+    Equal ones stay in the order of the table.
     As coded in the released trainer the border of 0 is looked for before sorting, so that zeros slip in.
 
     >>> chosen_groups(pl.DataFrame({"group": [0, 1, 2, 3], "reward": [3.0, 0.0, 0.0, 1.0]}), 3)["group"].to_list()

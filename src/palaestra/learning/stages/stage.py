@@ -44,7 +44,7 @@ STREAM = 1
 
 @dataclass
 class StageCost:
-    """Cost of a stage in one iteration: model calls, tokens, price; rows and seconds are counted by the runner.
+    """Counter of a stage's cost in one iteration: model calls, tokens, price; the runner counts rows and seconds.
 
     known: calls that were answered from a file of earlier ones. failed: calls without an answer; why: of the last.
     """
@@ -73,7 +73,7 @@ class StageCost:
 
 @dataclass
 class Context:
-    """Context in which a stage runs: everything besides the table that it may use.
+    """Data given to a stage beside the table: rng, env, team, executor, learner, advisers; it collects its metrics.
 
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
@@ -98,7 +98,7 @@ class Context:
 
 
 class Stage:
-    """Base class of stages: steps on an iteration's table before learning, and on the plan before play.
+    """Base class of stages: `plan` changes an iteration's plan before play, a call its table of turns before learning.
 
     needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
     recipe that it asks. notes: attributes in which `plan` leaves word for the call of the same iteration; a stage with
@@ -133,7 +133,7 @@ class Remembering(Protocol):
 
 
 def packed(frame: pl.DataFrame | None) -> np.ndarray:
-    """A table packed for a checkpoint: the bytes of a Parquet file, uint8; empty for no table."""
+    """Pack a table for a checkpoint: the bytes of a Parquet file as a uint8 array; empty for no table."""
     file = io.BytesIO()
     if frame is not None and frame.width:
         frame.write_parquet(file, compression="zstd")
@@ -175,7 +175,7 @@ def name_of(made: Stage) -> str:
 
 
 class Stages(Sequence[Stage]):
-    """The stages of a run, in order, with their metrics.
+    """Sequence of a run's stages, which runs them in order on plans and tables and keeps their metrics.
 
     Args:
         listed: texts or stages. seed: of the run; stage number n draws in iteration i from (seed, i, 1, n).
@@ -303,7 +303,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def givers(column: str) -> list[str]:
-    """Registered stages that fill a column by default, as calls: `["critic()"]`."""
+    """List of the registered stages that fill a column by default, as texts of calls: `["critic()"]`."""
     found = []
     for name in STAGES:
         make = STAGES[name]

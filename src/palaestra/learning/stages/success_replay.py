@@ -18,7 +18,7 @@ KEY = ("group", "episode")
 
 @stage
 class success_replay(Stage):
-    """Stage: adds old successes of each task, where the current policy finds their actions likely, but not too likely.
+    """Stage: adds rows of old successes of each task whose actions the current policy finds likely, but not too likely.
 
     WebRL's replay [179] (arXiv 2411.02337). p is the geometric mean probability of the row's tokens under the policy of
     now; rows outside low < p <= high are left out, so an old episode has gaps: give

@@ -79,7 +79,7 @@ class StagedCurriculum(Generic[Task]):
 
 
 class FailureReplay(Generic[Task]):
-    """Tasks whose group failed as a whole: every `every`-th iteration they make up `fraction` of what is played.
+    """Replay of tasks whose group failed as a whole: every `every`-th iteration they are `fraction` of what is played.
 
     The newest `capacity` are kept; a task that is solved leaves. [191] DeepTravel; a reconstruction.
 
@@ -262,7 +262,7 @@ class curriculum(Stage):
 
 @stage
 class shock(Stage):
-    """Stage: from iteration `at_step` on the world changes, by the second bit of every reset seed.
+    """Stage: from iteration `at_step` on sets the second bit of every reset seed, by which such worlds change.
 
     For worlds that read it, such as `native/routing`, and for the question how soon a learner notices.
 

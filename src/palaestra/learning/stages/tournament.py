@@ -32,7 +32,7 @@ PROMPT = (
 
 @stage
 class tournament(Stage):
-    """Stage: column `arena`, each episode's standing in a tournament of its group: ArenaRL [100].
+    """Stage: column `arena`, each episode's score in a tournament of its group, larger is better: ArenaRL [100].
 
     See `palaestra.credit.tournament` for topologies and their cost.
 

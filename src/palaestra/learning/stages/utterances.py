@@ -17,7 +17,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class utterance_reward(Stage):
-    """Stage: column of rewards that a ridge regression predicts from observation and action (Sotopia-RL [169]).
+    """Stage: column `utterance`, rewards predicted from observation and action by ridge regression (Sotopia-RL [169]).
 
     Source: arXiv 2508.03905.
 

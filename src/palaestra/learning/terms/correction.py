@@ -35,7 +35,7 @@ def corrected(
     floor: float | None = None,
     outside: Outside = "cut",
 ) -> Term:
-    """Term wrapper: multiplies the advantage by w = sg[π_start / π_sampled], and uses the ratio π / π_start.
+    """Loss term that wraps another: multiplies the advantage by w = sg[π_start / π_sampled]; the ratio is π / π_start.
 
     level: w of each token, or "sequence": one per turn, the product over its tokens. Log-ratios are cut to ±20.
     cap, floor: w is cut to floor ≤ w ≤ cap; with outside="drop" it is 0 beyond them (verl's IcePop, TRL's `*_mask`).
@@ -76,7 +76,7 @@ def truncated(
     floor: float | None = None,
     outside: Outside = "cut",
 ) -> tuple[Tensor, Tensor]:
-    """Truncated importance weights [rows, tokens] from log π_start - log π_sampled, and the mask of those cut.
+    """Pair: truncated importance weights [rows, tokens] from log π_start - log π_sampled, and mask of those cut.
 
     >>> ratio, mask = torch.tensor([[1.0, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
     >>> truncated(ratio + 1.5, mask, cap=3.0)[0], truncated(ratio, mask, level="sequence")[0]

@@ -151,7 +151,7 @@ def last_layer(policy: Learnable) -> nn.Linear:
 
 @contextmanager
 def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Context in which the inputs of a layer are recorded, call by call, in a list."""
+    """Context manager that records the inputs of a layer, call by call, in a list."""
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     try:
@@ -161,7 +161,7 @@ def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Tensor]:
-    """`policy.score`, and the inputs of its last layer before each token: [rows, tokens, width].
+    """Pair (`policy.score(frame)`, inputs of the policy's last layer before each token: [rows, tokens, width]).
 
     Raises:
         LearnerError: the policy calls its last layer in a way that is not understood.

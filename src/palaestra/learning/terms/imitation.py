@@ -60,7 +60,7 @@ def clone(
 
 
 class PairLogprobs(NamedTuple):
-    """Log-probabilities of both sides of the pairs of a step, [pairs] each: now and at the start, and token counts."""
+    """Data: log-probabilities of both sides of a step's pairs, [pairs] each, now and at the start; token counts."""
 
     chosen: Tensor
     rejected: Tensor
@@ -71,7 +71,7 @@ class PairLogprobs(NamedTuple):
 
 
 def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
-    """Both sides of all pairs in a piece that is a whole step: log-probabilities and tokens.
+    """`PairLogprobs` of all pairs in a micro-batch that is a whole step.
 
     Raises:
         InputError: a pair lacks a side.
@@ -104,7 +104,7 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
 
 
 def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
-    """Loss term from a loss per pair: the mean over pairs; logs how often the chosen side is ahead, `preferred`."""
+    """Makes a loss term from a loss per pair: the mean over pairs; logs `preferred`, how often the chosen is ahead."""
     number(name, low=0.0, weight=weight)
 
     def loss(piece: MicroBatch) -> Tensor:

@@ -55,7 +55,7 @@ def _of(piece: MicroBatch) -> RelationalPolicy:
 
 @TERMS.register()
 def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
-    """MRA's bonus [65]: minus weight · mean `latent_information` of the greedy action under each latent.
+    """Loss term: MRA's bonus [65], -weight · mean `latent_information` of the greedy action under each latent.
 
     The gradient reaches the relation net alone, not the head or the task encoder. The mean runs over rows and latents.
     It needs a policy of kind `relational`. Metric: `information`, in nats.
@@ -92,7 +92,7 @@ def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
 
 @TERMS.register()
 def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight: float = 0.1) -> Term:
-    """MRA's task classifier [65]: cross-entropy of a linear head that says from the relation which game was played.
+    """Loss term: MRA's task classifier [65], cross-entropy of a linear head from the relation to the game played.
 
     The loss is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and
     the linear head, and different games come to draw different latents. Metric: `told_rightly`, the accuracy.

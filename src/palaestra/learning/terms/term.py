@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a loss, with what it needs; made by a registered function whose parameters are its options.
+    """Data: one summand of a loss: its name, loss function and needs; a call gives a micro-batch's scalar loss.
 
+    It is made by a registered function whose parameters are its options.
     name: in metrics, states and messages. loss: from a piece to a scalar tensor, its weight included.
     needs: columns beside `policy` and `action_ids`. credit: it reads the advantage and the stored log-probabilities;
         if no term does, rows need neither, and all rows of the policy that did not fail take part.
@@ -72,7 +73,7 @@ TERMS: Registry[Term] = Registry("term", home=("palaestra.learning.terms",), exa
 
 
 def objective(terms: str | Iterable[str | Term]) -> dict[str, Term]:
-    """Terms of an objective by name, built from texts or given; a second one of a name gets #2.
+    """Dict {name: `Term`} of an objective, from texts or terms; a second one of a name gets #2.
 
     Raises:
         ExpressionError: a text is no term, or one with other options.
@@ -98,7 +99,7 @@ def objective(terms: str | Iterable[str | Term]) -> dict[str, Term]:
 
 @dataclass(frozen=True)
 class Step:
-    """State shared by the micro-batches of one optimiser step.
+    """Data: state shared by the micro-batches of one optimiser step: table, rows, counts, reference, cache, metrics.
 
     table: every row of the policy in this update. chosen: row numbers of the step. counts: of every row, the tokens
     that take part. number: of the step in its update. updates, planned: done so far, and how many there will be.
@@ -128,7 +129,7 @@ Per = Literal["step", "token", "update"]
 
 @dataclass
 class MicroBatch:
-    """Rows of one step: tensors are [rows, tokens], padded on the right; `mask` is True where a token takes part.
+    """Data: micro-batch of a step's rows: tensors [rows, tokens], padded on the right; `mask`: tokens that take part.
 
     at: row numbers in `step.table`. frame: those rows. new: log-probabilities now, with gradient; old: of the sample;
     they and the advantage are 0 where the mask is False, so that padding has no gradient.
@@ -301,7 +302,7 @@ class MicroBatch:
 
 
 def require(table: pl.DataFrame, column: str, key: str) -> pl.Series:
-    """Column of a table, or an error that names the term that reads it."""
+    """Return a column of a table; raise MissingColumnError that names the term if it is absent."""
     if column not in table.columns:
         meaning = f" ({SCHEMA[column].meaning})" if column in SCHEMA else nearest(column, table.columns)
         raise MissingColumnError(f"term {key} reads column {column!r}, which is missing{meaning}")
@@ -334,7 +335,7 @@ def how_to_aggregate(term: str, aggregate: str, constant: float | None) -> None:
 
 
 def ends(term: str, clip: Any) -> tuple[float | None, float | None]:
-    """(low, high) of `clip`: one number for both ends, two, or None where an end is open."""
+    """Pair (low, high) of an option `clip`: one number for both ends, two, or None where an end is open."""
     both = tuple(clip) if isinstance(clip, Sequence) and not isinstance(clip, str) else (clip, clip)
     fine = all(end is None or (isinstance(end, int | float) and 0 <= end < math.inf) for end in both)
     if len(both) != 2 or not fine:

@@ -41,7 +41,7 @@ def attribute(
     gamma: float = 0.9,
     over: Keys = AGENT,
 ) -> Signal:
-    """Reward of each turn: its share of the episode's `outcome` by `weight` ([169] Sotopia-RL, arXiv 2508.03905).
+    """Signal: the episode's `outcome` attributed to each turn by `weight` ([169] Sotopia-RL, arXiv 2508.03905).
 
     importance: weight/top · outcome, weight in 0 … top; a weight of -1 (harmful) earns -1. normalised: weight / Σ
     weight · outcome, 0 if Σ = 0. discount: γ^(turns that follow) · outcome. key: the outcome for the turn of largest
@@ -83,7 +83,7 @@ def attribute(
 
 @register()
 def single_utterance(score: SignalLike = "reward", *, over: Keys = ("group", "state"), eps: float = 1e-6) -> Signal:
-    """[169] GRPO of single utterances: (score - mean) / (std + eps) over the replies to the same state in the group.
+    """Signal: [169] (score - mean) / (std + eps) over the replies to the same state in the group; 0 if alone.
 
     Every turn is a bandit of its own; where no other reply to it was heard, 0.
     """
@@ -99,7 +99,9 @@ def sotopia_reward(
     over: Keys = AGENT,
     scope: Keys = (),
 ) -> Signal:
-    """[169] Sotopia-RL: 10 · mean over the dimensions of their attributed reward, each brought to [0, 1] over `scope`.
+    """Signal: [169] Sotopia-RL's turn reward, 10 · mean over dimensions of the attributed reward, min-max scaled.
+
+    Each is brought to [0, 1] over `scope`.
 
     dimensions: (outcome, weight) of each, e.g. ("goal", "goal_importance"), ("knowledge", "knowledge_importance").
     """

@@ -9,19 +9,19 @@ from palaestra.algebra.signals import Signal, SignalLike, as_signal, fill_missin
 
 @register()
 def penalty_invalid(valid: SignalLike = "valid", *, size: float = 0.1) -> Signal:
-    """Penalty -size on each turn whose action was not legal, else 0; add it to a reward."""
+    """Signal: -size on each turn with an illegal action, else 0; to be added to a reward."""
     return where(as_reward("penalty_invalid", valid, option="size"), 0.0, -size)
 
 
 @register()
 def success_reward(reward: SignalLike = "success") -> Signal:
-    """Reward 1 for success, on each agent's last turn of the episode, else 0; missing where success is unknown."""
+    """Signal: the episode's success, 1 or 0, on each agent's last turn, 0 on others; missing if unknown."""
     return on_last(reward)
 
 
 @register()
 def call_price(reward: SignalLike = "reward", calls: SignalLike = "calls", *, price: float = 0.1) -> Signal:
-    """Reward less a price for each call of a tool, r - λ·calls ([53] arXiv 2601.14192).
+    """Signal: reward minus a price for each tool call of the turn, r - λ·calls ([53] arXiv 2601.14192).
 
     calls: of the turn; where they are unknown, none.
 

@@ -19,7 +19,9 @@ def optima_reward(
     leaf: SignalLike = "leaf",
     over: Keys = "group",
 ) -> Signal:
-    """[81] Optima (arXiv 2410.08115): score - λ1 · tokens / most tokens + λ2 / highest loss, at the end; 0 before it.
+    """Signal: [81] Optima, score - λ1 · tokens / most tokens + λ2 / highest loss, at a conversation's end; else 0.
+
+    arXiv 2410.08115.
 
     The rows are nodes of a tree of conversations (`turn_tree`), and each leaf ends a conversation. The highest loss is
     that of the utterance on the way to the leaf which a base language model finds least likely (stage `text_loss`).

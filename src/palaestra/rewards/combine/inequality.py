@@ -20,7 +20,9 @@ from palaestra.algebra.signals import (
 
 @register()
 def gini(x: SignalLike = "reward", *, over: Keys = "episode", agent: Keys = "agent") -> Signal:
-    """Gini coefficient of the agents' sums of x, Σ_i Σ_j |x_i - x_j| / (2·n·Σ x), on every row of the key.
+    """Signal: Gini coefficient in [0, 1) of the agents' sums of x per key (episode), on every row of the key.
+
+    Σ_i Σ_j |x_i - x_j| / (2·n·Σ x).
 
     0 if all have the same, (n - 1) / n if one has everything. What an agent got is its sum over the key.
 

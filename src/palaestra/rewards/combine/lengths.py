@@ -23,7 +23,7 @@ from palaestra.errors import ExpressionError
 
 @register()
 def cut_off(finish: str = "finish", *, over: Keys = ()) -> Signal:
-    """1 where the answer was cut off at the token limit (`finish` is "length"), else 0, also where `finish` is missing.
+    """Signal: 1 where the answer was cut off at the token limit (`finish` is "length"), else 0, also if missing.
 
     over: a key; then 1 on all rows of a key in which an answer was cut off, ("episode", "agent") for example.
 
@@ -38,7 +38,7 @@ def cut_off(finish: str = "finish", *, over: Keys = ()) -> Signal:
 
 @register()
 def mask_truncated(credit: SignalLike, *, finish: str = "finish", over: Keys = ("group", "episode", "agent")) -> Signal:
-    """Signal `credit`, but missing, so not trained on, in conversations in which an answer was cut off.
+    """Signal: `credit`, but missing (not trained on) in all of an agent's episode if an answer was cut off.
 
     TRL's `mask_truncated_completions` and the overlong filtering of DAPO (arXiv 2503.14476, section 3.4). Baselines of
     `credit` still count them. over: what is left out as a whole; (): only the turns that were cut off.
@@ -53,7 +53,9 @@ def mask_truncated(credit: SignalLike, *, finish: str = "finish", over: Keys = (
 
 @register()
 def overlong(length: SignalLike = "tokens_out", *, limit: float, cache: float) -> Signal:
-    """Soft overlong punishment of DAPO (arXiv 2503.14476, eq. 13): 0 up to `limit` - `cache` tokens, then down to -1.
+    """Signal: soft overlong punishment of DAPO (arXiv 2503.14476, eq. 13), 0 to -1 by the answer's tokens.
+
+    0 up to `limit` - `cache` tokens, then falling to -1 at `limit`.
 
     min(0, max(-1, (limit - cache - length) / cache)); -1 from `limit` on. It is added to a reward:
     `success_reward() + overlong(limit=512, cache=128)`. 0 where the length is unknown.

@@ -40,7 +40,7 @@ def masked(
     eps: float = 1e-6,
     otherwise: SignalLike | None = None,
 ) -> Signal:
-    """Credit (score - mean) / (std + eps) over the key; mean and deviation are of the samples that are `in_baseline`.
+    """Signal: (score - mean) / (std + eps) over the key, statistics of `in_baseline` rows; missing if not `in_loss`.
 
     Keys with fewer than `least` of them give 0. Rows that are not `in_loss` get `otherwise`; left out, they are missing
     and so not trained on. scale=False: no division.
@@ -73,7 +73,9 @@ def e_grpo_reward(
     alpha: float = 0.3,
     over: Keys = "group",
 ) -> Signal:
-    """The reward of [203] E-GRPO (arXiv 2510.24694): 1 if correct, else α · share of gold entities / the group's best.
+    """Signal: [203] E-GRPO's reward, 1 if correct, else α · share of gold entities found / the group's best share.
+
+    arXiv 2510.24694.
 
     Paid once, on each agent's last turn; 0 on the others. 0 for an `error`: a wrong format, too long; its entities
     count in the group's best all the same. text: the column in which entities are sought; entities: list column. The
@@ -102,7 +104,9 @@ def e_grpo(
     ddof: int = 1,
     eps: float = 1e-6,
 ) -> Signal:
-    """[203] E-GRPO: GRPO of `e_grpo_reward`. Episodes that are too long get 0 and count, but are not trained on.
+    """Signal: [203] E-GRPO's advantage, GRPO of `e_grpo_reward`; too long episodes score 0 and are not trained on.
+
+    They count in the baseline.
 
     error: what is wrong otherwise, such as the format; it gets 0 and is trained on.
     """
@@ -122,7 +126,7 @@ def cm2(
     ddof: int = 1,
     eps: float = 1e-6,
 ) -> Signal:
-    """[156] CM2: score of a checklist minus its mean over the key's episodes; unjudged episodes do not count and get 0.
+    """Signal: [156] CM2's advantage, checklist score minus its mean over the key's judged episodes; unjudged get 0.
 
     score: e.g. the column that `utility(criteria, weights)` gives. judged: a mask of the episodes in which no judge and
     no tool failed; the others are in no baseline and get 0, as do keys with fewer than `least` judged episodes. Turn

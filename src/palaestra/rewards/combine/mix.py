@@ -39,7 +39,7 @@ Grain = Literal["token", "turn", "episode"]
 
 @dataclass(frozen=True)
 class Component:
-    """A score and its grain: one value per token (they add up to the turn's), per turn, or per episode and agent.
+    """Data of a reward component: a score and its grain, one value per token, per turn, or per episode and agent.
 
     A value of an episode, which stands on each of its rows, counts once: on the agent's last turn.
     """
@@ -68,7 +68,7 @@ def components(
     combined: SignalLike | None = None,
     into: str = "reward",
 ) -> Turns:
-    """The table with a column `r_<name>` for each part, and what they make in `into`: their sum, or `combined`.
+    """`Turns` with a column `r_<name>` per reward component, and their sum (or `combined`) in column `into`.
 
     parts: scores by name; a plain signal has a value per turn. combined: a signal of the columns `r_<name>`, such as
     `weighted(correct=1, format=0.1)` or `krc("r_speed", "r_angle")`.
@@ -94,7 +94,7 @@ def components(
 
 @register()
 def weighted(**weights: SignalLike) -> Signal:
-    """Weighted sum Σ weight · r_<name> of reward components; a weight is a number or a schedule.
+    """Signal: Σ weight · r_<name> over reward components given as keywords; a weight is a number or a schedule.
 
     >>> weighted(correct=1, format=0.1)
     1.0 * col('r_correct') + 0.1 * col('r_format')
@@ -106,7 +106,7 @@ def weighted(**weights: SignalLike) -> Signal:
 
 @register()
 def gate(condition: SignalLike, reward: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """Signal that is the reward where the condition holds, else `otherwise`."""
+    """Signal: the reward where the condition holds, else `otherwise`."""
     return where(condition, reward, otherwise)
 
 
@@ -132,13 +132,13 @@ def cascade(
 
 @register()
 def product(first: SignalLike, *others: SignalLike) -> Signal:
-    """Product of signals: each component that is 0 makes the whole 0."""
+    """Signal: product of the given signals, so that one 0 makes the whole 0."""
     return reduce(Signal.__mul__, map(as_signal, others), as_signal(first))
 
 
 @register()
 def krc(first: SignalLike, *others: SignalLike) -> Signal:
-    """[21] Lucy-SKG's reward combination (arXiv 2305.15801): (Π |R_i|)^(1/n), negative if any R_i is.
+    """Signal: [21] Lucy-SKG's combination (arXiv 2305.15801), geometric mean of |R_i|, negative if any R_i is.
 
     Two negatives do not cancel, and one zero is a zero reward. (The paper asks for R_i > 0, the code for R_i >= 0;
     where they differ the value is 0 in both.) Components in [-1, 1].
@@ -154,7 +154,7 @@ def krc(first: SignalLike, *others: SignalLike) -> Signal:
 
 @register()
 def lagrangian(reward: SignalLike, *constraints: tuple[SignalLike, SignalLike], normalise: bool = False) -> Signal:
-    """[41] Lagrangian reward - Σ λ_i · cost_i for constraints (cost, λ), each of which bounds a mean cost.
+    """Signal: [41] Lagrangian reward - Σ λ_i · cost_i for constraints given as pairs (cost, λ).
 
     cost: a column, such as 1 where a rule was broken. λ: a number or a column, kept outside by `dual_ascent`.
     normalise: divide by 1 + Σ λ_i, so that a large λ does not inflate the reward (a softmax over 0 and the log λ_i).
@@ -175,7 +175,7 @@ def dual_ascent(
     *,
     rate: float,
 ) -> np.ndarray:
-    """New multipliers λ_i ← max(0, λ_i + rate · (cost_i - limit_i)): a broken constraint weighs more from now on.
+    """New multipliers of constraints, array: max(0, λ_i + rate · (cost_i - limit_i)).
 
     costs: the batch's mean costs. A demand (success at least 0.3) is the cost -success with the limit -0.3.
 
@@ -199,7 +199,7 @@ def team_mix(
     teams: Keys = "team",
     at: Keys = ("episode", "turn"),
 ) -> Signal:
-    """Team spirit [21]: (1 - τ) · r + τ · mean of the team - mean of the opponents, over a turn of an episode.
+    """Signal: [21] team spirit, (1 - τ) · r + τ · team's mean - opponents' mean, within a turn of an episode.
 
     From Lucy-SKG.
 

@@ -21,7 +21,10 @@ _SELECTED = r"^\s*Document \d+(\s*,\s*Document \d+)*\s*$"
 
 @register()
 def rewriting_penalty(text: str = "action", *, parts: int = 4, length: int = 300, pays: float = -0.5) -> Signal:
-    """Signal: `pays` where a rewriting has over `parts` sub-questions (split at ";" or lines) or is too long."""
+    """Signal: `pays` where a rewriting has over `parts` sub-questions or `length` characters, else 0.
+
+    Sub-questions are split at ";" or lines.
+    """
     said = pl.col(text).cast(pl.String).fill_null("")
     asked = said.str.replace_all("\n", ";").str.split(";").list.eval(pl.element().str.strip_chars() != "").list.sum()
     return as_signal(pl.when((asked > parts) | (said.str.len_chars() > length)).then(pays).otherwise(0.0))
@@ -53,7 +56,7 @@ def mmoa_rag_reward(
     penalties: float = 1.0,
     over: Keys = ("group", "episode"),
 ) -> Signal:
-    """The episode's outcome for every role, plus the penalty of its own rules, as in MMOA-RAG (arXiv 2501.15228).
+    """Signal: the episode's outcome plus a penalty by each role's own rules, as in MMOA-RAG (arXiv 2501.15228).
 
     Agents are `rewriter`, `selector` and `generator`: -.5 for more than 4 sub-questions or 300 characters, -1 for a
     selection that cannot be read, repeats or was not found, -1 for more than 30 words. outcome: of the episode, on any
@@ -69,7 +72,9 @@ def mmoa_rag_reward(
 
 @register()
 def role_periods(advantage: SignalLike, *periods: tuple[str, int], start: int = 0) -> Signal:
-    """Signal: the advantage, but 0 for a role in iterations that are no multiple of its period; period 0: always 0.
+    """Signal: the advantage, but 0 for a role in iterations after `start` that are no multiple of its period.
+
+    Period 0: always 0.
 
     Roles without a period learn in every iteration, and so do all of them up to iteration `start`. 0 for the roles that
     rest: with it no row of theirs moves a shared policy.

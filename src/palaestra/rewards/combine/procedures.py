@@ -26,7 +26,9 @@ def mact_reward(
     shared: float = 1.0,
     over: Keys = ("group", "episode"),
 ) -> Signal:
-    """MACT's reward of each row [143] (arXiv 2508.03404): local · its own score + shared · outcome of the episode.
+    """Signal: MACT's reward of each row [143], local · its own score + shared · the episode's total outcome.
+
+    arXiv 2508.03404.
 
     The own score is that of the process reward model for roles that have one (planner, executor), else that of the
     outcome reward model (judge, answerer), else 0. With a scorer that prefers wrong steps, lower `local`.
@@ -50,7 +52,7 @@ def mact_reward(
 
 @register()
 def mact(reward: SignalLike = "reward", *, over: Keys = ("group", "policy")) -> Signal:
-    """[143] MACT: the reward of each row, standardised over all rows of its group that the same role has.
+    """Signal: [143] MACT's advantage, each row's reward standardised over the rows of its group and policy (role).
 
     A role is a policy: several planners that propose beside each other are one role.
     """

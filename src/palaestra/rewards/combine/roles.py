@@ -13,7 +13,9 @@ def by_role(
     *others: tuple[str | tuple[str, ...], SignalLike],
     otherwise: SignalLike | None = None,
 ) -> Signal:
-    """Signal: the reward by the agent's name, `by_role(("solver", "score"), ("critic", complement("score")))`.
+    """Signal: a reward chosen by the row's agent, from pairs (agent or tuple of agents, reward); else `otherwise`.
+
+    For example `by_role(("solver", "score"), ("critic", complement("score")))`.
 
     A case names one agent, or several in a tuple. Agents that no case names get `otherwise`; without it their reward is
     missing, and they take no part.
@@ -30,11 +32,14 @@ def by_role(
 
 @register()
 def complement(score: SignalLike, *, total: float = 1.0) -> Signal:
-    """Signal total - score: the reward of the opponent in a pair whose rewards sum to `total`."""
+    """Signal: total - score, the reward of the opponent in a pair whose rewards sum to `total`."""
     return total - as_signal(score)
 
 
 @register()
 def neutral(parsed: SignalLike = "valid", *, penalty: float = 1.0) -> Signal:
-    """Reward of a scorer, 0 if its answer could be read and -penalty else, whatever it says (CoMAS, 2510.08529)."""
+    """Signal: reward of a scorer, 0 if its answer was readable and -penalty else, whatever its score (CoMAS).
+
+    arXiv 2510.08529.
+    """
     return where(parsed, 0.0, -penalty)

@@ -14,7 +14,7 @@ def masksearch_reward(
     weight: float = 0.1,
     over: Keys = ("group", "episode"),
 ) -> Signal:
-    """Answer's score plus `weight` if it has the right form, on the episode's last row, 0 on others ([219]).
+    """Signal: answer's score plus `weight` if well-formed, on the episode's last row, 0 on others ([219]).
 
     The reward of MaskSearch's reinforcement learning (arXiv 2505.20285); the weight is a reconstruction.
 

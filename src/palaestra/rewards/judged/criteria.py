@@ -26,7 +26,9 @@ Reduction = Literal["any", "mean", "last"]
 
 @dataclass(frozen=True)
 class Criteria:
-    """Long table of judged criteria: `criterion`, `value` in [0, 1] or null, any keys, `call_ok` (added if missing).
+    """Data of judged criteria, a long table: `criterion`, `value` in [0, 1] or null, key columns, `call_ok`.
+
+    `call_ok` is added if it is missing.
 
     A value of a failed call is null, never 0. Columns of other names are kept.
 
@@ -82,7 +84,9 @@ class Criteria:
 def utility(
     criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
 ) -> pl.DataFrame:
-    """Table of Σ weight · value over the criteria per key of `by`: columns of the key, `utility` and `judged`.
+    """Table of weighted criterion sums per key of `by` (episode): columns of the key, `utility`, `judged`.
+
+    utility = Σ weight · value.
 
     how: what becomes of several values of a criterion in the key (its steps): `any` is the largest (a checklist's item
     counts if it was true at some step), `mean`, or `last`. judged: no call of the key failed; else utility is null.
@@ -150,7 +154,7 @@ def _as_table(weights: Mapping[str, float]) -> pl.DataFrame:
 
 
 def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
-    """The table with the columns of `scores` joined to every row of their key; rows without one get null.
+    """`Turns` with the columns of the table `scores` left-joined by their common keys; null where there is none.
 
     Raises:
         SchemaError: the two have no key in common or in other types, or a key of `scores` stands there twice.
@@ -171,7 +175,7 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
 
 
 def satisfaction(criteria: Criteria, depends_on: Mapping[str, Sequence[str]] | None = None) -> pl.DataFrame:
-    """Table of the steps at which each item became open and was satisfied, per (episode, turn, criterion).
+    """Table of the steps at which each checklist item opened and was satisfied, per (episode, turn, criterion).
 
     An item is open from the first step of its turn, or from the step at which the last of those it depends on was
     satisfied; it is done at the first step from then on by which it has been true. Null: never.
@@ -214,7 +218,7 @@ def step_advantage(
     eta: float = 1.0,
     least: int = 5,
 ) -> pl.DataFrame:
-    """Table of CM2's step advantages [156]: per step, Σ weight · (score - the item's group mean) over the open items.
+    """Table of CM2's advantage per step [156]: Σ weight · (score - the item's group mean) over the open items.
 
     An item that is open and not yet done scores η^(done - open) at each step until it is done, 0 if it never is. The
     mean is over all such scores of the item in (group, turn); with fewer than `least` the item is left out. Episodes
@@ -245,7 +249,10 @@ def step_advantage(
 
 @register()
 def best_of(by: SignalLike, *, over: Keys = "group") -> Signal:
-    """Mask of the episode whose mean of `by` is the largest of its key: best-of-K; of equal ones the first."""
+    """Signal, a mask: 1 on the rows of the episode with the largest mean of `by` in its key (best-of-K), else 0.
+
+    Of equal ones the first.
+    """
     value = mean(by, over="episode")
     best = value == highest(value, over=over)
     return best & (col("episode") == lowest("episode", over=over, where=best))

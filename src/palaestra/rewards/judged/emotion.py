@@ -11,7 +11,7 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, clip,
 def emotion(
     delta: SignalLike = "delta", *, start: float = 40.0, limit: float = 10.0, over: Keys = ("episode", "agent")
 ) -> Signal:
-    """User's emotion after each turn, 0 to 100: start + Σ of the changes in `delta`, each clipped to ± limit.
+    """Signal: the user's emotion after each turn, 0 to 100: start + running sum of `delta`, each clipped to ± limit.
 
     The dialogue ends at 0 and at 100; a table that goes on beyond has the clipped sum.
 
@@ -31,7 +31,7 @@ def rlver_reward(
     turnwise: bool = False,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Emotion / 100 on the last turn, emotion being the clipped running sum of `delta` ([194] RLVER).
+    """Signal: [194] RLVER's reward, final emotion / 100 on the last turn; the running sum of `delta` is clipped.
 
     arXiv 2507.03112; the simulator's rules checked against its code.
 

@@ -33,7 +33,7 @@ def _next(value: SignalLike, last: SignalLike) -> Signal:
 
 @register()
 def potential_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """Step label: 1 on all steps of a success, else 1 if any of k continuations after the step succeeds, else 0.
+    """Signal: step label, 1 in a success, else 1 if any continuation after the step succeeds (`value` > 0), else 0.
 
     UI-Genie [43] (arXiv 2505.21496), k = 5: `value` is the mean of what k continuations from each turn earn, which is
     never below 0, as `mc_values(k=5)` fills it; a step is positive if that of the next turn is above 0. A step
@@ -52,7 +52,7 @@ def potential_label(value: SignalLike = "value", success: SignalLike = "success"
 
 @register()
 def value_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """Step label Q: the mean of the step's continuations, `value` of the next turn; on the last turn the outcome.
+    """Signal: step label Q, the `value` of the agent's next turn (mean of continuations); on the last the outcome.
 
     >>> from palaestra.algebra.turns import Turns
     >>> keys = {"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2}
@@ -65,7 +65,7 @@ def value_label(value: SignalLike = "value", success: SignalLike = "success") ->
 
 @register()
 def hard_negatives(score: SignalLike, label: SignalLike, *, above: float = 0.5) -> Signal:
-    """Mask of the rows that are wrong (`label` 0) and yet scored above `above` ([43]), to train the next reward model.
+    """Signal, a mask: 1 where `label` is 0 and yet `score` > `above` ([43]), to train a reward model; else 0.
 
     Missing labels or scores are no negatives.
 
@@ -85,7 +85,7 @@ def best_of_n(
     answer: str = "action",
     over: Keys = "group",
 ) -> Signal:
-    """Mask of the episode of highest mean score in each key, among its first `n` (default: all): best-of-n.
+    """Signal, a mask: 1 on the rows of the episode of highest mean score in each key, of its first `n`; else 0.
 
     The score is the mean over the episode; one that is missing is not taken. ties: of equal scores the first, or
     "vote": the one whose `answer` is the commonest among them, of these the first.

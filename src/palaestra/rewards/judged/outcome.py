@@ -10,7 +10,7 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, regis
 def outcome_reward(
     yes: SignalLike = "yes", *, threshold: float = 0.5, over: Keys = ("group", "episode", "agent")
 ) -> Signal:
-    """1 on the last row if an outcome model's P(yes) reaches the threshold, else 0, as in WebRL (arXiv 2411.02337).
+    """Signal: 1 on the last row if an outcome model's P(yes) >= threshold, else 0, as in WebRL (2411.02337).
 
     yes: P(yes) / (P(yes) + P(no)), on the last row. Missing there, so is the reward.
 

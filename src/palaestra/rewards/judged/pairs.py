@@ -25,7 +25,7 @@ Numbers = tuple[float, ...]
 def lexicographic_preference(
     first: np.ndarray, second: np.ndarray, *, signs: Numbers | None = None, margins: Numbers | None = None
 ) -> np.ndarray:
-    """Preference of each pair by ordered factors: 1 if the first side is better, -1 if the second, 0 if neither.
+    """Preference of each pair by ordered factors, int64[pairs]: 1 first side better, -1 second, 0 neither.
 
     HERON's comparator [200] (arXiv 2309.02632): the first factor decides by any difference; a later one only if the
     difference exceeds its margin, else the next is asked.
@@ -52,7 +52,7 @@ def lexicographic_preference(
 
 
 class DecidedPairs(NamedTuple):
-    """Compared pairs of episodes: features float64[episodes, factors]; winner, loser int64[pairs] are rows of them."""
+    """Data of compared episodes: features float64[episodes, factors]; winner, loser int64[pairs] index its rows."""
 
     features: np.ndarray
     winner: np.ndarray
@@ -66,7 +66,7 @@ def pairs(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> DecidedPairs:
-    """Pairs of episodes of one key that the comparator decides, with the features it compared.
+    """`DecidedPairs` of all pairs of episodes within a key that `compare` decides, with the compared mean factors.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
     both, float64[pairs, factors], to 1, 0 or -1 per pair.
@@ -90,7 +90,7 @@ def pairs(
 
 
 def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (first, second) of every unordered pair of equal ids."""
+    """Indices (first, second) of every unordered pair of positions with equal ids, two int arrays."""
     order = np.argsort(ids, kind="stable")
     sizes = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     ends = np.repeat(np.cumsum(sizes), sizes)
@@ -101,7 +101,9 @@ def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
-    """Weights w that minimise mean -log σ(w·(x_winner - x_loser)) + ridge/2 · |w|²: float64[factors].
+    """Bradley-Terry weights w of decided pairs, float64[factors], by ridge logistic regression.
+
+    They minimise mean -log σ(w·(x_winner - x_loser)) + ridge/2 · |w|².
 
     Bring factors to one scale first (`standardise`), and the weights do not depend on their units. The reward is
     Σ w·factor, `reward_of`.
@@ -115,7 +117,7 @@ def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
 
 
 def reward_of(weights: np.ndarray, *factors: SignalLike) -> Signal:
-    """Learned reward as a signal: Σ weight · factor."""
+    """Signal: a learned linear reward, Σ weight · factor, from fitted weights and their factors."""
     terms = [float(weight) * as_signal(factor) for weight, factor in zip(weights, factors, strict=True)]
     return sum(terms[1:], terms[0])
 
@@ -132,7 +134,7 @@ def lexicographic(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> Signal:
-    """Share of the key's other episodes that are worse minus the share that are better, in [-1, 1]; 0 if alone.
+    """Signal: share of the key's other episodes that are worse minus share better, in [-1, 1]; 0 if alone.
 
     [200] HERON without a learner: `lexicographic_preference` with margins of `margin` standard deviations, over the
     batch, of each factor's mean over the episode. Work grows with the square of a key's episodes.
@@ -152,7 +154,7 @@ def lexicographic(
 
 @register()
 def hierarchy(*factors: SignalLike, signs: Numbers, margin: float, over: Keys, where: SignalLike) -> Signal:
-    """Kernel node of `lexicographic`: rows in `where` compared with the key's others; missing outside of it."""
+    """Signal node behind `lexicographic`: compares rows in `where` within the key; missing elsewhere."""
     plain = tuple(map(float, signs))
     return Signal(
         "hierarchy",

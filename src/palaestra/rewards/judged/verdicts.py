@@ -17,7 +17,9 @@ def r1_reward(
     weight: float = 0.5,
     form: float = 0.5,
 ) -> Signal:
-    """[31] R1-Reward (arXiv 2505.02835): result·(1 + weight·consistent) + form·formatted, of three 0-or-1 columns.
+    """Signal: [31] R1-Reward, result·(1 + weight·consistent) + form·formatted, of three 0-or-1 columns.
+
+    arXiv 2505.02835.
 
     Consistency of the rationale with the verdict multiplies, so it cannot pay for a wrong one. consistent in {0, 1} as
     the text reads; the code's judge says -1, 0 or 1. A result that could not be checked is missing and so is the
@@ -40,7 +42,9 @@ def verdict_reward(
     a: str = "<answer>[[A]]</answer>",
     b: str = "<answer>[[B]]</answer>",
 ) -> Signal:
-    """[213] RM-R1 (arXiv 2505.02387): 1 if the last characters hold the right verdict and not the other one, else -1.
+    """Signal: [213] RM-R1, 1 if the text's end has the right verdict tag and not the other one, else -1.
+
+    arXiv 2505.02387.
 
     label: "A" or "B", the right one. No tag, both, or one that is followed by more than `last` characters earn -1, as
     does an empty text, or anything where the label is another one; without a label the reward is missing.

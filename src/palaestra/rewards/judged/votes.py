@@ -34,7 +34,7 @@ OnError = Literal["ignore", "missing", "no"]
 
 @register()
 def vote(answer: str, *, over: Keys = "group", ignore_null: bool = True, strict_majority: bool = False) -> Signal:
-    """1 where the row's answer is the most common one of its key, else 0; of equally common ones the first in play.
+    """Signal: 1 where the row's answer is the most common one of its key, else 0; ties go to the first.
 
     A row without an answer gets 0. ignore_null: otherwise no answer is an answer, which may win, and then all rows of
     the key get 0. strict_majority: the winner needs more than half of the votes. A key without a winner is missing.
@@ -51,7 +51,7 @@ def vote(answer: str, *, over: Keys = "group", ignore_null: bool = True, strict_
 def cross_label(
     answer: str, *, pair: Keys = "group", view: str = "view", ignore_null: bool = True, strict_majority: bool = False
 ) -> Signal:
-    """1 where the row's answer is the majority answer of the *other* view of its pair, else 0.
+    """Signal: 1 where the row's answer is the majority answer of the *other* view of its pair, else 0.
 
     view: a column that takes two values in each pair, e.g. the original and a rephrased question. Missing where the
     other view has no winner; see `vote` for the options.
@@ -66,7 +66,7 @@ def cross_label(
 def ballots(
     answer: str, view: str | None = None, *, over: Keys, ignore_null: bool = True, strict_majority: bool = False
 ) -> Signal:
-    """Kernel node of `vote` and, with a view, of `cross_label`."""
+    """Signal node behind `vote` and, with a `view` column, `cross_label`: 1 where an answer is the majority's."""
     columns = [column(each) for each in (answer, view) if each is not None]
     return Signal(
         "ballots", *columns, over=joined(over), ignore_null=bool(ignore_null), strict_majority=bool(strict_majority)
@@ -138,7 +138,7 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
 
 @register()
 def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError = "ignore") -> Signal:
-    """1 if more than half of a row's verdicts are yes, else 0. verdicts: a list column, null where a call failed.
+    """Signal: 1 if more than half of the row's verdicts (a list column of 0, 1, null) are yes, else 0.
 
     on_error: what a failed call is. ignore: half of those that came back; missing if none did. no: half of all n.
     missing: the row has no verdict. n: calls that were made; left out, as many as the list has.
@@ -162,7 +162,7 @@ def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError
 
 @register()
 def co_reward(answer: str, *, pair: Keys = "group", view: str = "view", ddof: int = 1, eps: float = 1e-6) -> Signal:
-    """[218] Co-Reward: GRPO within each view of the reward `cross_label`; no label is no reward.
+    """Signal: [218] Co-Reward's advantage, GRPO within each view of the reward `cross_label`; no label counts as 0.
 
     Each view of a question is judged by what most answers to its other view say, so that an error which one wording
     causes is not its own teacher. Labels and ties are as in the released code.

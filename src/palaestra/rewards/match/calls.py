@@ -32,7 +32,7 @@ Frozen = tuple[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class MatchReport:
-    """How well predicted calls match the gold ones: the parts of ToolRL's score.
+    """Data of agreement between predicted and gold tool calls: name, keys, values, calls, exact, best, number.
 
     name: multiset Jaccard index of the names. keys, values: over matched pairs, the sum of the Jaccard indices of the
     parameter names and the number of equal values. calls: gold calls that were made to the letter. exact: all of them
@@ -56,7 +56,9 @@ class MatchReport:
 def match_calls(
     gold: Sequence[Call], pred: Sequence[Call], *, method: Literal["optimal", "greedy"] = "optimal"
 ) -> MatchReport:
-    """How well predicted calls match the gold ones, each with at most one of its name: ToolRL (arXiv 2504.13958).
+    """Compares predicted with gold tool calls as a `MatchReport`, by an assignment of equal names: ToolRL.
+
+    arXiv 2504.13958. Each gold call is paired with at most one predicted call.
 
     A pair scores the Jaccard index of its parameter names plus the number of gold parameters with an equal value; best
     = 1 + Σ(1 + parameters) over the gold calls. optimal: the assignment of largest sum, as in the paper. greedy: gold
@@ -89,7 +91,7 @@ def _report(wanted: Sequence[Frozen], given: Sequence[Frozen], method: str) -> M
 
 
 def frozen(call: Call) -> Frozen:
-    """Hashable form of a call: its name, and the JSON text of each argument by name."""
+    """Hashable form of a call: tuple of its name and {argument: JSON text}."""
     given = call.get("arguments", call.get("parameters")) or {}
     given = json.loads(given) if isinstance(given, str) else given
     return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}
@@ -125,7 +127,7 @@ def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
 def call_match(
     calls: str, gold: str, *, part: Part = "score", method: Literal["optimal", "greedy"] = "optimal"
 ) -> Signal:
-    """Signal of one `part` of `match_calls` per row: score, name, keys, values, calls or exact; 0 if unreadable.
+    """Signal: one `part` of `match_calls` per row, score, name, keys, values, calls or exact; 0 if unreadable.
 
     Missing where there are no gold calls (null or an empty list); null calls are unreadable, `[]` is not.
 
@@ -171,7 +173,7 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 class CallReader(dict[str, Any]):
-    """Cache that parses texts of calls, each once: a list of frozen calls, or UNREADABLE if a text cannot be read."""
+    """Callable cache, text to parsed tool calls (frozen), each text once; UNREADABLE if parsing fails."""
 
     def __call__(self, text: str) -> Any:
         """The calls in a text, or UNREADABLE."""
@@ -187,7 +189,7 @@ class CallReader(dict[str, Any]):
 
 @register()
 def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
-    """1 if the text is exactly `<tag>…</tag>` for each of the tags, in this order and each once, else 0.
+    """Signal: 1 if the text is exactly `<tag>…</tag>` for each of the tags, in this order and once, else 0.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"action": ["<think>a</think> <answer>b</answer>", "<answer>b</answer>"]})
@@ -202,7 +204,10 @@ def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
 
 @register()
 def length_reward(text: str, *, words: int = 512) -> Signal:
-    """ToolRL's length reward: number of words over `words`, at most 1; its own ablation finds that it hurts."""
+    """Signal: ToolRL's length reward, number of words / `words`, at most 1; longer is better.
+
+    Its own ablation finds that it hurts.
+    """
     count = as_signal(text_of(text).fill_null("").str.count_matches(r"\S+").cast(pl.Float64))
     return clip(count / words, high=1.0)
 
@@ -218,7 +223,9 @@ def tool_rl_reward(
     granularity: Literal["fine", "call", "all"] = "fine",
     method: Literal["optimal", "greedy"] = "optimal",
 ) -> Signal:
-    """[215] ToolRL (arXiv 2504.13958): format_scale · format + scale · (2·S/S_max - 1), S/S_max by matching calls.
+    """Signal: [215] ToolRL, format_scale · format + scale · (2·S/S_max - 1), S/S_max from `match_calls`.
+
+    arXiv 2504.13958.
 
     S/S_max is the score of `match_calls`: fine; with granularity="call" only calls to the letter count (S_max = 1 +
     n), with "all" it is all or nothing. Unreadable calls get -scale, turns that should call nothing 0. format: a mask,

@@ -32,7 +32,7 @@ EPISODE = ("run", "iteration", "group", "episode")
 
 
 def semi_join(turns: Turns, references: pl.DataFrame | None = None, *, column: str = "evidence") -> Turns:
-    """The turns that lists of evidence refer to, and no others, to show to a judge.
+    """`Turns` with only the rows whose turn is cited in the evidence lists (`column`), to show to a judge.
 
     references: rows with an episode's key and a list of its turns in `column`, e.g. a table of criteria; left out, the
     table itself, where the row that submits holds the list.
@@ -52,7 +52,7 @@ def semi_join(turns: Turns, references: pl.DataFrame | None = None, *, column: s
 def drop_rejected(
     turns: Turns, rejected: SignalLike, *, text: str = "observation", label: str | None = None
 ) -> pl.Series:
-    """List column per row: the texts of the episode's earlier turns that were not rejected.
+    """Series of lists, one per row: the texts of the episode's earlier turns that were not rejected.
 
     rejected: mask of the rows whose text was judged useless. label: keep these too, with this in front (a soft mask).
     """
@@ -83,7 +83,9 @@ def reseek_reward(
     accepted: float = -0.6,
     rejected: float = -0.3,
 ) -> Signal:
-    """[180] ReSeek (arXiv 2510.00568): reward for judging the last search rightly, plus `answer` on the last turn.
+    """Signal: [180] ReSeek, reward for judging the last search rightly, plus `answer` on the last turn.
+
+    arXiv 2510.00568.
 
     judge: 1 yes, 0 no, missing on turns that judge nothing (0 there). The right judgement is relevance > threshold;
     right earns `match`, a useless text accepted `accepted`, a useful one rejected `rejected`. So with a calibrated
@@ -108,11 +110,13 @@ def earl_reward(
     beta: SignalLike = 0.5,
     threshold: float = 0.5,
 ) -> Signal:
-    """[206] EARL (arXiv 2510.15440): r_correct + α · 1[anything selected] + β · IoU of selected and gold evidence.
+    """Signal: [206] EARL, r_correct + α · 1[anything selected] + β · IoU of selected and gold evidence.
 
-    r_correct: 1 if right with IoU >= `enough`, 0.5 if right otherwise, -1 if wrong. alpha, beta: numbers or schedules;
-    the paper lowers α and raises β at some point of training: `two_phase(early, late, share=…, steps=…)`. selected,
-    gold: list columns on the row that answers. Secondary text; α and β are those of the trial here.
+    arXiv 2510.15440.
+
+    r_correct: 1 if right with IoU >= `threshold`, 0.5 if right otherwise, -1 if wrong. alpha, beta: numbers or
+    schedules; the paper lowers α and raises β at some point of training: `two_phase(early, late, share=…, steps=…)`.
+    selected, gold: list columns on the row that answers. Secondary text; α and β are those of the trial here.
     """
     right, iou = as_signal(correct) != 0.0, jaccard(selected, gold)
     any_selected = as_signal(pl.col(selected).list.len() > 0)
@@ -131,7 +135,9 @@ def smart_snap_reward(
     tool: str = "tool",
     submit: str = "submit",
 ) -> Signal:
-    """[152] SmartSnap (arXiv 2512.22322): reward on the last turn by a verifier's votes on the submitted evidence.
+    """Signal: [152] SmartSnap, reward on the last turn by a verifier's votes on the submitted evidence.
+
+    arXiv 2512.22322.
 
     -1 unless there was one call of the tool `submit`, as the last, whose evidence (a list of turns, from 0) exists.
     Then 1 if more than half of the verdicts that came back say success, 0 if more than half find the evidence valid (it
@@ -152,7 +158,9 @@ def smart_snap_reward(
 
 @register()
 def deep_travel_reward(gate: SignalLike, detail: SignalLike, *, strict: bool = False) -> Signal:
-    """[191] DeepTravel (arXiv 2509.21842): 0 unless the plan passes `gate`; then the share of its details that pass.
+    """Signal: [191] DeepTravel, 0 unless the plan passes `gate`, else the share of its details that pass.
+
+    arXiv 2509.21842.
 
     Paid once, on each agent's last turn; 0 on the others, so that a long plan earns no more than a short one.
 

@@ -21,7 +21,7 @@ Levels = tuple[float, ...]
 
 @register()
 def tier(distance: SignalLike, *, edges: Levels, levels: Levels) -> Signal:
-    """Graded reward: levels[k] where the distance is below edges[k] and no earlier edge, 0 beyond the last edge.
+    """Signal: graded reward by distance, levels[k] for the first k with distance < edges[k], 0 beyond the last edge.
 
     Raises:
         ExpressionError: edges do not rise, levels do not fall, one lies outside [0, 1], or their numbers differ.
@@ -52,7 +52,7 @@ def sweet_spot(
     edges: Levels = (0.1, 0.3, 0.8, 1.6),
     levels: Levels = (1.0, 0.6, 0.3, 0.1),
 ) -> Signal:
-    """[145] SSL (arXiv 2601.22491): R = success + α · tier of the distance to the target.
+    """Signal: [145] SSL's reward, success + α · `tier` of the distance to the target (arXiv 2601.22491).
 
     A value of each row: where episodes have several turns, of which each knows `success`, it is paid once by
     `sweet_spot("distance") * is_last()`.
@@ -70,7 +70,9 @@ def sweet_spot(
 
 
 def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] = (1, 1)) -> float:
-    """Share of the blocks of a grid that are right in every cell; 0 for a grid of another shape. Mazes, sudoku, ARC.
+    """Share in [0, 1] of a grid's blocks that are right in every cell; 0 for a grid of another shape.
+
+    For mazes, sudoku, ARC.
 
     Raises:
         InputError: blocks of this size do not tile the target.
@@ -86,7 +88,7 @@ def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] =
 
 @register()
 def milestones(log: str = "metadata", *, patterns: tuple[str, ...], value: float = 0.1) -> Signal:
-    """Reward `value` times the number of the regular expressions that a text column matches.
+    """Signal: `value` times the number of the regular expressions `patterns` that a text column matches.
 
     Raises:
         ExpressionError: there is no pattern.
@@ -111,7 +113,9 @@ def ml_engineering_reward(
     value: float = 0.1,
     failure: float = -10.0,
 ) -> Signal:
-    """The reward of [27] (arXiv 2509.01684): outcome + value per milestone printed; `failure` if there is neither.
+    """Signal: reward of [27], outcome + `value` per milestone printed; `failure` if there is neither.
+
+    arXiv 2509.01684.
 
     outcome: the score of a valid submission in [-1, 1], missing if there is none. From secondary text.
     """
@@ -124,13 +128,15 @@ def ml_engineering_reward(
 
 @register()
 def hit(box: SignalLike = "box", target: SignalLike = "target_box") -> Signal:
-    """1 if the centre of the box lies in the target box, else 0; missing without a box."""
+    """Signal: 1 if the centre of the box lies in the target box, else 0; missing without a box."""
     return Signal("hit", as_signal(box), as_signal(target))
 
 
 @register()
 def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pixel: bool = False) -> Signal:
-    """Intersection over union of two boxes; 0 if both are empty; missing without a box.
+    """Signal: intersection over union of two boxes (list columns), in [0, 1]; missing without a box.
+
+    0 if both are empty.
 
     whole_pixel: as in GUI-G1's code, where an overlap of one pixel or less in a direction counts as none.
     """
@@ -141,7 +147,9 @@ def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pix
 def edge_closeness(
     box: SignalLike = "box", target: SignalLike = "target_box", size: SignalLike = "image_size"
 ) -> Signal:
-    """Closeness of two boxes: harmonic mean of 1 - |Δ| / (width or height) over the four edges; 0 if one is far off.
+    """Signal: closeness of two boxes, harmonic mean of 1 - |Δ| / (width or height) over the four edges.
+
+    0 if one edge is far off.
 
     Far off is an error of the whole image.
 
@@ -198,7 +206,9 @@ def gui_g1_reward(
     *,
     whole_pixel: bool = False,
 ) -> Signal:
-    """The reward of [172] GUI-G1 (arXiv 2505.15810): hit + 0.25·IoU + 0.125·edge closeness; 0 if no box was read.
+    """Signal: [172] GUI-G1, hit + 0.25·IoU + 0.125·edge closeness; 0 if no box was read.
+
+    arXiv 2505.15810.
 
     Missing where the target or the size of the image is.
 

@@ -28,13 +28,13 @@ from palaestra.rewards.match.words import matrix, point_in_box, text_of, token_f
 
 @register()
 def same_text(one: str, other: str) -> Signal:
-    """1 where two columns of text are equal, else 0, also where one is missing."""
+    """Signal: 1 where two text columns are exactly equal, else 0, also where one is missing."""
     return as_signal((text_of(one) == text_of(other)).fill_null(False))
 
 
 @register()
 def distance(point: SignalLike, gold: SignalLike, *, box: SignalLike | None = None) -> Signal:
-    """Euclidean distance of two points, list columns (x, y); missing without one.
+    """Signal: Euclidean distance of two points, list columns (x, y); missing without one.
 
     box: of a target, (left, top, right, bottom); then half its width and half its height are the units.
     """
@@ -64,7 +64,7 @@ def ui_r1_reward(
     clicks: tuple[str, ...] = ("click",),
     scale: SignalLike = 1.0,
 ) -> Signal:
-    """[173] UI-R1 (arXiv 2503.21620): right type + right coordinate + format, each 0 or 1.
+    """Signal: [173] UI-R1, right action type + right coordinate + format, each 0 or 1 (arXiv 2503.21620).
 
     R_type: the action's type is right. R_coord: then 1, for a click only if its point lies in the gold box (edges
     included). Missing where the gold action, or for a click its box, is. format: a mask, e.g.
@@ -85,7 +85,7 @@ def _right(action: str, gold: str) -> Signal:
 def length_aware(
     reward: SignalLike, *, length: SignalLike = "tokens_out", best: float = 3.0, over: Keys = "group"
 ) -> Signal:
-    """UI-R1's efficient variant: the reward plus a term by length, above 0 for full rewards and below 0 for others.
+    """Signal: UI-R1-E, reward plus a length term: above 0 for full rewards, larger if shorter; else below 0.
 
     A full reward gets max(0.5 - 0.5·λ, 0.1), another one min(0.9·λ - 0.1, -0.1).
 
@@ -109,7 +109,9 @@ def length_aware(
 def ui_venus_grounding(
     box: SignalLike, target: SignalLike, *, format: SignalLike = 0.0, weights: tuple[float, float] = (0.1, 0.9)
 ) -> Signal:
-    """[193] UI-Venus (arXiv 2508.10833), grounding: w1 · format + w2 · 1[the box's centre lies in the gold box].
+    """Signal: [193] UI-Venus grounding, w1 · format + w2 · 1[the box's centre lies in the gold box].
+
+    arXiv 2508.10833.
 
     Missing without a gold box.
     """
@@ -118,7 +120,9 @@ def ui_venus_grounding(
 
 @register()
 def scroll_reward(start: SignalLike, end: SignalLike, direction: SignalLike, *, value: float = 1.0) -> Signal:
-    """Signal from masks: 1.5 · value if all are right, value without `end`, half for start or direction alone, or 0.
+    """Signal: from three masks, 1.5 · value if all hold, value without `end`, half for start or direction alone.
+
+    0 if neither holds.
 
     Half is for the start or the direction alone.
 
@@ -138,7 +142,7 @@ def ui_venus_navigation(
     format: SignalLike = 0.0,
     weights: tuple[float, float] = (0.1, 0.9),
 ) -> Signal:
-    """[193] UI-Venus, navigation: w1 · format + w2 · (R_type + R_coord + R_content); the last two if the type is right.
+    """Signal: [193] UI-Venus navigation, w1 · format + w2 · (R_type + R_coord + R_content if the type is right).
 
     coordinates: `stepwise_point(...)` for clicks, `scroll_reward(...)` for scrolls; content: `content_reward(...)`.
     The paper does not give its weights and thresholds; those here are reconstructions. Formulas from its text.
@@ -152,13 +156,13 @@ def ui_venus_navigation(
 def stepwise_point(
     point: SignalLike, gold: SignalLike, *, near: float = 10.0, far: float = 40.0, value: float = 1.0
 ) -> Signal:
-    """Reward of a click: `value` within `near` of the gold point, half of it within `far`, else 0."""
+    """Signal: reward of a click, `value` within `near` of the gold point, half of it within `far`, else 0."""
     return value * tier(distance(point, gold), edges=(near, far), levels=(1.0, 0.5))
 
 
 @register()
 def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float = 1.0) -> Signal:
-    """Reward `value` if the word F1 of text and gold is at least `threshold`, else 0."""
+    """Signal: `value` if the word F1 of two text columns is at least `threshold`, else 0."""
     return value * (token_f1(text, gold) >= threshold)
 
 
@@ -166,7 +170,7 @@ def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float
 def hybrid_reward(
     rule: SignalLike, judge: SignalLike, needs_judge: SignalLike, *, weights: tuple[float, float] = (1.0, 1.0)
 ) -> Signal:
-    """[204] CRAFT-GUI (arXiv 2508.11360): w_r · rule, plus w_j · judge for tasks that no rule decides.
+    """Signal: [204] CRAFT-GUI, w_r · rule, plus w_j · judge on rows where `needs_judge` (arXiv 2508.11360).
 
     rule: components of the action, 0 where there is none. judge: a score in [0, 1], missing where the judge failed,
     which leaves the row without a reward. Reconstruction from the abstract.

@@ -27,7 +27,7 @@ ROUNDS = 200
 
 
 def call_similarity(predicted: Call, gold: Call) -> float:
-    """Similarity of two calls, in [0, 1]: 0 if the names differ (case ignored), else (1 + J + v) / (2 + g).
+    """Similarity of two tool calls, in [0, 1]: 0 for different names (case ignored), else (1 + J + v) / (2 + g).
 
     J: Jaccard index of the parameter names, 1 if there are none; v: gold parameters with an equal value; g: gold ones.
 
@@ -50,7 +50,7 @@ def _similarity(predicted: Frozen, gold: Frozen) -> float:
 def matched(
     similarity: np.ndarray, *, method: Method = "optimal", unmatched: float = 0.0, temperature: float = 0.1
 ) -> np.ndarray:
-    """Reward of each predicted item, float64[n], by matching `similarity` float64[n, m] to the gold items.
+    """Reward of each predicted item, float64[n], from matching the matrix `similarity` [n, m] to gold items.
 
     optimal: the one-to-one assignment of largest sum. greedy: the largest first. Both pay the similarity of the pair,
     `unmatched` to items without a partner of positive similarity. sinkhorn: Σ_j T_ij·S_ij, T the transport plan between
@@ -114,7 +114,9 @@ def match_reward(
     unmatched: float = 0.0,
     over: Keys = "episode",
 ) -> Signal:
-    """MatchTIR's reward of a turn: the mean over its calls of their matched similarity to gold calls; 0 without calls.
+    """Signal: MatchTIR's turn reward, mean over the turn's calls of their similarity to matched gold calls.
+
+    0 without calls.
 
     calls, gold: columns of JSON text; gold is read from the episode's first row that has it, the gold calls of a table
     must be readable. Calls that are not are one call without a partner. answer, truth: columns of text; then a turn
@@ -141,7 +143,7 @@ def match_reward(
 
 @register()
 def no_calls(calls: str) -> Signal:
-    """Mask of the turns whose text of calls is missing, empty or an empty list."""
+    """Signal, a mask: 1 on turns whose text of calls is missing, empty or an empty list, else 0."""
     empty = text_of(calls).str.strip_chars()
     return as_signal(empty.is_null() | empty.is_in(["", "[]"]))
 

@@ -19,7 +19,7 @@ SEPARATOR = "|"
 
 @register()
 def every_part(said: str, gold: str) -> Signal:
-    """1 if every part of the text `said`, split at "|", is among the texts of the list column `gold`, else 0.
+    """Signal: 1 if each part of the text `said`, split at "|", is in the list column `gold` (normalised), else 0.
 
     Missing where one of the columns is. An answer without any part is wrong; one that names some of the right ones is
     right, as in the released scorer.
@@ -33,7 +33,7 @@ def every_part(said: str, gold: str) -> Signal:
 
 
 def names_right_parts(said: str, gold: Iterable[str]) -> bool:
-    """Whether every part of one text, split at "|", is among the gold texts: `every_part` of one answer.
+    """Whether each part of a text, split at "|", is among the gold texts (normalised); `every_part` of one answer.
 
     >>> names_right_parts("a|b", ["a"]), names_right_parts("A!", ["a"])
     (False, True)

@@ -24,7 +24,9 @@ BLOCK = 1 << 15
 
 @register()
 def jaccard(given: str, gold: str, *, empty: float = 0.0) -> Signal:
-    """Jaccard index |A ∩ B| / |A ∪ B| of two columns as sets (lists, or words without case); `empty` if both are.
+    """Signal: Jaccard index |A ∩ B| / |A ∪ B| of two columns as sets of list items or words; `empty` if both are.
+
+    Words are compared without case.
 
     Missing where one of the columns is.
 
@@ -37,13 +39,15 @@ def jaccard(given: str, gold: str, *, empty: float = 0.0) -> Signal:
 
 @register()
 def multiset_jaccard(given: str, gold: str, *, empty: float = 1.0) -> Signal:
-    """Jaccard index with repeated items counted: Σ min / Σ max of the two columns' counts of each item."""
+    """Signal: multiset Jaccard index of two columns, Σ min / Σ max of their counts of each item or word."""
     return overlap(given, gold, measure="jaccard", empty=empty)
 
 
 @register()
 def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
-    """F1 of the words of two texts, 2·|shared| / (|A| + |B|), without case, repeated words counted (as SQuAD's).
+    """Signal: F1 of the words of two text columns, 2·|shared| / (|A| + |B|), without case, as SQuAD's.
+
+    Repeated words count.
 
     >>> from palaestra.algebra.turns import Turns
     >>> token_f1("action", "truth").evaluate(Turns({"action": ["buy two red apples"], "truth": ["two red apples"]}))
@@ -54,12 +58,12 @@ def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
 
 @register()
 def overlap(given: str, gold: str, *, measure: Measure, empty: float, distinct: bool = False) -> Signal:
-    """Kernel node of `jaccard` and its kin: a measure of two columns as sets (`distinct`) or bags."""
+    """Signal node behind `jaccard`, `multiset_jaccard` and `token_f1`: overlap of two columns as sets or multisets."""
     return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=bool(distinct))
 
 
 def column(name: SignalLike) -> Signal:
-    """A signal that is a plain column; raises for any other, since some kernels read columns themselves.
+    """The name or signal as a plain column `Signal`; ExpressionError for any other expression.
 
     Raises:
         ExpressionError: it is something else.
@@ -71,7 +75,7 @@ def column(name: SignalLike) -> Signal:
 
 
 def text_of(name: SignalLike) -> pl.Expr:
-    """Polars expression of a column, cast to text.
+    """Polars expression of a named column, cast to text.
 
     Raises:
         ExpressionError: it is something else than a column.
@@ -80,7 +84,7 @@ def text_of(name: SignalLike) -> pl.Expr:
 
 
 def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
-    """Table of the columns of a node as text, named "0", "1" ….
+    """Data frame of a signal node's input columns as text, named "0", "1" …; ExpressionError unless text.
 
     Raises:
         ExpressionError: one holds something else.
@@ -171,7 +175,7 @@ def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @register()
 def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal:
-    """Share of the gold entities that appear, as whole phrases and letter by letter, in any text of the key.
+    """Signal: share of the gold entities that appear, as whole phrases, in any text of the key (episode).
 
     entities: a list column, the same on every row of an episode; missing where it is missing or empty.
 
@@ -208,7 +212,9 @@ def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def point_in_box(point: SignalLike, box: SignalLike, scale: SignalLike = 1.0) -> Signal:
-    """1 if point · scale lies in the box (left, top, right, bottom), its edges included, else 0; missing without one.
+    """Signal: 1 if point · scale lies in the box (left, top, right, bottom), edges included, else 0.
+
+    Missing without one of them.
 
     point, box: list columns of 2 and 4 numbers; scale: from the coordinates of the model's image to the screen's.
     """
@@ -225,7 +231,7 @@ def _point_in_box(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def matrix(evaluation: Evaluation, child: Signal, width: int | None, node: Signal) -> np.ndarray:
-    """A list column as an array float64[rows, width], NaN where a row has another number of entries.
+    """Array float64[rows, width] of a list column, NaN where a row has another number of entries.
 
     width: left out, that of the longest row.
 

@@ -27,7 +27,9 @@ def softmax(theta: np.ndarray) -> np.ndarray:
 
 @dataclass
 class BilevelReward:
-    """Bilevel reward learning: `step()` trains the policy on reward r_φ, then moves φ along dJ_primary/dφ.
+    """Trainer of bilevel reward learning on a tabular MDP: `step()` trains the policy on r_φ, then moves φ.
+
+    φ follows dJ_primary/dφ.
 
     dJ/dφ = -(∂J/∂θ)ᵀ (∂Δ/∂θ)⁻¹ (∂Δ/∂φ), where Δ(θ, φ) = 0 is the inner fixed point: `exact` solves, `neumann` sums
     `terms` powers of (I + rate · ∂Δ/∂θ), `unrolled` differentiates the inner steps themselves. φ moves by Adam.
@@ -89,7 +91,7 @@ class BilevelReward:
         return float(self.start @ (softmax(self.theta) * q).sum(axis=1))
 
     def learn(self, steps: int) -> np.ndarray:
-        """Policy-gradient `steps` on r_φ; returns dθ/dφ of these steps (all zeros unless `unrolled`)."""
+        """Take `steps` policy-gradient steps on r_φ; returns dθ/dφ of these steps (all zeros unless `unrolled`)."""
         reward, size = self.reward, self.theta.size
         change = np.zeros((size, len(self.phi)))
         for _ in range(steps):

@@ -18,7 +18,7 @@ from palaestra.rewards.shaping.potential import hop
 
 
 def segment(features: np.ndarray, steps: int, *, shortest: int = 2, by_length: bool = False) -> tuple[int, ...]:
-    """Cut points of a demonstration into steps: the index of the first frame of steps 2 to n.
+    """Splits a demonstration [frames, features] into `steps` segments: tuple of the first frames of segments 2 to n.
 
     The cuts that minimise the sum over segments of the standard deviation, summed over features; exact, by dynamic
     programming (the paper searches recursively). features: float64[frames, features]. by_length: each segment counts by
@@ -56,7 +56,9 @@ def segment(features: np.ndarray, steps: int, *, shortest: int = 2, by_length: b
 
 @dataclass(frozen=True)
 class StepRewards:
-    """[199] Perceptual rewards: a model that scores frames for each step of a task after the first.
+    """[199] Fitted reward model: `score(features)` gives each frame's similarity to the steps 2 to n of a task.
+
+    Perceptual rewards.
 
     kept: int64[steps, features], mean and deviation of those: float64[steps, features kept].
     """
@@ -83,7 +85,7 @@ def step_rewards(
     shortest: int = 2,
     by_length: bool = False,
 ) -> StepRewards:
-    """Fit `StepRewards` to demonstrations (float64[frames, features]): cut by `segment`, `most` features per step.
+    """Fits `StepRewards` to demonstrations (arrays [frames, features]), cut into steps by `segment`.
 
     A feature tells a step by z = α·|μ⁺ - μ⁻| - (σ⁺ + σ⁻), inside against outside of it. arXiv 1612.06699, from a
     secondary text; the mean over features in the score is a reconstruction.
@@ -106,7 +108,9 @@ def step_rewards(
 
 @dataclass(frozen=True)
 class HopModel:
-    """[14] Robo-Dopamine's model of progress: predicts the hop from one frame to another, in [-1, 1].
+    """[14] Fitted progress model: `hop(before, after)` predicts relative progress between frames, in [-1, 1].
+
+    Robo-Dopamine's.
 
     Kernel ridge regression with the square of the inner product of pairs, so linear in the products of their features.
 
@@ -137,7 +141,7 @@ class HopModel:
 def hop_model(
     demonstration: np.ndarray, rng: np.random.Generator, *, pairs: int = 2000, ridge: float = 1e-3
 ) -> HopModel:
-    """Fit a `HopModel` to hops between the frames of one demonstration, float64[frames, features].
+    """Fits a `HopModel` to pairs of frames of one demonstration, float64[frames, features].
 
     Progress of frame i is i / (frames - 1); pairs are drawn by `hop_pairs`, labels are `hop`'s. Where the paper has a
     vision model of 35 million pairs, this is a regression.
@@ -163,7 +167,7 @@ def hop_model(
 def hop_pairs(
     progress: np.ndarray, number: int, rng: np.random.Generator, *, bins: int = 25, gaps: int = 4, still: float = 0.05
 ) -> np.ndarray:
-    """Pairs of frames (before, after) for a model of hops, spread over sizes of hop and gaps in time: int64[number, 2].
+    """Index pairs of frames (before, after) to train a hop model, int64[number, 2], balanced by hop size and time gap.
 
     A cell of `bins` equal hops in [-1, 1] by `gaps` equal gaps in time is drawn first, of those that hold a pair, then
     a pair in it. The share `still` compares a frame with itself. Defaults are Robo-Dopamine's released code's.

@@ -19,7 +19,7 @@ from palaestra.rewards.shaping.mdp import optimal_q
 
 @dataclass(frozen=True)
 class Design:
-    """Result of reward design: the designed reward of a decision process, and its objective.
+    """Result of reward design: the designed reward float64[states, actions], and the objective left (lower is better).
 
     reward: float64[states, actions]; objective: what is left to inform about (0: every horizon shows every gap).
     """
@@ -39,7 +39,7 @@ def design_reward(
     sparsity: float = 0.0,
     learner: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Design:
-    """Most informative reward in [-limit, limit] that keeps the optimal policy: EXPRD's linear programme.
+    """`Design` with the most informative reward in [-limit, limit] that keeps the optimal policy: EXPRD's LP.
 
     With a learner it is EXPADARD's.
 
@@ -119,7 +119,9 @@ def _checked(solved: object, active: Sequence[int] | None) -> None:
 def explicable(
     transitions: np.ndarray, reward: np.ndarray, gamma: float, size: int, *, horizons: Sequence[int] = (1, 2, 4, 8)
 ) -> list[tuple[list[int], Design]]:
-    """EXPRD's greedy support: `size` times, the state whose reward lowers the objective most is added.
+    """EXPRD's greedy supports: list of (states, `Design`) for 1 to `size` states with non-zero reward.
+
+    Each time the state whose reward lowers the objective most is added.
 
     Supports on which the optimal policy cannot be kept are passed over.
 
@@ -148,7 +150,9 @@ def explicable(
 
 @dataclass
 class ExploRS:
-    """Reward model r̂ = r + f(s, a) + λ / √(λ²/B² + N(s')): a learned table f and a bonus for rarely visited states.
+    """Tabular learned reward, r̂ = r + f(s, a) + λ / √(λ²/B² + N(s')): `reward(…)` counts visits, `update(…)` moves f.
+
+    f is a learned table; the other term is a bonus for rarely visited states.
 
     `update` moves f so that the policy would have done more of what the original reward turned out to be good for:
     f[s, ·] += η · π(a|s) · (G - V(s)) · (1[a] - π(·|s)) for every visited (s, a); V is the running mean of G. Terminal

@@ -24,7 +24,9 @@ def lanser_reward(
     form: Literal["potential", "published"] = "potential",
     over: Keys = "episode",
 ) -> Signal:
-    """[176] Lanser-CLI (report of 24 October 2025): a(D_before - D) + b·S - c(1 - α), or, by default, its potential.
+    """Signal: [176] Lanser-CLI, shaping γΦ' - Φ of Φ = -a·D + b·S - c(1 - α), D compiler diagnostics.
+
+    Report of 24 October 2025; form="published" is its formula, a(D_before - D) + b·S - c(1 - α).
 
     D: diagnostics after the turn; S: was the turn safe; α: how unambiguous its target was; weights (a, b, c).
     form="published" is the formula of the text. S and α enter it as levels, so that breaking and fixing three lines for

@@ -29,7 +29,7 @@ State = Sequence[tuple[str, Mapping[str, str]]]
 
 @lru_cache(maxsize=100_000)
 def word_cosine(one: str, other: str) -> float:
-    """Cosine of the word counts of two texts, without case; 0 if one has no words.
+    """Cosine similarity of the word counts of two texts, without case, in [0, 1]; 0 if one has no words.
 
     >>> round(word_cosine("in the hand", "in the fridge"), 4)
     0.6667
@@ -40,7 +40,9 @@ def word_cosine(one: str, other: str) -> float:
 
 
 def goal_match(state: State, goal: State, similarity: Similarity = word_cosine, *, decimals: int | None = 2) -> float:
-    """Share of the goal's objects and attributes that the state shows, in [0, 1]; [52] StateFactory (arXiv 2603.09400).
+    """Share in [0, 1] of the goal's objects and attributes that a state shows; [52] StateFactory.
+
+    arXiv 2603.09400.
 
     Both are objects (description, {attribute: value}). For each goal object, over all objects of the state: similarity
     of the descriptions times the mean, over the goal's attributes, of the similarity of the values, the state's
@@ -71,7 +73,9 @@ def goal_match(state: State, goal: State, similarity: Similarity = word_cosine, 
 
 @register()
 def goal_score(state: str, goal: str) -> Signal:
-    """Signal: `goal_match` of two JSON text columns by the cosine of word counts; missing where one of them is.
+    """Signal: `goal_match` of two JSON text columns, state and goal, by the cosine of word counts.
+
+    Missing where one of them is.
 
     Both hold JSON: `[{"description": "mug", "attributes": {"location": "on the table"}}, …]`. A goal may stand on each
     row anew. As a potential: `shape(goal_score(…))`. For an embedding model use `goal_match` and add a column.
@@ -86,7 +90,7 @@ def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Similarity = word_cosine) -> np.ndarray:
-    """`goal_match` of two columns of JSON, state and goal, each distinct pair once: float64[rows].
+    """`goal_match` per row of a table of two JSON columns (state, goal), float64[rows]; NaN where one is null.
 
     Raises:
         InputError: a text holds no objects; says in which of the columns `names`.
@@ -101,7 +105,7 @@ def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Si
 
 
 def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
-    """Objects (description, attributes) parsed from a JSON text.
+    """List of objects (description, {attribute: value}) parsed from a JSON text; InputError if malformed.
 
     Raises:
         InputError: it holds something else; `name` says where it stood.
@@ -123,7 +127,9 @@ def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
 def projected_similarity(
     states: np.ndarray, goal: np.ndarray, baseline: np.ndarray | None = None, alpha: float = 0.0
 ) -> np.ndarray:
-    """Similarity 1 - ½‖P(s - g)‖² of states to a goal, P partly a projection; [170] VLM-RM (arXiv 2310.12921).
+    """Similarity 1 - ½‖P(s - g)‖² of state embeddings to a goal, float64[n]; [170] VLM-RM.
+
+    arXiv 2310.12921; P is partly a projection:
 
     P = α·vvᵀ/‖v‖² + (1 - α)·I, v = g - b.
 
@@ -162,7 +168,10 @@ def _projected(sg: Any, sb: Any, gg: Any, gb: Any, bb: Any, alpha: float) -> np.
 
 @register()
 def goal_projection(state: SignalLike, goal: SignalLike, baseline: SignalLike, *, alpha: float = 0.5) -> Signal:
-    """Signal: `projected_similarity` of three list columns, row by row; missing where one is missing or all zero."""
+    """Signal: `projected_similarity` of three list columns (state, goal, baseline), row by row.
+
+    Missing where one is missing or all zero.
+    """
     if not 0 <= alpha <= 1:
         raise InputError(f"goal_projection: {alpha=} is outside [0, 1]")
     return Signal("goal_projection", *map(as_signal, (state, goal, baseline)), alpha=float(alpha))

@@ -16,7 +16,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Model:
-    """Exact tabular decision process of an env, given by its `model()`, for reward design.
+    """Data of an env's exact tabular MDP (transitions, rewards by name, start), as its `model()` returns it.
 
     keys: `Observation.key()` of each state, the table's column `state`. actions: their names, the column `action`.
     transitions: float64[states, actions, states]. start: float64[states]. rewards: expected, by the name of the column,
@@ -37,7 +37,7 @@ class Model:
 
 
 def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, gamma: float) -> np.ndarray:
-    """Q function of a policy, solved exactly: float64[..., states, actions]."""
+    """Action values of a policy in a tabular MDP, solved exactly: float64[..., states, actions]."""
     _checked(transitions, gamma)
     states = len(transitions)
     step = np.einsum("...sa,sat->...st", policy, transitions)
@@ -47,7 +47,7 @@ def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, ga
 
 
 def optimal_q(transitions: np.ndarray, reward: np.ndarray, gamma: float) -> np.ndarray:
-    """Q function of an optimal policy, by policy iteration: float64[states, actions]."""
+    """Optimal action values of a tabular MDP, by policy iteration: float64[states, actions]."""
     policy = np.eye(transitions.shape[1])[np.zeros(len(transitions), int)]
     for _ in range(1000):
         q = policy_q(transitions, reward, policy, gamma)

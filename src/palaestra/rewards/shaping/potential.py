@@ -46,7 +46,7 @@ def shape(
     truncated: SignalLike = "bootstrap",
     over: Keys = AGENT,
 ) -> Signal:
-    """Potential-based shaping γ·Φ' - Φ, to be added to a reward; Φ' is Φ at the agent's next turn (Ng et al. 1999).
+    """Signal: potential-based shaping γ·Φ' - Φ, Φ' at the agent's next turn (Ng et al. 1999); to be added to a reward.
 
     After the last turn Φ' is `terminal` in an episode that ended by its rules: 0 keeps the optimal policy, anything
     else pays for where it ends. In one that was cut off (column `truncated`) it is Φ itself, as if one more turn
@@ -67,7 +67,7 @@ def shape(
 
 @register()
 def hop(before: SignalLike, after: SignalLike) -> Signal:
-    """Relative progress from p to q, in [-1, 1]: the gain as a share of what was left, or the loss as a share of p.
+    """Signal: relative progress from p to q, in [-1, 1]: (q - p) / (1 - p) for a gain, (q - p) / p for a loss.
 
     (q - p) / (1 - p) if q >= p, else (q - p) / p. The label on which Robo-Dopamine's model is trained.
     """
@@ -82,7 +82,7 @@ def hop_progress(
     mode: Literal["incremental", "forward", "backward"] = "incremental",
     over: Keys = AGENT,
 ) -> Signal:
-    """Progress of each turn's observation, in [0, 1], computed from a model's predicted hops.
+    """Signal: progress in [0, 1] at each turn, accumulated from a model's predicted hops.
 
     incremental: hops from the turn before (the first counts as 0): Φ + (1 - Φ)·H if H >= 0, else Φ + Φ·H. forward: hops
     from the initial observation, Φ = H. backward: hops from the goal, Φ = 1 + H.
@@ -115,7 +115,9 @@ def fuse(
     alpha: float = 1.0,
     over: Keys = AGENT,
 ) -> Signal:
-    """Progress fused from three estimates: their mean, or a walk that trusts the anchored two where they agree.
+    """Signal: progress fused from three estimates: their mean, or with "consistency" a weighted recurrence.
+
+    It trusts the two anchored ones where they agree.
 
     consistency: m = (F + B)/2, d = |B - F| / m, w = exp(-α·d²); Φ ← Φ + w/2 · (m - Φ + ΔI), from 0. With w = 0 the old
     value stays.
@@ -139,7 +141,7 @@ def closeness(
     density: float = 1.0,
     signed: bool = False,
 ) -> Signal:
-    """Closeness exp(-½ · distance / (scale · dispersion)) ** (1 / density), in (0, 1]: Lucy-SKG's component [21].
+    """Signal: exp(-½ · distance / (scale · dispersion)) ** (1 / density), in (0, 1]: Lucy-SKG's component [21].
 
     signed: brought to (-1, 1] before the power, which then keeps the sign. The released code raises to `density`.
 
@@ -157,7 +159,7 @@ def closeness(
 
 @register()
 def cum_max_gain(progress: SignalLike, *, start: float = 0.0, over: Keys = AGENT) -> Signal:
-    """Gain of progress over its best so far (at first `start`), else 0: going back and forth pays nothing.
+    """Signal: gain of progress over its best so far in the episode (at first `start`), else 0.
 
     The sum over an episode is best - start. `sign` of it is 1 on each new best.
 
@@ -172,7 +174,7 @@ def cum_max_gain(progress: SignalLike, *, start: float = 0.0, over: Keys = AGENT
 
 @register()
 def voc(progress: SignalLike, *, over: Keys = AGENT) -> Signal:
-    """Value-order correlation: Spearman's, of progress with time, on each row of the episode; 0 if it is constant.
+    """Signal: value-order correlation, Spearman's of progress with time, on each row of the episode; 0 if constant.
 
     1 for progress that only rises, -1 for play shown backwards.
     """
@@ -195,7 +197,9 @@ def robo_dopamine(
     threshold: float = 0.95,
     truncated: SignalLike = "bootstrap",
 ) -> Signal:
-    """[14] Robo-Dopamine (arXiv 2512.23703): reward 1[Φ' >= threshold] + γ·Φ' - Φ; in the shaping Φ' = 0 at the end.
+    """Signal: [14] Robo-Dopamine's reward 1[Φ' >= threshold] + γ·Φ' - Φ (arXiv 2512.23703).
+
+    In the shaping Φ' = 0 at the end.
 
     After the agent's last turn, `success` says whether the goal was reached; an episode of which it does not has no
     reward. γ = 1 in the shaping with γ < 1 in the return would pay for waiting where progress is high. The paper argues
@@ -215,7 +219,7 @@ def supervoxel_reward(
     most: float = 3.0,
     width: float = 2.0,
 ) -> Signal:
-    """[5] Boundary-aware supervoxels: w · (loss - loss after), w = 1 + (most - 1) · exp(-edge / width).
+    """Signal: [5] boundary-aware reward w · (loss - loss after), w = 1 + (most - 1) · exp(-edge / width).
 
     Each cell is paid for what it gained itself: shaping with γ = 1 and Φ = -w · loss. loss: cross-entropy of the cell
     before its turn, and `after` the last. edge: how far the cell is from the true boundary. most=1 weighs all cells
@@ -245,7 +249,7 @@ def era_reward(
     worth: float = 3.0,
     penalty: float = 0.5,
 ) -> Signal:
-    """[184] ERA, household tasks: 3 for success, +1 for each new best of progress, -0.5 for an invalid action.
+    """Signal: [184] ERA, household tasks: 3 for success, +1 for each new best of progress, -0.5 if invalid.
 
     shaped: weight of the last two; `phase(1, 0, at=22)` leaves success alone after 22 iterations, as in the paper. For
     manipulation give the events themselves as `progress`: it pays on each new best. Checked against the released code.
@@ -256,7 +260,7 @@ def era_reward(
 
 @register()
 def escalate(first: SignalLike, *later: SignalLike, base: float = 2.0) -> Signal:
-    """Weighted sum Σ base**k · score_k, k from 1, so that later steps of a task dominate ([199], arXiv 1612.06699).
+    """Signal: Σ base**k · score_k over the given scores, k from 1, so later steps dominate ([199], 1612.06699).
 
     The scores are those of steps 2 to n: what belongs to the first step earns nothing.
 

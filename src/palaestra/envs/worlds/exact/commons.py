@@ -14,7 +14,7 @@ Ration = Literal["random", "proportional"]
 
 
 def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float = 50.0) -> int:
-    """Sustainable harvest per agent, ⌊⌊pool / 2⌋ / n⌋, after which the stock regrows to its size.
+    """Sustainable harvest per agent as int, ⌊⌊pool / 2⌋ / n⌋, after which the stock regrows to its size.
 
     inverse: units that everybody must remove, grows / n.
 
@@ -27,7 +27,7 @@ def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float =
 def ration(
     wishes: Sequence[float] | np.ndarray, pool: float, how: Ration = "random", rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Units that each agent gets, float64[agents]: its wish, or a share of the pool if wishes exceed it.
+    """Units that each agent gets, float64[agents]: its wish, or a ration if the wishes exceed the pool.
 
     Args:
         wishes: quantity that each wants, whole where `how` is "random".

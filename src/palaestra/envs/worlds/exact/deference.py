@@ -17,7 +17,7 @@ ACTIONS = ("act", "off", "wait")
 
 
 def allowed(utility: np.ndarray | float, error: float = 0.0) -> np.ndarray:
-    """Probability that a human who knows the utility allows an action: σ(U / error), float64[…].
+    """Probability that a noisily rational human allows an action of utility U: σ(U / error), float64[…].
 
     error: β, in units of utility. 0 is a rational human, who allows what is worth more than 0.
 
@@ -36,7 +36,7 @@ def allowed(utility: np.ndarray | float, error: float = 0.0) -> np.ndarray:
 
 
 class Deference(NamedTuple):
-    """Values of a robot's three actions in the off-switch game: act, switch off, or wait for the human.
+    """Data of the expected values of three robot actions in the off-switch game: act, switch off, wait for the human.
 
     Attributes:
         act: E[U].
@@ -62,7 +62,7 @@ class Deference(NamedTuple):
 
 
 def deference_value(samples: np.ndarray, p_allow: np.ndarray) -> Deference:
-    """Values of the robot's actions, from samples of the utility and each one's chance to be allowed.
+    """`Deference` (values of act, off, wait) from samples of the utility and P(allow) of each sample.
 
     Args:
         samples: draws of U from the robot's belief, float64[n].
@@ -81,7 +81,7 @@ def deference_value(samples: np.ndarray, p_allow: np.ndarray) -> Deference:
 
 
 def gaussian_deference(mean: float, spread: float, error: float = 0.0, *, points: int = 2001) -> Deference:
-    """Values of the robot's actions under the belief U ~ N(mean, spread²).
+    """`Deference` (values of act, off, wait) under the belief U ~ N(mean, spread²) and human error `error`.
 
     With a rational human waiting is worth mean·Φ(mean / spread) + spread·φ(mean / spread), in closed form; otherwise
     the expectation is a sum over `points` quantiles of the belief with their exact weights.

@@ -20,7 +20,7 @@ from palaestra.errors import InputError
 
 
 class DesignModel(Protocol):
-    """Protocol of a statistical model for experimental design: prior, simulator and likelihood of outcomes.
+    """Protocol of a statistical model for experimental design: prior, simulator and log-likelihood of outcomes.
 
     Parameters float64[..., d], designs are rows of `designs` float64[n, k].
 
@@ -45,7 +45,7 @@ class DesignModel(Protocol):
 
 @dataclass(frozen=True)
 class ParticleBelief:
-    """A belief as weighted particles: theta float64[particles, d], weights float64[particles] that sum to 1."""
+    """Data of a belief as weighted particles: theta float64[particles, d], weights float64[particles] summing to 1."""
 
     theta: np.ndarray
     weights: np.ndarray
@@ -85,7 +85,7 @@ def prior(model: DesignModel, particles: int = 2000, seed: int = 0) -> ParticleB
 
 
 class Gain(NamedTuple):
-    """Expected information gain in nats, and its standard error over the outer draws."""
+    """Data of an expected information gain: `value` in nats, and its Monte Carlo standard error `se`."""
 
     value: float
     se: float
@@ -101,7 +101,7 @@ def eig(
     correct: bool = True,
     seed: int = 0,
 ) -> Gain:
-    """Expected information gain of a design by nested Monte Carlo, θ from the posterior.
+    """Expected information gain of one design by nested Monte Carlo from `posterior`: `Gain` (nats, standard error).
 
     Mean over N of log p(y_n | θ_n) - log mean over M of p(y_n | θ_nm).
 
@@ -122,7 +122,7 @@ def eig(
 
 
 def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief) -> float:
-    """Exact expected information gain of a design: mutual information of outcome and parameter, by enumeration.
+    """Exact expected information gain of one design in nats, by enumerating a model's finitely many outcomes; float.
 
     Raises:
         InputError: the outcomes are not finitely many.
@@ -137,14 +137,14 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain of every design, float64[designs]: exact for finite outcomes, else `eig`."""
+    """Expected information gain in nats of every design of a model, float64[designs]: exact if finite, else `eig`."""
     if model.outcomes is not None:
         return np.array([exact_eig(model, design, posterior) for design in model.designs])
     return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])
 
 
 def standardise_error(errors: np.ndarray, null: np.ndarray) -> np.ndarray:
-    """Errors standardised by those of a constant predictor, (errors - mean) / sd; 0 is as bad as no knowledge.
+    """Errors standardised by a baseline's errors `null`, (errors - mean) / sd, elementwise; below 0 is better.
 
     >>> standardise_error(np.array([1.0, 3.0]), np.array([2.0, 4.0])).tolist()
     [-2.0, 0.0]
@@ -191,7 +191,7 @@ class _Choice:
 
 
 class Linear(_Gaussian):
-    """A design model, y = θ x + noise with θ ~ N(0, 1), whose EIG is known: ½ ln(1 + x²)."""
+    """Experimental design model y = θ x + N(0, 1) noise, θ ~ N(0, 1); its EIG is known, ½ ln(1 + x²)."""
 
     noise = 1.0
     designs = np.linspace(0, 4, 9)[:, None]
@@ -206,7 +206,7 @@ class Linear(_Gaussian):
 
 
 class DeathProcess:
-    """A design model of infections: y ~ Binomial(50, 1 - e^(-θ t)) at time t; θ ~ N(1, 1) above 0."""
+    """Experimental design model of infections at time t: y ~ Binomial(50, 1 - e^(-θ t)); θ ~ N(1, 1) above 0."""
 
     population = 50
     designs = np.linspace(0.05, 4, 80)[:, None]
@@ -235,7 +235,7 @@ class DeathProcess:
 
 
 class Discounting(_Choice):
-    """A design model of choice: would a person wait `days` for 100 rather than have `now` at once?
+    """Experimental design model of delay discounting: a person waits `days` for 100, or takes `now` at once.
 
     Hyperbolic value 100 / (1 + k days), probit.
 
@@ -255,7 +255,7 @@ class Discounting(_Choice):
 
 
 class LocationFinding(_Gaussian):
-    """A design model of hidden sources in the plane: signal b + Σ a / (m + |x - s|²) with noise 0.5."""
+    """Experimental design model of hidden sources in the plane: signal b + Σ a / (m + |x - s|²), noise 0.5."""
 
     noise, base, floor, strength = 0.5, 0.1, 1e-4, 1.0
     designs = np.array([[x, y] for x in np.linspace(-2, 2, 5) for y in np.linspace(-2, 2, 5)])
@@ -275,7 +275,7 @@ class LocationFinding(_Gaussian):
 
 
 class Dugongs(_Gaussian):
-    """A design model of growth: length at an age, α - β |λ|^age, with noise 0.25.
+    """Experimental design model of growth: length at an age, α - β |λ|^age, with noise 0.25.
 
     α ~ N(2, .2²), β ~ N(1.5, .5²), λ ~ N(.4, .5²); of sea cows.
     """
@@ -293,7 +293,7 @@ class Dugongs(_Gaussian):
 
 
 class Peregrines:
-    """A design model of counts: falcons at a time from 0 to 5, Poisson with a cubic log rate.
+    """Experimental design model of counts: falcons at time 0 to 5, Poisson with a cubic log rate.
 
     4.5 + 1.2 t + 0.07 t² - 0.24 t³.
 
@@ -321,7 +321,7 @@ class Peregrines:
 
 
 class ItemResponse(_Choice):
-    """A design model of tests: six pupils, six questions, P(right) = σ(a_j (θ_i - b_j)); designs are (pupil, question).
+    """Experimental design model of tests, P(right) = σ(a_j (θ_i - b_j)); a design is a (pupil, question) pair.
 
     All are standard normal, discriminations too: half of the questions are easier for the weak, as in its code.
     """

@@ -31,7 +31,7 @@ def rubinstein_share(first: float, second: float) -> float:
 
 
 def bargaining_share(discounts: tuple[float, float], rounds: int) -> float:
-    """First player's equilibrium share in `rounds` alternating offers, by backward induction; then nothing is left.
+    """First player's equilibrium share in `rounds` alternating offers, by backward induction; float.
 
     v_T = 1 for the last proposer; before, a proposer keeps 1 - δ_other v_{t+1}.
 
@@ -50,7 +50,7 @@ def bargaining_fairness(share: float) -> float:
 
 
 def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
-    """Equilibrium price by backward induction: without a cost of waiting, the last proposer takes all the gain.
+    """Equilibrium price of alternating offers without discount: the last proposer takes all; None without gain.
 
     The seller proposes in odd rounds. None: there is nothing to gain.
 
@@ -63,14 +63,14 @@ def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
 
 
 def negotiation_fairness(price: float | None, seller: float, buyer: float) -> float:
-    """Fairness of a price, 1 - 4 (p - (s + b) / 2)²; 1 without a trade. Values near 1, as in the source."""
+    """Fairness of a price, 1 - 4 (p - (s + b) / 2)² for reservation values s and b; 1 without a trade (None)."""
     return 1.0 if price is None else 1 - 4 * (price - (seller + buyer) / 2) ** 2
 
 
 def persuasion_scores(
     good: Sequence[bool], bought: Sequence[bool], *, value: float, bad_value: float, published: bool = False
 ) -> dict[str, float]:
-    """Efficiency, fairness and both gains over the rounds of a persuasion game at price 1.
+    """Scores of a persuasion game's rounds as a dict: efficiency, fairness, seller_gain, buyer_gain (price 1).
 
     efficiency = good sold / good; fairness = bad refused / bad (1 if there was none); seller = deals / rounds;
     buyer = [good bought (v - 1) + bad bought (c - 1)] / rounds. published: the released script's second term counts bad
@@ -95,7 +95,9 @@ def persuasion_scores(
 
 
 def persuasion_commitment(q: float, value: float, bad_value: float) -> float:
-    """Seller's greatest gain, the chance of a deal, if it could commit to a rule (Kamenica and Gentzkow 2011).
+    """Seller's largest probability of a deal if it commits to a signalling rule (Bayesian persuasion).
+
+    Kamenica and Gentzkow 2011.
 
     Good wares are always praised, bad ones as often as a buyer who trusts Bayes' rule still buys:
     q (v - 1) + (1 - q) x (c - 1) = 0. Without commitment a myopic buyer can only trust the prior.
@@ -146,7 +148,7 @@ def logit_monopoly_price(sellers: int = 2, cost: float = 1.0, quality: float = 2
 
 
 def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:
-    """Nash price of Bertrand competition on a grid: the least price above cost.
+    """Nash price of Bertrand competition on a grid of prices: the smallest price above cost.
 
     On a grid coarser than the margin a seller rather shares that price than undercuts to no margin at all.
 
@@ -184,7 +186,7 @@ def monopolised(hours: Sequence[float], capacity: float, minimum: float, slack: 
 
 
 def optimal_welfare(utility: np.ndarray) -> float:
-    """Greatest total utility if every customer buys from at most one seller; sellers have no limit.
+    """Largest total utility if every customer buys from at most one seller of unlimited capacity; float.
 
     utility float64[customers, sellers]: value of the wishes if the seller meets them, else 0, minus the cost to society
     (a price only moves money).

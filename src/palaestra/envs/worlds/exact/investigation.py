@@ -21,7 +21,7 @@ VAGUE = ("host", "process")
 
 @dataclass(frozen=True)
 class Question:
-    """A question about an incident: what is told, what is asked, and the path and steps of its solution.
+    """Data of a question about an incident graph: given alert and entities, asked entity, path and solution steps.
 
     start_alert and start: what is told. end_alert, answer: what is asked. path: alert, entity, alert … answer.
 
@@ -37,7 +37,7 @@ class Question:
 
 
 def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, tuple[str, ...]]:
-    """A random incident graph: the entities `kind:value` of each alert, each alert sharing one with an earlier one."""
+    """Random incident graph {alert: entities `kind:value`}; each alert shares an entity with an earlier one."""
     kinds = ("account", "ip", "url", "file", "host", "process")
     names = [f"{kinds[int(k)]}:{n}" for n, k in enumerate(rng.integers(len(kinds), size=entities))]
     found: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, 
 
 
 def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generator) -> list[Question]:
-    """Up to m questions about a graph alert -> entities, of ordered pairs of connected alerts.
+    """List of up to m `Question`s about a graph {alert: entities}, each between two connected alerts.
 
     Told are up to ten entities of the first alert that are farthest from the second; asked is one of the second's
     farthest from the first (no host or process if it has others). The path is a random shortest one. Paths are chosen
@@ -78,7 +78,7 @@ def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generat
 
 
 def shares(frequency: Mapping[int, int], m: int) -> dict[int, int]:
-    """Numbers of questions drawn per path length, in proportion to √frequency: floor(m √f / Σ √f), at most f.
+    """Number of questions per path length, {length: number}, proportional to √frequency and at most the frequency.
 
     What is left goes to the longest that still has some.
 
@@ -130,7 +130,7 @@ def _farthest(entities: Sequence[str], distance: Mapping[str, int]) -> list[str]
 
 
 def right_answer(text: str, answer: str) -> bool:
-    """Whether a text names the answer, in a list of fewer than ten items; a longer list is never right.
+    """Whether a list in text (comma-separated, fewer than ten items) has the answer as an item, ignoring case.
 
     >>> right_answer("url:3, ip:4", "ip:4"), right_answer(", ".join(f"ip:{n}" for n in range(16)), "ip:4")
     (True, False)
@@ -140,5 +140,5 @@ def right_answer(text: str, answer: str) -> bool:
 
 
 def lengths(asked: Sequence[Question]) -> Counter[int]:
-    """Count of questions by length of their path."""
+    """Counter of questions by the length of their path."""
     return Counter(len(question.path) for question in asked)

@@ -40,7 +40,7 @@ def joint_soft_policy(following: np.ndarray, reward: np.ndarray, *, gamma: float
 
 
 def gem_expert(env: Gems, *, temperature: float = 0.4, gamma: float = 0.9) -> dict[str, np.ndarray]:
-    """Soft-optimal joint policy of the env `Gems`, by observation text: float64[gems, …], an axis per collector.
+    """Soft-optimal joint policy of the env `Gems`, {observation text: float64[gems, …], one axis per collector}.
 
     Args:
         env: the game.

@@ -21,7 +21,7 @@ valid answer."""
 
 
 def network(family: str, n: int, seed: int) -> np.ndarray:
-    """A random connected graph of a family, bool[n, n]: small world, scale-free, Delaunay or ring.
+    """Adjacency matrix of a random connected graph of a family, bool[n, n]: small world, scale-free, Delaunay or ring.
 
     AgentsNet's small world (k=4, p=0.4), preferential attachment (m=2), Delaunay triangulation of uniform points, or a
     ring.
@@ -73,7 +73,7 @@ def diameter(adjacent: np.ndarray) -> int:
 
 
 def score(problem: str, adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
-    """Score in [0, 1] of agents' answers to a graph problem: consensus, leader, colouring or matching; 1 is solved.
+    """Score in [0, 1] of all agents' answers to a graph problem (consensus, leader, colouring, …); 1 is solved.
 
     consensus: all valid and equal. leader: exactly one yes. colouring: share of proper edges, 0 if an answer is not one
     of the (largest degree + 1) colours. matching: 1 - inconsistent / n, where an agent is inconsistent if its partner
@@ -146,14 +146,14 @@ _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:
-    """The legal answers of one agent to a graph problem; of a matching, its neighbours or -1."""
+    """List of the legal answers (int) of one agent to a graph problem; in a matching its neighbours and -1."""
     if problem == "colouring":
         return list(range(int(adjacent.sum(1).max()) + 1))
     return [*np.flatnonzero(adjacent[agent]).tolist(), -1] if problem == "matching" else [0, 1]
 
 
 def solve(problem: str, adjacent: np.ndarray) -> list[int]:
-    """A right answer of every agent to a graph problem, found greedily with the whole graph known.
+    """A valid answer of each agent to a graph problem, list[int], found greedily with the whole graph known.
 
     >>> solve("matching", network("ring", 5, seed=0))
     [1, 0, 3, 2, -1]
@@ -179,7 +179,7 @@ def solve(problem: str, adjacent: np.ndarray) -> list[int]:
 
 
 def random_score(problem: str, n: int) -> float:
-    """Expected score of uniformly random answers: consensus 2^(1-n), leader n 2^-n; others have no closed form.
+    """Expected score of uniformly random answers, for problems "consensus" 2^(1-n) and "leader" n 2^-n only.
 
     >>> random_score("consensus", 4), random_score("leader", 4)
     (0.125, 0.25)

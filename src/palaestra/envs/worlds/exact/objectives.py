@@ -17,17 +17,17 @@ Utility = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def linear(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Linear utility of a vector reward: Σ w r."""
+    """Linear utility of vector rewards: Σ w r over the last axis."""
     return np.asarray(vector @ weights)
 
 
 def squares(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Convex utility of a vector reward, Σ w r²: of equal sums the uneven one is better."""
+    """Convex utility of vector rewards, Σ w r² over the last axis; for equal sums uneven vectors score higher."""
     return np.asarray(vector**2 @ weights)
 
 
 def product(vector: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Π r^w of vector rewards, negative parts as 0: a concave utility, by equal weights best for even vectors.
+    """Concave utility of vector rewards, Π max(r, 0)^w over the last axis; equal weights favour even vectors.
 
     For equal weights.
     """
@@ -38,7 +38,7 @@ UTILITIES: dict[str, Utility] = {"linear": linear, "squares": squares, "product"
 
 
 def esr(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
-    """Expected scalarised return: mean over episodes of u(return), returns float64[episodes, d].
+    """Expected scalarised return (ESR): mean over episodes of u(return), returns float64[episodes, d].
 
     >>> returns, even = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5, 0.5])
     >>> esr(returns, product, even), ser(returns, product, even)
@@ -48,12 +48,12 @@ def esr(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
 
 
 def ser(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
-    """Scalarised expected return: u(mean return). Equal to `esr` for linear utilities only."""
+    """Scalarised expected return (SER): u(mean return) of float64[episodes, d]; equals `esr` for linear u only."""
     return float(utility(np.asarray(returns, float).mean(axis=0), weights))
 
 
 def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
-    """Worth of a beach section with x people, x e^(-x/ψ); greatest at x = ψ.
+    """Capacity utility of a beach section with x people, x e^(-x/ψ), elementwise; greatest at x = ψ.
 
     >>> float(beach_capacity(np.array(7), 7).round(3))
     2.575
@@ -62,7 +62,7 @@ def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
 
 
 def beach_optimum(people: int, sections: int, psi: float) -> tuple[float, np.ndarray]:
-    """Greatest total capacity reward, and how many people each section then has (exact, by dynamic programming).
+    """Largest total capacity utility and the number of people in each section: (float, int array), exact.
 
     >>> value, spread = beach_optimum(100, 6, 7)
     >>> round(value, 2), sorted(spread.tolist())

@@ -27,7 +27,9 @@ def symmetries(xy: np.ndarray, centre: float = 0.5) -> np.ndarray:
 def best_routes(
     xy: np.ndarray, demands: np.ndarray, profile: np.ndarray, capacity: float, weights: tuple[float, float] = (0.8, 0.2)
 ) -> float:
-    """Largest objective of any routes that serve all clients once; exact, for at most about ten clients.
+    """Largest objective value (float) over all vehicle routes that serve each client once; exact, small cases only.
+
+    For at most about ten clients.
 
     Every vehicle starts and ends at the depot and may come back to it in between for a full load. Held-Karp tours of
     all sets of clients, the cheapest split of each set into loads, and the best split of the clients among vehicles.

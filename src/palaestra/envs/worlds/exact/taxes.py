@@ -43,7 +43,7 @@ def saez_rate(a: float, elasticity: float, weight: float) -> float:
 
 
 def saez_rates(income: np.ndarray, brackets: np.ndarray, elasticity: float, width: float = 0.25) -> np.ndarray:
-    """Optimal marginal rate of each bracket by `saez_rate` at its mean income, float64[brackets]; 0 for an empty one.
+    """Optimal marginal tax rate of each bracket by `saez_rate` at its mean income, float64[brackets]; 0 if empty.
 
     Welfare weights are in proportion to 1 / max(z, 1); the density at z is the share of people within `width` · z.
 
@@ -78,7 +78,7 @@ def inequality(income: np.ndarray) -> float:
 
 
 def gb2(rng: np.random.Generator, size: int, parameters: tuple[float, float, float, float] = GB2) -> np.ndarray:
-    """Random incomes from the generalised beta distribution of the second kind, μ (B / (1 - B))^(1/σ).
+    """Random incomes float64[size] of the generalised beta distribution of the second kind, μ (B / (1 - B))^(1/σ).
 
     B is drawn from Beta(ν, τ).
     """

@@ -15,7 +15,7 @@ from palaestra.errors import MissingColumnError, nearest
 
 
 def seed_of(seed: int, name: str, instance: int) -> int:
-    """Seed of a template's instance, sha256(f"{seed}_{name}_{instance}") mod 2³², whatever else is in the suite.
+    """Random seed of a task template's instance: sha256(f"{seed}_{name}_{instance}") mod 2³².
 
     >>> seed_of(30, "ContactsAdd", 0)
     1661844299
@@ -24,7 +24,7 @@ def seed_of(seed: int, name: str, instance: int) -> int:
 
 
 def macro_mean(trials: pl.DataFrame, template: str = "template", value: str = "success") -> float:
-    """Macro-average of trials: mean per template, then over templates; nulls are left out.
+    """Macro-average of a table of trials, as float: mean per template, then over templates; nulls are dropped.
 
     >>> macro_mean(pl.DataFrame({"template": ["a", "a", "a", "b"], "success": [1.0, 1.0, 1.0, 0.0]}))
     0.5
@@ -35,7 +35,7 @@ def macro_mean(trials: pl.DataFrame, template: str = "template", value: str = "s
 
 
 def seed_variance(trials: pl.DataFrame, task: str = "task", value: str = "success") -> tuple[float, float]:
-    """Variance components of success: (between parameters of a template, within repeated trials of the same).
+    """Variance components of success in a table of trials: (between tasks, within repeated trials of a task).
 
     task: one per template and parameters, with several trials each. within is the mean variance (ddof 1) of the trials
     of a task; between the variance of the tasks' means less the share of it that `within` explains, at least 0.

@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 def joining_gain(
     q: np.ndarray | float, n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8
 ) -> np.ndarray:
-    """Expected gain of joining over not joining a threshold game, if each of the n - 1 others joins with chance q.
+    """Expected gain of joining a threshold game if each of the n - 1 others joins with chance q, elementwise in q.
 
     If at least k of n join, everybody gets `high`; otherwise who joined gets `low` and others get `normal`.
 
@@ -29,7 +29,7 @@ def joining_gain(
 
 
 def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8) -> float | None:
-    """The smallest q > 0 from which joining pays in a threshold game: below it all stop joining, above all join.
+    """Smallest chance q of others joining from which joining a threshold game pays; 0.0 if always, None if never.
 
     >>> [round(tipping_point(8, k), 4) for k in (2, 4, 6, 8)]
     [0.125, 0.4647, 0.7152, 0.9057]

@@ -55,7 +55,7 @@ KINDS = {
 
 
 def kind_of(rows: pl.DataFrame) -> str:
-    """The kind of a table by its columns: `verdicts`, `scores` or `curve`.
+    """Kind of a table of judgements by its columns: `verdicts`, `scores` or `curve`; else raises InputError.
 
     Raises:
         InputError: none of them.
@@ -75,7 +75,7 @@ def audit_judge(
     match: Sequence[str] = (),
     seed: int = 0,
 ) -> list[Finding]:
-    """Findings of every audit that fits the table: of verdicts, of scores of a benchmark, or of a training curve.
+    """List of `Finding`: every judge audit that fits a table of verdicts, of benchmark scores, or of a training curve.
 
     The tests among them share one chance to suspect a fair judge, `ALPHA` in all (Holm).
 

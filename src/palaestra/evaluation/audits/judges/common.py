@@ -28,7 +28,7 @@ def need(rows: pl.DataFrame, what: str, *names: str) -> None:
 
 
 def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
-    """A column as Float64 with NaN as null; raises InputError for infinite values or a column without numbers."""
+    """Series: a column as Float64, NaN as null; raises InputError for infinite values or a column without numbers."""
     need(rows, what, name)
     dtype = rows[name].dtype
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
@@ -40,7 +40,7 @@ def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
 
 
 def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
-    """The values of verdicts, null where `ok` is false."""
+    """Series: column `value` of a table of verdicts, null where `ok` is false."""
     values = number(verdicts, value, what)
     if "ok" not in verdicts.columns:
         return values
@@ -48,29 +48,29 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
-    """Columns of the table that identify a verdict: item, criterion, judge, sample, order; `item` is needed."""
+    """Names of those columns that identify a verdict: item, criterion, judge, sample, order; `item` is required."""
     need(rows, "verdicts", "item")
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
 
 def unit(verdicts: pl.DataFrame) -> pl.Series:
-    """The resampling unit of each verdict: its problem (task, prompt or group) if there is one, else its item."""
+    """Series: resampling unit of each verdict, its problem (content, task, prompt or group) if known, else its item."""
     return verdicts[problem(verdicts) or "item"]
 
 
 def average(values: pl.Series) -> float:
-    """The mean of the values that are not null; NaN if there are none."""
+    """Mean of a Series without its nulls, as a float; NaN if all are null."""
     return float(np.mean(values.drop_nulls().cast(pl.Float64).to_numpy())) if values.count() else math.nan
 
 
 def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None, seed: int = 0) -> Estimate:
-    """Mean of verdicts with an interval clustered by item, however many verdicts an item has; nulls are left out."""
+    """`Estimate`: mean of verdicts, nulls dropped, with an interval clustered by item, however many an item has."""
     frame = pl.DataFrame({"run": pl.repeat(0, len(values), eager=True), "task": items.cast(pl.String), "x": values})
     return mean_interval(frame.with_columns(trial=pl.int_range(pl.len())), value="x", share=share, seed=seed)
 
 
 def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
-    """The verdict of a test for an effect: pass, fail, warn or cannot tell, by its size, interval and p-value.
+    """Verdict of a test: pass if the interval is within ±least; fail, or warn if small, if p <= alpha; or cannot tell.
 
     Args:
         p: p-value of no effect.
@@ -101,12 +101,12 @@ def sign_test(first: int, second: int) -> float:
 
 
 def present(rows: pl.DataFrame, *names: str) -> list[str]:
-    """The named columns that the table has, without those that are all null."""
+    """Those of the given names that are columns of the table and not all null, as a list."""
     return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
 
 
 def problem(rows: pl.DataFrame) -> str | None:
-    """The name of the column that says which problem a row is about: content, task, prompt or group; None without."""
+    """Name of the first of the columns content, task, prompt, group that is not all null; None if there is none."""
     return next(iter(present(rows, "content", "task", "prompt", "group")), None)
 
 
@@ -127,7 +127,7 @@ class StratifiedSlope(NamedTuple):
 
 
 def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> StratifiedSlope:
-    """Least-squares slope of column `y` on column `x`, both centred inside each stratum.
+    """`StratifiedSlope`: least-squares slope of `y` on `x`, both centred per stratum, with a cluster-robust interval.
 
     Args:
         table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.
@@ -162,7 +162,7 @@ def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[s
 
 
 def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Values minus the mean of their group."""
+    """float64[n]: values minus the mean of their group; groups as int64[n] from 0."""
     if not len(x):
         return x
     count = np.bincount(group)
@@ -170,7 +170,7 @@ def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
-    """The verdict on a share that should be small: fail above `bad`, warn above `good`, pass below, by its interval.
+    """Verdict on an `Estimate` that should be small: fail above `bad`, warn above `good`, pass below, by its interval.
 
     A mean above `good` with an interval around it is no evidence, so it cannot tell.
     """
@@ -183,12 +183,12 @@ def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
 
 
 def bootstrap(n: int, resamples: int, seed: int) -> np.ndarray:
-    """Bootstrap counts, float64[resamples, n]: how often each of n items is drawn."""
+    """Bootstrap counts, float64[resamples, n]: how often each of n items is drawn in a resample."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples).astype(float)
 
 
 def ends(draws: np.ndarray, level: float) -> tuple[float, float]:
-    """Lower and upper percentile of the finite draws: a bootstrap interval at this level."""
+    """(low, high) percentiles of the finite bootstrap draws: an interval at this level; NaN if no draw is finite."""
     draws = draws[np.isfinite(draws)]
     if not len(draws):
         return math.nan, math.nan

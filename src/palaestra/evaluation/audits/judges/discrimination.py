@@ -17,7 +17,7 @@ COIN = 0.6
 
 
 def discrimination(verdicts: pl.DataFrame) -> Finding:
-    """Audit: share of each judge's and criterion's commonest value, and how many answers to one problem are tied.
+    """Audit (a `Finding`): share of each judge's and criterion's commonest value, and of tied answers to one problem.
 
     Of comparisons the value counts only where it is a tie, or neither 0 nor 1: one side may win every time.
 

@@ -36,7 +36,7 @@ def drift(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """Audit: change of the ratings from the first to the last row, in standard deviations of the ratings.
+    """Audit (a `Finding`): change of a judge's ratings from first to last, in standard deviations of the ratings.
 
     Ratings are centred by judge, criterion, order, system, run, iteration and truth, whichever there are.
 
@@ -88,7 +88,7 @@ def sycophancy(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """Audit: does a judge agree with what the author of the prompt claims, beyond what is true?
+    """Audit (a `Finding`): does a judge agree with what the author of the prompt claims, beyond what is true?
 
     Args:
         verdicts: `item`, `value`, and the claim: the value that the author of the prompt says is right.

@@ -29,7 +29,9 @@ RESAMPLES = 1000
 
 
 def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
-    """Error of each verdict: 1 wrong, 0 right, null unknown; of a truth of 0 and 1 the value's side of .5, a tie half.
+    """Series of errors of verdicts: 1 wrong, 0 right, null unknown; of a truth of 0 and 1 the side of .5 counts.
+
+    A value of .5 is half an error there.
 
     Of any other truth a verdict is right if it is equal to it.
 
@@ -51,7 +53,7 @@ def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
 
 
 def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
-    """Audit: share of verdicts that are right, compared with always saying the commonest truth.
+    """Audit (a `Finding`): share of verdicts that are right, compared with always saying the commonest truth.
 
     numbers: `accuracy`, `low`, `high` (over items), `base` (the share of these verdicts that have the commonest truth;
     one half for comparisons, which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
@@ -84,7 +86,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
 
 
 def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
-    """Members' values as float64[members, items], NaN where a member did not judge; and the members' names.
+    """(values float64[members, items], names): verdicts of a panel by member (judge and sample), NaN where missing.
 
     A member is a judge and a sample of it; orders of one pair and criteria are items of their own.
     """
@@ -114,7 +116,7 @@ def error_correlation(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Finding:
-    """Audit: mean correlation of the errors of pairs of members, and the effective number of independent members.
+    """Audit (a `Finding`): mean pairwise correlation of judges' errors, and the effective number of independent judges.
 
     n_eff = n / (1 + (n - 1)·ρ), the number of independent judges whose mean varies as much; a panel of ten who share
     80 % of their errors is 1.2 judges. numbers: `correlation`, `low`, `high` (bootstrap over items), `effective`,
@@ -172,7 +174,7 @@ def _mean_correlation(grid: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667, seed: int = 0) -> Finding:
-    """Audit: Krippendorff's alpha of the members, `nominal` for few whole values, else `interval`.
+    """Audit (a `Finding`): Krippendorff's alpha of a panel's judges, `nominal` for few whole values, else `interval`.
 
     numbers: `alpha`, `low`, `high`, `members`, `items`. .667 is Krippendorff's least for tentative conclusions. It says
     that they agree, not that they are right.
@@ -211,7 +213,7 @@ def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667
 
 
 def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0.1) -> Finding:
-    """Audit: share of verdicts that could not be read, and whether a number was put in their place.
+    """Audit (a `Finding`): share of verdicts that could not be parsed, and whether a number was put in their place.
 
     numbers: `rate`, `low`, `high` (over items), `verdicts`, `invented` (values that stand where `ok` is false).
     """

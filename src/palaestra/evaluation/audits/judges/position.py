@@ -39,7 +39,7 @@ def position_bias_test(first: int, second: int) -> float:
 
 
 def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
-    """The verdicts on two shown answers, with `_first`, the preference for the one that was shown first.
+    """Table of the pairwise verdicts (`order` not null) with `_first`: preference for the answer shown first, 0 to 1.
 
     says: what `value` says is better: "row" the row of the item in whatever place (as scorers do), "first" the first.
     """
@@ -57,7 +57,7 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
 
 
 def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
-    """Audit: how often the answer shown first is preferred; half of the time is fair if both orders are shown.
+    """Audit (a `Finding`): how often the answer shown first is preferred; one half is fair if both orders are shown.
 
     Args:
         verdicts: `item`, `order`, `value`.
@@ -116,7 +116,7 @@ _NOISE = 1e-9
 def order_calibration(
     verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA
 ) -> Finding:
-    """Audit: P(a, b) + P(b, a) - 1 over pairs judged in both orders, P being the preference for the first shown.
+    """Audit (a `Finding`): P(a, b) + P(b, a) - 1 over pairs judged in both orders, P = preference for the first shown.
 
     Args:
         verdicts: `item`, `order`, `value`.
