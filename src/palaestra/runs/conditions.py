@@ -35,7 +35,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 class Condition:
-    """A phase's end: a number of iterations, or an expression over the metrics of its iterations; callable.
+    """Callable test of whether a training phase ends: an iteration count, or an expression over its metrics.
 
     A name is the latest value that was measured in the phase; as long as it was not measured the condition is false.
     `stalled(n)` is true if the best success (the best reward, where there is no success) of the last n iterations is
