@@ -21,7 +21,7 @@ _SIDES = {"a": 1.0, "b": 0.0, "tie": 0.5}
 
 
 def fenced(text: str) -> str:
-    """The text between two equal fence lines that it does not contain; equal texts get equal lines.
+    """The text between two equal fence lines made from its digest, for a prompt; equal texts get equal lines.
 
     The number is made of the text's digest, 64 bits, so whoever writes the text cannot know it: closing the fence is
     finding a text that holds a part of its own digest.

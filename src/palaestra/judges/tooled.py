@@ -27,7 +27,7 @@ CALLS = {
 
 
 class ToolScorer(Members):
-    """A scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
+    """Scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
 
     Where the tool fails (it raises, or says nothing) the tool-free scorer decides: a missing observation is no verdict
     of its own. The mechanism of Themis (arXiv 2310.01045); its joint loss is a language model's loss on the trace plus
@@ -97,7 +97,7 @@ class ToolScorer(Members):
 
 
 class Cascade(Members):
-    """A scorer that takes the first value that several scorers give; `asked` names the one that gave it.
+    """Scorer that takes, for each row, the first value that several scorers give; `asked` names the one that gave it.
 
     A scorer is asked only for the rows that all before it left missing, so the dear one comes last.
 
@@ -137,13 +137,15 @@ class Cascade(Members):
 
 @SCORERS.register()
 def cascade(members: Sequence[str | Any]) -> Cascade:
-    """A scorer: for each row the first value that these scorers give, such as rules first, a judge for the rest."""
+    """Makes a `Cascade` scorer: for each row the first value that these scorers give, e.g. rules, then a judge."""
     return Cascade([build(each) for each in members])
 
 
 @SCORERS.register()
 def tooled(informed: str | Any, plain: str | Any, tool: str | Tool, *, cost: float = 0.0) -> ToolScorer:
-    """A scorer that reads a tool's answer about a row (`module:function`); `plain` scores it where the tool fails.
+    """Makes a `ToolScorer`: `informed` reads a tool's answer about a row; `plain` scores it where the tool fails.
+
+    The tool is `module:function`.
 
     informed, plain: scorers or their texts; the first one finds what the tool said in the column `observation`.
     """
