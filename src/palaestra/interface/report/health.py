@@ -17,7 +17,7 @@ SPIKE = 5.0
 
 @dataclass(frozen=True)
 class Health:
-    """Signs of healthy training: share of zero credit, gradient spikes, and iterations.
+    """Data on training health: share of rows with zero credit, number of gradient spikes, number of iterations.
 
     zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
 
@@ -30,7 +30,7 @@ class Health:
 
 
 def health(seeds: Sequence[SeedRun]) -> Health:
-    """`Health` over all seeds of a variant; each seed and policy is compared with itself."""
+    """`Health` over all seeds of a variant from their metrics; spikes are found within each seed and policy."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
         for seed in seeds
