@@ -29,7 +29,7 @@ PATIENCE = 300.0
 
 @EXECUTORS.register("ray")
 class Ray(Spread):
-    """Executor that plays in actors on a Ray cluster: `pip install 'palaestra[ray]'`.
+    """Executor that plays episodes in actors on a Ray cluster: `pip install 'palaestra[ray]'`.
 
     workers: how many actors; default: one for each CPU of the cluster. address: of a running cluster ("auto",
     "ray://host:10001", "host:6379"); default: what RAY_ADDRESS or `ray start` says, else one on this machine that ends
