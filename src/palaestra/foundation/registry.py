@@ -139,7 +139,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return f"{name}{inspect.signature(self[name])}".replace("'", "")
 
     def doc(self, name: str) -> str:
-        """First sentence of a name's docstring, on one line."""
+        """First sentence of the docstring of a registered name's callable, on one line."""
         text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
         return re.split(r"(?<=\.)(?<!Dr\.)\s", text, maxsplit=1)[0]
 

@@ -53,7 +53,7 @@ class SearchTree:
         return found
 
     def back(self, node: int, value: float) -> None:
-        """Back up a value from a node to all its ancestors."""
+        """Add a visit and a value to a node and all its ancestors."""
         way = [node, *self.ancestors(node)]
         self.visits[way] += 1
         self.total[way] += value

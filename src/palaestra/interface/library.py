@@ -199,7 +199,9 @@ def apply(
     workers: int = 1,
     progress: bool = False,
 ) -> Applied:
-    """Add a signal to every Parquet file below a folder, file by file, as `palaestra apply EXPR DIR -o OUT` does.
+    """Add a signal as a column to every Parquet file below a folder, written to another folder; returns counts.
+
+    File by file, as `palaestra apply EXPR DIR -o OUT` does.
 
     reward: put into the column `reward` first. workers: processes. More in `algebra.folders.apply`. For a table in
     memory it is `turns.with_column(advantage=signal)`.

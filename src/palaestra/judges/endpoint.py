@@ -66,7 +66,7 @@ class Budget:
 
 @dataclass
 class Progress:
-    """Progress of a batch of questions to an endpoint: how many are known, done, failed and left.
+    """Data on the progress of a batch of questions to an endpoint: how many are known, done, failed and left.
 
     Attributes:
         total: Distinct questions.

@@ -198,7 +198,7 @@ class Judged:
         condition: pl.DataFrame | None = None,
         samples: int | None = None,
     ) -> pl.DataFrame:
-        """See `Judge`; samples default to `votes`. rationale: all that was said, or why nothing was.
+        """Table of verdicts, as in `Judge`; samples default to `votes`. rationale: the answer, or why there is none.
 
         Raises:
             InputError: nobody is there to be asked; a table has another length.

@@ -75,7 +75,7 @@ class Listed:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; a condition is not looked at.
+        """One score per row from the model's order of each prompt's rows; a condition is not looked at. See `Scorer`.
 
         Raises:
             InputError: nobody is there to be asked.

@@ -80,7 +80,7 @@ class Meter:
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 
     def load(self, told: Mapping[str, Any]) -> None:
-        """Restore totals that `totals` gave."""
+        """Set the totals to those that `totals` gave."""
         self.calls, self.tokens = int(told["calls"]), int(told["tokens"])
         self.cost, self.refused = float(told["cost"]), int(told["refused"])
 

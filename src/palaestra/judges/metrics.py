@@ -180,7 +180,9 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Metric induction: add metrics for uncovered aspects, judge and match, until coverage does not strictly improve.
+    """Metric induction, an `Induced`: add metrics for uncovered aspects, judge, match, until coverage stops improving.
+
+    That is, until it does not strictly improve.
 
     The released code goes on while coverage is equal; that need not end.
 

@@ -53,7 +53,7 @@ class Panel(Members, abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each `item` and `criterion`."""
+        """Table with one `value` for each `item` and `criterion`, from a table of verdicts."""
 
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
@@ -99,7 +99,7 @@ class Vote(Panel):
         return found
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: the samples combined by the rule `how`."""
+        """Table with one `value` for each item and criterion: the samples combined by the rule `how`."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
@@ -145,7 +145,7 @@ class Correct(Panel):
         return both.with_columns(names.gather(numbers).alias("item"))
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: round(Σ weight · verdict); missing if either verdict is."""
+        """Table with one `value` per item and criterion: round(Σ weight · verdict); missing if either verdict is."""
         means = verdicts.group_by("item", "criterion", "sample", maintain_order=True).agg(pl.col("value").mean())
         values = [pl.col("value").filter(pl.col("sample") == sample).first() for sample in (0, 1)]
         table = means.group_by("item", "criterion", maintain_order=True).agg(first=values[0], second=values[1])
@@ -245,7 +245,7 @@ class Debate(Panel):
         return asker
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: the jury's votes combined by the panel's rule."""
+        """Table with one `value` for each item and criterion: the jury's votes combined by the panel's rule."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
@@ -268,7 +268,9 @@ class CorrectingPanel:
         self.domain, self.arbiter = domain, arbiter
 
     def __call__(self, turns: Turns) -> Turns:
-        """With `verdict`, `corrected_action`, `final_action`, and `overruled`: the arbiter kept what was found wrong.
+        """A copy of the turns with `verdict`, `corrected_action`, `final_action`, `overruled` (the action was kept).
+
+        That is, the arbiter kept an action that the domain judge found wrong.
 
         Raises:
             MissingColumnError: the domain judge does not give its two columns.

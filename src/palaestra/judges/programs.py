@@ -83,7 +83,7 @@ class RewardProgram:
         return _arguments(self.source, self.function) == 2
 
     def run(self, turns: Turns, *, over: Keys = EPISODE, known: KnownAnswers | None = None) -> list[CallOutcome]:
-        """Run the program on each row: outcomes; a memory lasts for a key of `over`, its rows in order.
+        """Run the program on each row: list of outcomes; a memory lasts for a key of `over`, its rows in order.
 
         Args:
             turns: The table.
@@ -135,7 +135,7 @@ class RewardProgram:
     def score(
         self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE, known: KnownAnswers | None = None
     ) -> tuple[np.ndarray, list[str | None]]:
-        """Scores float64[rows], missing where there is none, and errors; item: of a program that returns lists."""
+        """(scores float64[rows], NaN where there is none; errors) of a run; item: of a program that returns lists."""
         outcomes = self.run(turns, over=over, known=known)
         values, problems = np.full(len(outcomes), np.nan), [outcome.error for outcome in outcomes]
         for row, outcome in enumerate(outcomes):

@@ -41,7 +41,7 @@ def fenced(text: str) -> str:
 
 
 def read_value(answer: str, low: float = 0.0, high: float = 1.0) -> float | None:
-    """Parse a model's last verdict, `VERDICT: x` or a JSON object with "verdict", as a number in [low, high].
+    """Parse a model's last `VERDICT: x`, or JSON object with "verdict", as a number in [low, high]; None otherwise.
 
     On [0, 1] "yes" is 1 and "no" is 0. The last verdict counts even if it cannot be read: what stands before it is then
     no verdict either. An object must be whole and may name its key once; true, NaN and "4 or 5" are no numbers.

@@ -69,7 +69,7 @@ class Item:
 
     @property
     def form(self) -> str:
-        """The sentence of the prompt that says how to write the verdict."""
+        """Sentence for the prompt that says how to write the verdict."""
         low, high = self.scale
         words = "`VERDICT: yes`, `VERDICT: no` or " if self.scale == (0, 1) else ""
         return f"a line {words}`VERDICT: x` with x a number from {low:g} to {high:g}"

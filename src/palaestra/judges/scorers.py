@@ -56,7 +56,7 @@ class Verifier:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`."""
+        """One value per row, Float64: the expression evaluated on the rows. See `Scorer`."""
         for what, table in (("reference", reference), ("condition", condition)):
             if table is not None:
                 if len(table) != len(rows):
@@ -99,7 +99,7 @@ class HumanLabels:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; neither reference nor condition is looked at."""
+        """One label per row, Float64, joined by the key; neither reference nor condition is looked at. See `Scorer`."""
         for name in self.key:
             if name not in rows.columns:
                 raise MissingColumnError(f"labels: rows have no key {name!r}{nearest(name, rows.columns)}")

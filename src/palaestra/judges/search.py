@@ -235,12 +235,12 @@ class TreeSearch:
     def __call__(
         self, env: EnvFactory, policy: Policy, *, seed: int = 0, rng: np.random.Generator | None = None
     ) -> Tree:
-        """Search from the start of the episode of `seed`."""
+        """Search from the start of the episode of `seed`; returns a `Tree`."""
         rng = np.random.default_rng(seed) if rng is None else rng
         return self.grow(*_begin(env, seed, "TreeSearch"), policy, rng)
 
     def grow(self, made: Any, agent: str, seen: Observation, policy: Policy, rng: np.random.Generator) -> Tree:
-        """Search from the current state of an env, which is moved."""
+        """Search from the current state of an env, which is moved; returns a `Tree`."""
         nodes: dict[Hashable, _Node] = {}
         prior: dict[Hashable, dict[str, float]] = {}
         root = self._node(nodes, prior, made, seen, (), policy, agent, rng)

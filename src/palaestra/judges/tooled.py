@@ -73,7 +73,7 @@ class ToolScorer(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; a tool is called once for each row, and for nothing else."""
+        """One score per row, Float64; the tool is called once for each row, and for nothing else. See `Scorer`."""
         said = [self._call(row) for row in rows.iter_rows(named=True)]
         seen = pl.Series("observation", said, pl.String)
         ok = seen.is_not_null()
@@ -119,7 +119,7 @@ class Cascade(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; missing where all of them are silent."""
+        """One score per row, the first that a scorer gives; missing where all of them give none. See `Scorer`."""
         values = np.full(len(rows), np.nan)
         asked: list[str | None] = [None] * len(rows)
         for scorer in self.members:

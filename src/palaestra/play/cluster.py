@@ -71,7 +71,7 @@ class Ray(Spread):
     @staticmethod
     @contextlib.contextmanager
     def shared(options: Mapping[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
-        """Context manager: options for seeds that train at once, with one cluster and workers of their own."""
+        """Context manager that yields executor options for parallel seeds on one cluster, with workers of their own."""
         import ray
 
         ours = _connect(options.get("address"))

@@ -60,7 +60,7 @@ class CoveragePlanner:
         return not self.lacking.any()
 
     def act(self, state: int) -> int:
-        """The action to take in a state."""
+        """The action to take in a state: one that lacks samples there, else one towards a state that lacks some."""
         lacking = self.lacking
         if lacking[state].any():
             self._way = None
@@ -74,7 +74,7 @@ class CoveragePlanner:
         return int(self._way[state])
 
     def observe(self, state: int, action: int, after: int) -> None:
-        """Count a transition that happened."""
+        """Count a transition that happened, in place."""
         self.counts[state, action, after] += 1
 
 

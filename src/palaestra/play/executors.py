@@ -41,7 +41,7 @@ class Executor(Protocol):
     """Protocol of an executor: plays a `Plan` with an env factory and a team, returns turns. Close it after use."""
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """Every turn of the plan's episodes, failed ones included, in the order of group, episode, turn and agent.
+        """Play the plan: every turn of its episodes, failed ones included, in order of group, episode, turn and agent.
 
         Raises:
             InputError: what was asked for cannot be played.

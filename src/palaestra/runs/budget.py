@@ -61,7 +61,7 @@ def read(text: str) -> Budget:
 
 
 def unit(budget: Budget) -> str:
-    """The unit of a budget: tokens, turns or price."""
+    """Name of the unit that a budget dict limits: "tokens", "turns" or "price"."""
     return next(name for name in budget if name in UNITS)
 
 

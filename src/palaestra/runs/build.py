@@ -288,7 +288,7 @@ def scripted_team(
     seed: int = 0,
     conversations: bool = False,
 ) -> Team:
-    """A team whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
+    """A `Team` whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
     return Team.made(_script, script, options, factory, field, seed, conversations)
 
 

@@ -38,7 +38,7 @@ class TrainingResult:
         return found
 
     def play(self, *, groups: int = 64, group_size: int = 1, seed: int = 0) -> Turns:
-        """Play held-out tasks with the trained team."""
+        """Play held-out tasks with the trained team; returns the turns."""
         plan = Plan(groups=groups, group_size=group_size, seed=seed, stream="eval")
         return self.executor.play(self.setup.test, self.team, plan)
 

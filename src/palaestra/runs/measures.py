@@ -93,7 +93,7 @@ def lower_is_better(name: str) -> bool:
 
 
 def named(name: str) -> str:
-    """The bare name of a measure, without `average_` or `league_`.
+    """The bare name of an exact measure, without `average_` or `league_`; RecipeError if there is no such measure.
 
     Raises:
         RecipeError: there is no measure of that name.

@@ -104,7 +104,7 @@ class OpponentsPart(Section):
         return self
 
     def check_names(self, policies: Collection[str], team: Mapping[str, str]) -> None:
-        """Check that the opponents' scripts are policies of the recipe without a seat.
+        """Raise RecipeError if an opponents' script is no policy of the recipe, or has a seat.
 
         Raises:
             RecipeError: one is not.

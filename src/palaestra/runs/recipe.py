@@ -210,7 +210,7 @@ class Recipe(Section):
 
     @classmethod
     def load(cls, source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
-        """A shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
+        """Load a shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
 
         Raises:
             RecipeError: something is wrong in it, or it names code and is not trusted.
@@ -218,7 +218,7 @@ class Recipe(Section):
         return load(source, overrides, trust=trust)
 
     def dump(self) -> str:
-        """The resolved recipe as YAML, which `load` reads back."""
+        """YAML text of the resolved recipe, which `load` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 

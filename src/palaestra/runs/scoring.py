@@ -71,7 +71,7 @@ class Scoring:
                 scorer.bind(askers.__getitem__)
 
     def __call__(self, turns: Turns) -> Turns:
-        """The play of one system with `score.NAME`: a value for each episode, null where the scorer gives nothing."""
+        """A copy of one system's turns with `score.NAME`: a value per episode, null where the scorer gives none."""
         rows = cases(turns) if self.scorers else pl.DataFrame()
         keys = [key for key in EPISODE if key in rows.columns]
         for name, scorer in self.scorers.items():

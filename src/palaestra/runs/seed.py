@@ -320,7 +320,7 @@ class Training:
             self.kept_calls.close()
 
     def run(self) -> list[dict[str, Any]]:
-        """Train to the end and return the metrics."""
+        """Train to the end and return the metrics, a dict per iteration."""
         part = self.setup.training
         invite(self.setup.recipe, self.seed, self.corpus)
         learner = self.setup.learner(self.team)
@@ -397,7 +397,7 @@ class Training:
         self.tasks.append({"iteration": iteration, "tasks": [task_key(task) for task in met]})
 
     def met(self) -> set[str]:
-        """Keys of all tasks that were trained on."""
+        """Set of the keys (`task_key`) of all tasks that were trained on."""
         return {task for line in self.tasks.lines for task in line["tasks"]}
 
     def _played(self, since: int) -> list[Table]:
@@ -405,7 +405,7 @@ class Training:
         return [{key: dict(row) for key, row in line["table"]} for line in lines]
 
     def exact(self) -> dict[str, dict[str, float]]:
-        """Exact measures before and after training, by name."""
+        """Dict by name of the exact measures before and after training; empty if none are asked for."""
         if not self.part.metrics:
             return {}
         game, start = table_of(self.test, self.start)

@@ -39,7 +39,7 @@ def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
 
 
 def unjudged(seeds: Iterable[Silence]) -> str | None:
-    """A warning sentence if judges left most questions unanswered; None if not, or if none were asked.
+    """Warning sentence from seeds' `Silence` counts if judges left most questions unanswered; None otherwise.
 
     >>> lines = [{"reward": None, "stages": {"score": {"calls": 8, "failed": 8, "why": "ConnectError"}}}]
     >>> print(unjudged([silence(lines)]))

@@ -37,7 +37,7 @@ class Crowd(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode has ended."""
 
     def start(self, seed: int) -> None:
         """Begin the episode of `seed`."""
@@ -49,7 +49,7 @@ class Crowd(Protocol):
         """The question to a group of `size` people with these attributes; `seen`: the mean of what they see."""
 
     def read(self, action: Action | None) -> float | None:
-        """The probability that an answer states, or None."""
+        """Parse an answer as a probability; None if it cannot be read."""
 
     def advance(self, rates: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Simulate a step in which people act by their rates, float64[people]; returns rewards and facts."""

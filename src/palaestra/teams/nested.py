@@ -39,7 +39,7 @@ class RoleTask(TaskEnv):
         self.asked = ""
 
     def draw(self, seed: int) -> Task:
-        """The question that the role is asked now."""
+        """The `Task` whose question the role is asked now."""
         return Task(self.outer.task, self.asked, self.outer.current.score, self.outer.answer)
 
 

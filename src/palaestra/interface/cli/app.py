@@ -141,7 +141,7 @@ Modules = Annotated[
 
 
 def bring(modules: list[str] | None) -> None:
-    """Import the modules that `--import` names, also from the current folder.
+    """Import the modules that `--import` names, also from the current folder; InputError if one fails.
 
     Raises:
         InputError: it cannot be imported.

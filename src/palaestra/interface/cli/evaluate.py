@@ -223,7 +223,7 @@ class Asked:
         return [self.score, f"score.{self.score}"] if self.score else []
 
     def of(self, frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
-        """The episodes of one file, with counts and groups noted on the way."""
+        """Table of the episodes of one log file; counts and groups are noted on the way."""
         import polars as pl
 
         from palaestra.evaluation.trials import grouping, played
@@ -239,7 +239,7 @@ class Asked:
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
 
     def not_clustered(self) -> dict[str, int]:
-        """Columns that group the tasks but are not the cluster, with their number of groups."""
+        """Dict of columns that group the tasks but are not the cluster, with their number of groups."""
         import polars as pl
 
         from palaestra.evaluation.trials import groups_of_tasks

@@ -92,7 +92,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SystemPrice:
-    """Data of the costs of a system: per trial, its success, and how many trials have no known cost."""
+    """Data of the costs of a system: per trial, per success (an interval), and how many trials have no known cost."""
 
     point: Priced
     success: Interval | None

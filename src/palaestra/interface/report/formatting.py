@@ -14,7 +14,7 @@ PERCENT = "\u00a0%"
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
-    r"""A number as text: three significant digits, or a percentage with one decimal; a dash if it is not finite.
+    r"""Text of a number: three significant digits, or a percentage with one decimal; a dash if it is not finite.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
     ('0.523', '52.3\xa0%', '−0.02', '12,345')
@@ -88,7 +88,7 @@ def prose(text: str) -> str:
 
 
 def told(verdict: str) -> str:
-    """A verdict shortened for a title, without brackets and what follows: `better by +21.0 points`, `cannot tell`.
+    """Text of a verdict shortened for a title, cut before brackets: `better by +21.0 points`, `cannot tell`.
 
     >>> told("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
     'cannot tell'

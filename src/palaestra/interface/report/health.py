@@ -47,7 +47,7 @@ def health(seeds: Sequence[SeedRun]) -> Health:
 
 
 def spikes(norms: np.ndarray) -> np.ndarray:
-    """bool[n]: which norms are spikes, above median + 5 · median |x - median|.
+    """Mask bool[n] of the norms that are spikes, above median + 5 · median |x - median|.
 
     >>> spikes(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 9.0])).tolist()
     [False, False, False, False, False, True]

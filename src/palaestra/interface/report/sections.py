@@ -77,7 +77,7 @@ class ComparisonRow:
 
 
 def result(run: Run) -> RunResult | None:
-    """The checked content of a run's summary as a `RunResult`; None if the run has none.
+    """`RunResult` of a run: the checked content of its `summary.json`; None if the run has none.
 
     Raises:
         StorageError: a field has a shape that cannot be shown.
