@@ -151,7 +151,7 @@ class Judged:
         condition: pl.DataFrame | None = None,
         samples: int | None = None,
     ) -> tuple[list[tuple[str, int]], pl.DataFrame]:
-        """Every (prompt, vote) that `verdicts` asks, and whose it is: `row`, `criterion`, `sample`, `order`.
+        """(list of (prompt, vote) that `verdicts` asks, table of whose each is: `row`, `criterion`, `sample`, `order`).
 
         Raises:
             InputError: a table has another length. MissingColumnError: names the column.

@@ -14,7 +14,7 @@ PERCENT = "\u00a0%"
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
-    r"""Text of a number: three significant digits, or a percentage with one decimal; a dash if it is not finite.
+    r"""Text of a number: three significant digits, integers in full, or a percentage; a dash if it is not finite.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
     ('0.523', '52.3\xa0%', '−0.02', '12,345')
