@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of an archive: key, content, score, owner and time.
+    """Data of an entry of an archive: key, content, score, owner and time.
 
     key: what it is called. content: what was written. score: how good it is. owner: whose it is. time: when.
     """
@@ -30,7 +30,7 @@ class Entry:
 
 
 class Archive:
-    """Archive of entries with embeddings, searched by cosine similarity or by score.
+    """In-memory store of entries with embeddings, searched by cosine similarity (`top`) or by score (`best`).
 
     >>> archive = Archive()
     >>> archive.add(Entry("one", "north"), [0, 1])
@@ -96,7 +96,7 @@ class Archive:
 
 
 class KnowledgeGraph:
-    """Memory of experiences by goal, and goals by long-term goal (DAMCS [181], arXiv 2502.05453).
+    """Memory of experiences by goal, and of goals by long-term goal; newest recalled first (DAMCS [181], 2502.05453).
 
     An experience is remembered once, where it was added last. What is recalled is the newest first.
 

@@ -22,7 +22,7 @@ _BLOCK = 2**20
 
 
 def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
-    """Size and SHA-256 of files in `directory` that match the patterns, after they are synced to disk.
+    """Dict name -> size and SHA-256 of files in `directory` that match glob patterns; it syncs them to disk first.
 
     Raises:
         StorageError: one of them cannot be read.
@@ -51,12 +51,12 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
 
 
 def signed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a JSON object with its own checksum under "checksum"."""
+    """A copy of a dict (JSON object) with its own SHA-256 added under "checksum"."""
     return {**data, "checksum": digest(data)}
 
 
 def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
-    """Raise StorageError if an object made by `signed` was changed; one without a checksum passes.
+    """Raise StorageError if a dict made by `signed` was changed since; one without a checksum passes.
 
     Raises:
         StorageError: it was changed; names the file and the fix.
@@ -66,7 +66,7 @@ def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
 
 
 def digest(data: Mapping[str, Any]) -> str:
-    """SHA-256 of a JSON object without its field "checksum", in hexadecimal digits."""
+    """SHA-256 of a dict (JSON object) without its field "checksum", in hexadecimal digits."""
     rest = {name: value for name, value in data.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode(errors="replace")).hexdigest()
 

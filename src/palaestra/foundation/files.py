@@ -149,7 +149,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object from a file; None if there is no file.
+    """Read a JSON object from a file as a dict; None if there is no file, StorageError if it is damaged.
 
     Raises:
         StorageError: the file is damaged; names it.
@@ -159,7 +159,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Parse a text as a JSON object; raises StorageError otherwise.
+    """Parse a text as a JSON object, a dict; raises StorageError otherwise.
 
     Raises:
         StorageError: it holds none; `where` names the file.
@@ -174,7 +174,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A nested value with NumPy numbers as Python's; NaN and infinity become None."""
+    """A nested value as JSON-ready data: NumPy numbers as Python's, tuples as lists, NaN and infinity as None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -12,7 +12,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class Words(ISeedSequence):
-    """A seed sequence that gives a PCG64 these four 64-bit words as its state.
+    """NumPy seed sequence that gives a PCG64 four given 64-bit words as its state.
 
     words: uint64[4].
     """
@@ -26,7 +26,7 @@ class Words(ISeedSequence):
 
 
 def generator(seed: int) -> np.random.Generator:
-    """A generator equal to `numpy.random.default_rng(seed)`, made faster for a seed that was used or `remember`ed.
+    """`np.random.Generator` equal to `default_rng(seed)`, made faster for a seed that was used or `remember`ed.
 
     All episodes of a group have one seed, and evaluations repeat theirs.
 
@@ -37,7 +37,9 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def remember(seeds: Collection[int]) -> None:
-    """Hash many seeds at once, in a tenth of the time that they take one by one; the last ones are remembered.
+    """Hash many seeds at once and cache them, so that `generator(seed)` is fast; the last such batch is kept.
+
+    It takes a tenth of the time that they take one by one.
 
     seeds: those that are used next. Fewer than `FEW`, and seeds of more than 64 bits, are left to `generator`.
     """
@@ -48,7 +50,7 @@ def remember(seeds: Collection[int]) -> None:
 
 
 def hashed(seeds: np.ndarray) -> np.ndarray:
-    """The state words of `SeedSequence(seed).generate_state(4, uint64)`, for each seed.
+    """State words of `SeedSequence(seed).generate_state(4, uint64)` for each of many seeds, uint64[n, 4].
 
     The hash of M. O'Neill's randutils that NumPy documents, on columns: a pool of four 32-bit words takes in the seed,
     each word is mixed with each other, and eight words are drawn from it. Verified by equality with NumPy's.

@@ -38,7 +38,7 @@ def silent(phase: str, done: int, total: int, note: str = "", lines: Sequence[st
 
 @contextlib.contextmanager
 def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
-    """Context manager for a `Report`: the given one; True: a bar on stderr until the end; False: a silent one."""
+    """Context manager that yields a `Report`: the given one; for True a bar on stderr; for False a silent one."""
     if not isinstance(progress, bool):
         yield progress
     elif not progress:
@@ -49,7 +49,7 @@ def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
 
 
 class Bars:
-    """Progress bars of several tasks on a console, default stderr; a context manager."""
+    """Context manager of progress bars of several tasks on a console, default stderr; `task` adds one."""
 
     def __init__(self, console: Console | None = None, *, transient: bool = False) -> None:
         from rich.console import Console
@@ -129,7 +129,7 @@ def _clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def noting(path: Path) -> Iterator[Report]:
-    """Context manager for a `Report` that writes to a file, which another process reads with `noted`.
+    """Context manager that yields a `Report` that writes to a file, which another process reads with `noted`.
 
     The file is gone at the end.
     """
@@ -150,7 +150,7 @@ def noting(path: Path) -> Iterator[Report]:
 
 
 def noted(path: Path) -> tuple[str, int, int, str] | None:
-    """Phase, done, total and note of the last report in a file; None if there is none."""
+    """(phase, done, total, note) of the last report in a file that `noting` writes; None if there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return str(found["phase"]), int(found["done"]), int(found["total"]), str(found["note"])

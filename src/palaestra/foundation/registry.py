@@ -34,7 +34,7 @@ _LOADING = threading.RLock()
 
 
 class Registry(Mapping[str, Callable[..., T]], Generic[T]):
-    """Registry of one kind of recipe word: names and the functions or classes that make it.
+    """Mapping of names to the functions or classes that make one kind of recipe part; `register`, `build` from text.
 
     Args:
         kind: what messages call it, "stage". home: modules of this package that register names when they are imported.
@@ -139,7 +139,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return f"{name}{inspect.signature(self[name])}".replace("'", "")
 
     def doc(self, name: str) -> str:
-        """First sentence of a name's docstring, on one line."""
+        """First sentence of the docstring of a registered name's callable, on one line."""
         text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
         return re.split(r"(?<=\.)(?<!Dr\.)\s", text, maxsplit=1)[0]
 
@@ -173,7 +173,7 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature:
 
 
 def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:
-    """Parse recipe text `name`, `name(1, k=2)` or `module:name(…)` into name, values and options; nothing is run.
+    """Parse text `name`, `name(1, k=2)` or `module:name(…)`: (name, list of values, dict of options); nothing is run.
 
     Raises:
         ExpressionError: it is something else.
@@ -205,7 +205,7 @@ def _read_call(text: str, example: str) -> tuple[str, list[Any], dict[str, Any]]
 
 
 def split_calls(text: str) -> list[str]:
-    """Split a text into its calls at commas; commas inside brackets or quotes do not split.
+    """List of the calls in a text, split at commas; commas inside brackets or quotes do not split.
 
     >>> split_calls("surrogate(clip=[.2, .28]), kl(.05)")
     ['surrogate(clip=[.2, .28])', 'kl(.05)']
@@ -225,7 +225,7 @@ def split_calls(text: str) -> list[str]:
 
 
 def load_object(path: str, what: str) -> Any:
-    """Import the object that `module:name` names.
+    """Import and return the object that `module:name` names; InputError if that is not possible.
 
     Raises:
         InputError: it is no such text, the module cannot be imported, or has no such name.

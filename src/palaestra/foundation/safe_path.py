@@ -6,7 +6,7 @@ import os
 
 
 def keep_children_off_the_current_folder() -> None:
-    """Set `PYTHONSAFEPATH` for all Python processes that this one starts from now on.
+    """Set `PYTHONSAFEPATH=1` so that Python processes started from now on do not import from the current folder.
 
     `python -c`, with which `multiprocessing` starts its children, puts the current folder first on the import path: a
     `random.py` there would run in place of the standard library's. The parent's own path is sent to children as it is.

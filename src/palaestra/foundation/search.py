@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 class SearchTree:
-    """A search tree as arrays: nodes by number, 0 the root, with priors, confidences, visits and totals.
+    """Search tree as arrays: nodes by number, 0 the root, with priors, confidences, visits and totals.
 
     >>> tree = SearchTree("question")
     >>> child = tree.add("step", 0, prior=0.8, confidence=1.0)
@@ -53,7 +53,7 @@ class SearchTree:
         return found
 
     def back(self, node: int, value: float) -> None:
-        """Back up a value from a node to all its ancestors."""
+        """Add a visit and a value to a node and all its ancestors."""
         way = [node, *self.ancestors(node)]
         self.visits[way] += 1
         self.total[way] += value
@@ -92,7 +92,7 @@ def soft_mixed(
     beta: float = 0.3,
     mix: float = 0.2,
 ) -> np.ndarray:
-    """AgentSwift's selection probabilities ([70], arXiv 2506.06017): uniform mixed with softmax of score and surprise.
+    """AgentSwift's selection probabilities ([70], 2506.06017), float64[nodes]: uniform + softmax of score and surprise.
 
     P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i).
 
@@ -108,7 +108,7 @@ def soft_mixed(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A proposed child in `search`: item, own estimate, confidence, and whether it is an answer."""
+    """Data of a proposed child in `search`: item, own estimate, confidence, and whether it is an answer."""
 
     item: Any
     prior: float
@@ -118,7 +118,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Result of `search`: the answer (None: none was met), whether it passed, nodes made, and the tree."""
+    """Result data of `search`: the answer (None: none was met), whether it passed, nodes made, and the tree."""
 
     item: Any
     passed: bool
@@ -135,7 +135,9 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's tree search ([12], arXiv 2501.14304): nodes estimate themselves, and failed answers correct them.
+    """MASTER's tree search ([12], 2501.14304) without rollouts, a `SearchResult`: nodes carry their own estimates.
+
+    Answers that fail validation correct them.
 
     There are no rollouts.
 
@@ -166,7 +168,7 @@ def searching(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> Generator[Any, Sequence[Candidate], SearchResult]:
-    """`search` as a generator: yields an item to expand, is sent its children, returns the result.
+    """`search` as a generator: yields an item to expand, is sent its `Candidate` list, returns the `SearchResult`.
 
     Raises:
         InputError: budget is below 1.

@@ -66,7 +66,9 @@ def _refuse_blown_up(root: yaml.Node) -> None:
 
 
 def read(text: str, *, fast: bool = False) -> Any:
-    r"""Parse a YAML text into plain data, strictly. fast: by libyaml if available, for long files of our own.
+    r"""Parse a YAML text into plain data, strictly (no objects, no key twice).
+
+    fast: by libyaml if available, for long files of our own.
 
     Raises:
         yaml.YAMLError: it is not YAML, makes objects, has a key twice, or has aliases that contain themselves or

@@ -35,7 +35,7 @@ def train(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train a team on every seed, compare it with its start, write `summary.json` and `report.html`.
+    """Train a team on every seed, compare with its start, write `summary.json` and `report.html`; returns the summary.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
     overrides: fields such as "train.iterations=20".
@@ -73,7 +73,7 @@ def compare(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train variants of a recipe with the same seeds, and say of each pair which is better.
+    """Train variants of a recipe with the same seeds and compare each pair; writes a report, returns a dict.
 
     vary: `credit=grpo,dr_mas`, a field and its values. budget: what each may spend on training: `tokens=2e5`,
     `turns=5000`, `price=2.5,input=1e-6,output=4e-6`; it replaces the number of iterations. trust: as in `train`.
@@ -118,7 +118,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an adversary in one seat of a trained team; what the team loses goes to `summary.json` and a page.
+    """Train an adversary in one seat of a run's team; writes and returns the summary of what the team loses.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
@@ -164,7 +164,7 @@ def evaluate(
     errors: Literal["exclude", "count"] = "exclude",
     format: str | None = None,
 ) -> Comparison:
-    """Success, score and paired differences of systems, as a `Comparison`; as `palaestra evaluate` prints them.
+    """Success, score and paired differences of systems in logs, as a `Comparison`; as `palaestra evaluate` prints them.
 
     sources: logs that any reader knows, tables of turns, folders of them, NAME=PATH; or one `Turns` with a column
     `system`. baseline: default "before", else the first. score: a column to compare instead of success. cluster: what
@@ -199,7 +199,9 @@ def apply(
     workers: int = 1,
     progress: bool = False,
 ) -> Applied:
-    """Add a signal to every Parquet file below a folder, file by file, as `palaestra apply EXPR DIR -o OUT` does.
+    """Add a signal as a column to every Parquet file below a folder, written to another folder; returns counts.
+
+    File by file, as `palaestra apply EXPR DIR -o OUT` does.
 
     reward: put into the column `reward` first. workers: processes. More in `algebra.folders.apply`. For a table in
     memory it is `turns.with_column(advantage=signal)`.
@@ -211,7 +213,7 @@ def apply(
 
 
 def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | None = None, seed: int = 0) -> Ranking:
-    """Rank systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
+    """Rank systems from pairwise matches: a `Ranking` with intervals of scores and ranks, as `palaestra rank` prints.
 
     matches: a file, or what `evaluation.ranking.read_matches` gives. method: "auto", "elo", "alpha_rank", "nash" …
     cluster: a column of the file whose matches are resampled together, in the place of the task.
@@ -226,7 +228,9 @@ def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | 
 
 
 def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
-    """Audit a reward: can it be farmed? A finding per audit, with the rows that prove it; see `evaluation.audits`.
+    """Audit whether a reward can be exploited: a list of `Finding`, one per audit, with the rows that prove it.
+
+    See `evaluation.audits`.
 
     reward: default: the components r_<name> if there are any, else the column `reward`.
     """
@@ -239,7 +243,7 @@ def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.
 
 
 def triage(turns: Turns, budget: int = 100, *, seed: int = 0) -> pl.DataFrame:
-    """Choose the `budget` episodes that are most worth reading, and why, as a table; see `evaluation.triage`."""
+    """Table of the `budget` episodes that are most worth reading, and why; see `evaluation.triage`."""
     from palaestra.evaluation.triage import triage as choose
 
     return choose(turns, budget, seed=seed)

@@ -29,7 +29,7 @@ def aggregate(
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Verdicts combined into one row per key: `value` by the rule `how`, `read` (verdicts that count), `asked` (all).
+    """Table of verdicts combined to one row per key: `value` by the rule `how`, `read` (readable ones), `asked` (all).
 
     how: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
     the judges' weights, Σ w · value / Σ w; `unanimous`, the value that all gave who could be read, else missing.
@@ -118,7 +118,7 @@ def _tied(candidates: pl.DataFrame, keys: list[str], ties: Ties, seed: int) -> p
 
 
 def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float = 0.0) -> np.ndarray:
-    """Mean of two signed preferences for the same side, asked in either order, where their signs agree.
+    """Mean of a pair's signed preferences asked in both orders, float[pairs], where signs agree; else `otherwise`.
 
     Where they do not, the judge answered the position and not the pair: `otherwise`, 0 being a tie. Missing if either
     is. [188] SALMON (arXiv 2310.05910); float[pairs] each.
@@ -131,7 +131,7 @@ def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float 
 
 
 def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criterion", "judge")) -> pl.DataFrame:
-    """Per pair: `value`, mean of both orders; `consistent`: they agree; `first`: both times the one shown first won.
+    """Table per pair: `value`, mean of both orders; `consistent`: they agree; `first`: the one shown first won twice.
 
     A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
     Votes of one order count as their mean.
@@ -150,7 +150,7 @@ def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criteri
 
 
 def order_balance(verdicts: pl.DataFrame, *, by: Sequence[str] = ("judge", "criterion")) -> pl.DataFrame:
-    """Position bias per judge and criterion: `pairs` judged in either order, the share `consistent`, and `first`.
+    """Table of position bias per judge and criterion: `pairs` asked both ways, share `consistent`, share `first` won.
 
     first: of the decided single verdicts, the share that the side shown first won; 0.5 is fair. Missing without any.
     """

@@ -23,7 +23,9 @@ from palaestra.judges.search import listwise
 def rerank(
     scorer: str, *, score: str = "score", by: str = "query", window: int = 20, step: int = 10, cover_head: bool = True
 ) -> Analysis:
-    """An analysis: CANDIDATES (a query and a first score) reranked by a scorer in a sliding window, as column `place`.
+    """Makes an analysis (candidates file -> table): reranks each query's rows by a scorer, as column `place` from 0.
+
+    A sliding window moves over the order of a first score.
 
     DeAR's second stage [134] (arXiv 2508.16998). The scorer may be a judge that compares what it is shown.
     """
@@ -60,7 +62,7 @@ def _reviewer(policy: str | None, model: str | None, options: dict[str, Any]) ->
 def induce_metrics(
     policy: str | None = None, *, rounds: int = 10, held_out: float = 0.3, model: str | None = None, **endpoint: Any
 ) -> Analysis:
-    """An analysis: metrics that a model induces from FEEDBACK (transcript, feedback), a row per round: AutoLibra [149].
+    """Makes an analysis (file of transcript, feedback -> table per round): a model induces metrics, AutoLibra [149].
 
     Args:
         policy: `module:name(…)` of who reads the feedback, instead of a model.

@@ -14,7 +14,7 @@ _NUMBERS = {word: str(number) for number, word in enumerate(_WORDS)}
 
 
 def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Three features of each response beside a right answer, float64[rows, 3]: contains it, overlap, length.
+    """Features of each response beside a right answer, float64[rows, 3]: contains it, precision of words, log length.
 
     Whether the right answer's words are all in it, the share of its words that are the right answer's, and
     log(1 + words). Numbers up to ten count as their digits.

@@ -81,7 +81,7 @@ class AnswerCache:
 
 @dataclass(slots=True)
 class Reply:
-    """Outcome of one question: its text, or why there is none, and what all attempts at it took.
+    """Result data of one question: its text, or why there is none, and the tokens, cost and time of all attempts.
 
     known: it was known already, so nothing was asked now. What it takes is then what it took when it was asked (of a
     ledger), or nothing (of a cache, or of a question that stands there twice).
@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """Ask a policy prompts, each with a number of the vote, and parse the answers; None where asking failed for good.
+    """Ask a policy (prompt, vote number) pairs in one batch and parse the answers by `read`; None where that failed.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed
@@ -134,7 +134,7 @@ def replies(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Reply]:
-    """As `ask`, but a `Reply` each: text, error, tokens and cost. Equal prompts are asked and paid for once."""
+    """As `ask`, but returns unparsed `Reply` objects: text, error, tokens and cost. Equal prompts are paid for once."""
     if attempts < 1:
         raise InputError(f"ask: {attempts=} must be at least 1")
     known: AnswerCache = AnswerCache() if cache is None else cache

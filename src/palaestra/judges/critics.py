@@ -13,7 +13,7 @@ from palaestra.judges.reading import fenced
 
 
 def with_thinking(observation: Observation, thinking: str) -> Observation:
-    """Observation with a thinking below its text, and below the last message of its conversation if it has one."""
+    """A copy of an observation with a thinking text appended, also to the last message of its conversation, if any."""
     seen = replace(observation, text=f"{observation.text}\n{thinking}")
     if observation.messages is None:
         return seen
@@ -41,7 +41,7 @@ thinking again, better, without the answer."""
 
 
 class PolicyCritic:
-    """Critic that is a policy: rewrites thinking, or leaves it where its reply cannot be had.
+    """Critic that asks a policy to rewrite a thinking text; unchanged where the policy gives no reply.
 
     Args:
         policy: Its name in the recipe.

@@ -39,7 +39,7 @@ _UNSURE = "; it may have been paid for"
 
 @dataclass(frozen=True)
 class Budget:
-    """Upper limits on the totals of a ledger over all its runs: requests sent, tokens of both directions, price.
+    """Limits on a ledger's totals over all its runs: requests sent, tokens in both directions, price.
 
     Before a request is sent, the most that it can take is set aside: a token per byte of the prompt, some for the
     template, `max_tokens` for the answer. What does not fit is not sent, so no concurrency exceeds it.
@@ -66,7 +66,7 @@ class Budget:
 
 @dataclass
 class Progress:
-    """Progress of a batch of questions to an endpoint: how many are known, done, failed and left.
+    """Data on the progress of a batch of questions to an endpoint: how many are known, done, failed and left.
 
     Attributes:
         total: Distinct questions.
@@ -98,7 +98,7 @@ class Progress:
 
 
 class Endpoint:
-    """A chat model at an OpenAI-compatible endpoint, asked in parallel within a budget; a ledger keeps all answers.
+    """Asker of a chat model at an OpenAI-compatible endpoint, in parallel, within a budget; a ledger keeps all answers.
 
     Args:
         model, base_url: `base_url` None is $OPENAI_BASE_URL, or OpenAI's own. api_key_env: NAME of the variable.

@@ -13,7 +13,9 @@ from palaestra.rewards.judged.linear import fit_differences
 
 @dataclass(frozen=True)
 class EvidenceJudge:
-    """A linear judge: decision d scores Σ_k revealed_k · weights[d, k] · s_k, s being the features of the state.
+    """Linear judge of decisions by state features: `lead` gives each feature's preference for one of two decisions.
+
+    Decision d scores Σ_k revealed_k · weights[d, k] · s_k, s being the features of the state.
 
     Attributes:
         decisions: Names of the decisions.
@@ -58,7 +60,7 @@ def fit_evidence_judge(
     ridge: float = 1e-3,
     seed: int = 0,
 ) -> EvidenceJudge:
-    """Bradley-Terry judge that prefers recorded decisions to their alternatives, learned from random parts of evidence.
+    """Fits an `EvidenceJudge`, Bradley-Terry, to prefer recorded decisions to alternatives from random feature subsets.
 
     Each record is seen `draws` times, each time with `revealed` of its features drawn at random, so that the judge
     weighs a feature by what it says when most others are hidden. Minimises the mean of

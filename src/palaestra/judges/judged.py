@@ -55,7 +55,7 @@ class Asker(Protocol):
 
 
 class PolicyAsker:
-    """An `Asker` that asks a policy; unreadable answers are asked for again, `attempts` times in all."""
+    """`Asker` that asks a policy; unreadable answers are asked for again, `attempts` times in all."""
 
     def __init__(self, policy: Policy, *, cache: AnswerCache | None = None, attempts: int = 1, seed: int = 0) -> None:
         self.policy, self.name, self.attempts, self.seed = policy, policy.name, attempts, seed
@@ -80,7 +80,7 @@ def asker_of(policy: str | Policy | None, *, seed: int = 0) -> PolicyAsker | Non
 
 
 def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
-    """Generator of the endpoints that a scorer, or what it is composed of, asks."""
+    """Generator of the `Endpoint` objects that a scorer, or its members, ask."""
     if isinstance(asker := getattr(scorer, "asker", None), Endpoint):
         yield asker
     for member in getattr(scorer, "members", ()):
@@ -88,7 +88,7 @@ def endpoints_of(scorer: Any) -> Iterator[Endpoint]:
 
 
 class Judged:
-    """A scorer that asks a model each item of a rubric and adds up its weighted verdicts (LLM as a judge).
+    """Scorer (LLM as a judge) that asks a model each item of a rubric for each row and adds up the weighted verdicts.
 
     Rows have `prompt` and `response` (or `observation` and `action`). A condition has a column `told`: a principle, a
     user, another judge's verdict; it is shown beside the criterion, fenced like all that is judged.
@@ -151,7 +151,7 @@ class Judged:
         condition: pl.DataFrame | None = None,
         samples: int | None = None,
     ) -> tuple[list[tuple[str, int]], pl.DataFrame]:
-        """Every (prompt, vote) that `verdicts` asks, and whose it is: `row`, `criterion`, `sample`, `order`.
+        """(list of (prompt, vote) that `verdicts` asks, table of whose each is: `row`, `criterion`, `sample`, `order`).
 
         Raises:
             InputError: a table has another length. MissingColumnError: names the column.
@@ -198,7 +198,7 @@ class Judged:
         condition: pl.DataFrame | None = None,
         samples: int | None = None,
     ) -> pl.DataFrame:
-        """See `Judge`; samples default to `votes`. rationale: all that was said, or why nothing was.
+        """Table of verdicts, as in `Judge`; samples default to `votes`. rationale: the answer, or why there is none.
 
         Raises:
             InputError: nobody is there to be asked; a table has another length.
@@ -259,7 +259,7 @@ class Judged:
 def item_scores(
     verdicts: pl.DataFrame, weights: Mapping[str, float] | None = None, *, how: How = "mean", ties: Ties = "missing"
 ) -> pl.DataFrame:
-    """Score of every item of a table of verdicts: `item`, `score`.
+    """Table `item`, `score` from a table of verdicts: weighted sum over criteria; of comparisons a weighted mean.
 
     Args:
         verdicts: `VERDICTS` after `item`.
@@ -285,7 +285,7 @@ def item_scores(
 
 
 def text_of(rows: pl.DataFrame, name: str, *, needed: bool = True) -> list[Any]:
-    """Texts of a column, also under its alias in a table of turns; empty texts where it is neither there nor needed.
+    """List of the texts of a column, or of its alias in a table of turns; empty texts if it is missing and not needed.
 
     Raises:
         MissingColumnError: the column is needed and missing.
@@ -362,7 +362,7 @@ def judged(
     price: float | None = None,
     **endpoint: Any,
 ) -> Judged:
-    """A scorer: a model judges each row on a rubric (a file, `items`, or one `question`); `Judged` says what it sees.
+    """Makes a `Judged` scorer (LLM as a judge): a model scores each row on a rubric (file, `items` or one `question`).
 
     Args:
         rubric: file of a rubric.

@@ -31,7 +31,7 @@ LIMIT = 256 * 2**20
 
 
 class KeptCalls:
-    """Ledgers of a run's calls, one file per endpoint, model and budget, each opened on first use.
+    """Store of a run's calls to models: one `Ledger` file per endpoint, model and budget, each opened on first use.
 
     Args:
         folder: Where the files are.
@@ -74,7 +74,7 @@ class KeptCalls:
 
 
 class KeptAnswers:
-    """Answers of a `ChatPolicy` in a ledger, each written before anybody uses it; see `agents.chat.AnswerKeeper`."""
+    """Store of a `ChatPolicy`'s answers in a ledger, each written before it is used; see `agents.chat.AnswerKeeper`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self._lock = ledger, threading.Lock()
@@ -111,7 +111,7 @@ _KEPT = ("action", "finish", "tokens_in", "tokens_out", "cost")
 
 
 def key_of(body: Mapping[str, Any], draw: int) -> str:
-    """Key of a request and the number of its sample; nothing of the request can be read from it.
+    """SHA-256 key of a request body and the number of its sample; nothing of the request can be read from it.
 
     >>> key_of({"model": "m", "seed": 1}, 1) == key_of({"seed": 1, "model": "m"}, 1) != key_of({"model": "m"}, 1)
     True

@@ -20,7 +20,7 @@ LARGEST = 100_000
 
 
 class KnownAnswers:
-    """Bounded cache of a program's outcomes, by the program's digest and the turns of one memory.
+    """Bounded cache of a reward program's outcomes, by the program's digest and the turns that share one memory.
 
     >>> known, asked = KnownAnswers(), []
     >>> def call(calls): return asked.append(len(calls)) or [[CallOutcome(1.0)] for _ in calls]

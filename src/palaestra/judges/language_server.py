@@ -37,7 +37,9 @@ class LanguageServerError(PalaestraError):
 
 
 class LanguageServer:
-    """A language server process over a temporary workspace, as a context manager; it is started on first use.
+    """Context manager of a language server process over a temporary workspace: `diagnostics`, `definitions`.
+
+    It is started on first use.
 
     command: how it is started. timeout: seconds for each answer; the server is ended and started anew after a failure.
 
@@ -253,7 +255,7 @@ class LanguageServer:
 
 
 def inside(path: str) -> str:
-    """The relative path in plain form; raises InputError if it is absolute or leads out of the workspace.
+    """A relative path in normal form; raises InputError if it is absolute or leads out of the workspace.
 
     Raises:
         InputError: it is absolute, or leads out.
@@ -265,7 +267,7 @@ def inside(path: str) -> str:
 
 
 def bundle_id(facts: Any) -> str:
-    """SHA-256 of facts as canonical JSON: equal facts have equal ids, in every process.
+    """SHA-256, as hex, of facts as canonical JSON: equal facts have equal ids, in every process.
 
     >>> bundle_id({"b": 1, "a": [2]}) == bundle_id({"a": [2], "b": 1})
     True

@@ -42,7 +42,7 @@ _OUTSIDE = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "IOERR", "FULL", "PERM", "
 
 @dataclass
 class LedgerTotal:
-    """Totals of calls: requests sent, tokens of both directions and price; unknown amounts count as their maximum."""
+    """Data of totals of calls: requests sent, tokens in both directions, price; unknown amounts as their maximum."""
 
     calls: int = 0
     tokens: int = 0
@@ -50,7 +50,7 @@ class LedgerTotal:
 
 
 class Ledger:
-    """A file of all paid calls of one or many runs, by the digest of each request. One process writes at a time.
+    """Persistent store of paid model calls in a file, by the digest of each request. One process writes at a time.
 
     Args:
         path: The file; None keeps the calls in memory.

@@ -34,7 +34,7 @@ _LINE = re.compile(r"\border[*_`]*[ \t]*:[*_` \t]*([0-9> \t,]+?)[*_`. \t]*$", re
 
 
 def read_order(answer: str, count: int) -> list[int] | None:
-    r"""Parse the last line `ORDER: …` into places from 0; None unless it names each of `count` answers once.
+    r"""Parse an answer's last line `ORDER: 2 > 1` as indices from 0; None unless it names each of `count` answers once.
 
     >>> read_order("Two is right.\nORDER: 2 > 1 > 3", 3), read_order("ORDER: 2 > 2", 2)
     ([1, 0, 2], None)
@@ -45,7 +45,7 @@ def read_order(answer: str, count: int) -> list[int] | None:
 
 
 class Listed:
-    """A listwise scorer: a model orders the answers to a prompt; 1 is the best, 0 the last, null an unreadable order.
+    """Listwise scorer: a model orders the answers to each prompt; 1 is the best, 0 the last, null an unreadable order.
 
     A reference's `response` is shown as an answer that is known to be right; an only answer has 0.5.
 
@@ -75,7 +75,7 @@ class Listed:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; a condition is not looked at.
+        """One score per row from the model's order of each prompt's rows; a condition is not looked at. See `Scorer`.
 
         Raises:
             InputError: nobody is there to be asked.
@@ -143,7 +143,7 @@ def listed(
     step: int = 10,
     **endpoint: Any,
 ) -> Listed:
-    """A scorer by a model that orders all answers to a task at once: `listed("Which is shorter?", policy="judge")`.
+    """Makes a scorer by a model that orders all answers to a task: `listed("Which is shorter?", policy="judge")`.
 
     Args:
         question: what is better.

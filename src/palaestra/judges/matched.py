@@ -20,7 +20,7 @@ from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
-    """A `PAIRS` table of weight 1 from row numbers, without margins or ties; `more`: further columns."""
+    """Table of preference pairs (`PAIRS`) from arrays of row numbers, weight 1, no margins or ties; `more`: columns."""
     count = len(chosen)
     plain: dict[str, Any] = {"weight": np.ones(count), "source": [source] * count, "tie": np.zeros(count, bool)}
     found = {"chosen": chosen, "rejected": rejected} | plain
@@ -32,7 +32,7 @@ def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: p
 def policy_pairs(
     rows: pl.DataFrame, *, policy: str = "policy", by: Sequence[str] = ("group",), seed: int = 0, passes: int = 1
 ) -> pl.DataFrame:
-    """POLAR's [212] (2507.05197) pairs without labels: `reference` and `chosen` of one policy, `rejected` of another.
+    """Table of POLAR's [212] (2507.05197) unlabelled pairs: `reference`, `chosen` of one policy, `rejected` of another.
 
     All three answer one prompt (`by`). Every row is chosen `passes` times, with a random reference and a random
     rejected row; where its policy has no second row, or there is no other policy, it is not.
@@ -72,7 +72,7 @@ def policy_pairs(
 
 
 def principle_scores(lead: np.ndarray) -> np.ndarray:
-    """Leads of a pair's first answer under each principle, float64[pairs, principles], over the principle's variance.
+    """Preference for a pair's first answer per principle, float64[pairs, principles], divided by its variance.
 
     The variance and not its root, as SALMON's code has it; a principle that never decides stays 0.
 
@@ -99,7 +99,7 @@ def principle_pairs(
     flip: float = 0.1,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """SALMON's [188] (2310.05910) pairs under principles: `condition` has 1 for each that counts, -1 for its negation.
+    """Table of SALMON's [188] (2310.05910) pairs under random principles: `condition` has 1 for each, -1 if negated.
 
     In each pass a pair gets min(Geometric(stop), most) random principles, each negated with chance `negate`, which
     turns its score; the answer is preferred that the principle with the largest |score| prefers. Pairs that it does
@@ -148,14 +148,16 @@ def principle_pairs(
 
 @PAIRINGS.register("policy_pairs")
 def by_policy(policy: str = "policy", by: str | Sequence[str] = "group", *, seed: int = 0, passes: int = 1) -> Pairing:
-    """A pairing rule: two rows of one policy against one of another on the same prompt, see `policy_pairs` [212]."""
+    """Makes a pairing rule (turns -> pairs): two rows of one policy against one of another; `policy_pairs` [212]."""
     keys = (by,) if isinstance(by, str) else tuple(by)
     return lambda turns: policy_pairs(turns.frame, policy=policy, by=keys, seed=seed, passes=passes)
 
 
 @PAIRINGS.register("principle_pairs")
 def by_principle(lead: str = "lead", swapped: str = "swapped", by: str = "group", **options: Any) -> Pairing:
-    """A pairing rule: the first two rows of each key under random principles, see `principle_pairs` [188].
+    """Makes a pairing rule (turns -> pairs): the first two rows of each key under random principles [188].
+
+    See `principle_pairs`.
 
     lead, swapped: lists, on the first row: by how much a judge preferred it under each principle, shown first and shown
     second. The condition has a place for each principle and one for each negation, which is another sentence.

@@ -29,7 +29,7 @@ Does the message show progress towards the goal? End with a line `LABEL: 1` if i
 
 
 class MessageLabels:
-    """Queue and cache of labels 0 or 1 that a policy gives to messages, the newest first; ONI's retrieval [9].
+    """Queue and cache of labels 0 or 1 of messages: `get` queues new ones, `work` asks a policy; ONI's retrieval [9].
 
     batch: most messages per call of `work`. The newest are asked about first, so that labels follow the policy's
     frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart. distilled: a
@@ -74,7 +74,7 @@ class MessageLabels:
 
 
 def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, float]:
-    """Label 0 or 1 of unlabelled messages, predicted by naive Bayes from the words of the labelled ones.
+    """Dict message -> label 0 or 1 of unlabelled messages, by naive Bayes on the words of labelled ones.
 
     >>> distil({"the door opens": 1.0, "a wall": 0.0, "a rock": 0.0}, ["the gate opens", "a tree"])
     {'the gate opens': 1.0, 'a tree': 0.0}
@@ -96,11 +96,11 @@ def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, fl
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case."""
+    """List of the words of a text in lower case, in order."""
     return re.findall(r"\w+", text.casefold())
 
 
 def read_label(text: str) -> float | None:
-    """Parse the last line `LABEL: 0` or `LABEL: 1` of an answer; None if there is none."""
+    """Parse the last `LABEL: 0` or `LABEL: 1` in an answer as a float; None if there is none."""
     found = re.findall(r"LABEL:\s*\**\s*([01])\b", text, re.IGNORECASE)
     return float(found[-1]) if found else None

@@ -21,7 +21,7 @@ UNITS = ("calls", "tokens", "price")
 
 
 class Meter:
-    """Budget and totals of calls, tokens and cost of those who ask through it; `refused` counts denied requests.
+    """Counter and budget of calls, tokens and cost of those who ask through it; `refused` counts denied requests.
 
     What a call takes is known when it is over, so one is presumed to take what the dearest so far took, and requests
     go out in parts, each at most as many as went before it: tokens and price are exceeded by no more than what the
@@ -80,13 +80,13 @@ class Meter:
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 
     def load(self, told: Mapping[str, Any]) -> None:
-        """Restore totals that `totals` gave."""
+        """Set the totals to those that `totals` gave."""
         self.calls, self.tokens = int(told["calls"]), int(told["tokens"])
         self.cost, self.refused = float(told["cost"]), int(told["refused"])
 
 
 class Metered:
-    """A policy behind a `Meter`: requests that its budget does not allow get an error instead of an answer.
+    """Policy wrapper behind a `Meter`: requests that the budget does not allow get an error instead of an answer.
 
     counted: called after every part that was asked with calls, tokens, cost, how many of the calls were known from a
     file, how many failed, and why the last of these did.

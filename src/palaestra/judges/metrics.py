@@ -53,7 +53,7 @@ SIGNS = {1: "+", -1: "-"}
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric for a judge: its name, its definition, and what is good and what is bad behaviour."""
+    """Data of a metric for a judge model: its name, its definition, and what is good and what is bad behaviour."""
 
     name: str
     definition: str
@@ -69,7 +69,9 @@ class Metric:
 
 
 def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) -> pl.DataFrame:
-    """Aspects that a model reads out of each feedback (`episode`: its number); an unreadable answer is not `ok`.
+    """Table of the aspects (behaviour, comment, sign) that a model reads out of each feedback; `ok`: it could be read.
+
+    `episode`: the number of the feedback. An unreadable answer gives one row that is not `ok`.
 
     Raises:
         InputError: not as many feedbacks as transcripts.
@@ -89,7 +91,7 @@ def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) ->
 
 
 def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> list[Metric]:
-    """New metrics that a model forms from aspects; none with a known name, none if its answer cannot be read."""
+    """List of new `Metric` that a model forms from aspects; none with a known name, empty if it cannot be read."""
     lines = [
         f"{SIGNS[sign]} {behaviour}: {comment}"
         for behaviour, comment, sign in aspects.select("behaviour", "comment", "sign").drop_nulls().iter_rows()
@@ -103,7 +105,7 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> lis
 
 
 def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.DataFrame:
-    """The metric that each aspect is about, by a model; praise can match a good rating only, criticism a bad one.
+    """Table of the metric that each aspect is about, by a model; praise fits good ratings only, criticism bad ones.
 
     An aspect without such a metric matches none, unasked. An answer that is no number of the list is not `ok`.
     """
@@ -133,14 +135,14 @@ def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.Data
 
 
 def coverage(matches: pl.DataFrame) -> float | None:
-    """Share of aspects that some metric matched, over all episodes without failed matches; None without any."""
+    """Share of aspects that some metric matched, from 0 to 1, without failed matches (`ok` false); None without any."""
     _need(matches, "metric")
     asked = matches.filter(pl.col("ok")) if "ok" in matches.columns else matches
     return None if not len(asked) else float(asked["metric"].is_not_null().sum() / len(asked))
 
 
 def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool = False) -> float | None:
-    """Share of the listed metrics that no aspect matched, over all episodes; None without any.
+    """Share of listed (episode, metric) ratings that no aspect matched, over all episodes; None without any.
 
     Σ (metrics listed - distinct metrics matched) / Σ metrics listed.
 
@@ -161,7 +163,7 @@ def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool
 
 
 class Induced(NamedTuple):
-    """Result of metric induction: the metrics, and the history of rounds.
+    """Result data of metric induction: the metrics, and the history of rounds.
 
     metrics: the set before the round that brought nothing. history: `round`, `metrics`, `coverage`, `redundancy`.
     """
@@ -178,7 +180,9 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Metric induction: add metrics for uncovered aspects, judge and match, until coverage does not strictly improve.
+    """Metric induction, an `Induced`: add metrics for uncovered aspects, judge, match, until coverage stops improving.
+
+    That is, until it does not strictly improve.
 
     The released code goes on while coverage is equal; that need not end.
 

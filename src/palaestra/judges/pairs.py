@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """All pairs of units of a key that the comparator decides, as a table: `group` and the columns of `PAIRS`.
+    """Table of all preference pairs of units within a key that the comparator decides: `group` and columns of `PAIRS`.
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -100,7 +100,7 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """A table of comparisons (`group` and `PAIRS`) from row numbers; `group` is that of the chosen row, else 0."""
+    """Table of preference pairs (`group` and `PAIRS`) from arrays of row numbers; `group` of the chosen row, or 0."""
     frame = turns.frame
     group = frame["group"].to_numpy()[chosen] if "group" in frame.columns else np.zeros(len(chosen), np.int64)
     size = len(chosen)
@@ -165,7 +165,9 @@ def _first(ids: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @PAIRINGS.register()
 def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: float = 0.0, unit: Keys = "episode",
                   source: str = "best_vs_worst") -> Pairing:  # fmt: skip
-    """A pairing rule: per key, the unit with the largest mean score is preferred to that with the smallest.
+    """Makes a pairing rule (turns -> pairs): per key, the unit of highest mean score is preferred to the lowest.
+
+    Of equal units the first counts.
 
     Of equal units the first counts.
 
@@ -197,7 +199,10 @@ def all_pairs(
     min_gap: float = 0.0,
     unit: Keys = "episode",
 ) -> Pairing:
-    """A pairing rule: all pairs of a key by mean score, see `pairs`. match_on: both sides are equal in it ([185])."""
+    """Makes a pairing rule (turns -> pairs): all pairs of units of a key, the one of higher mean score preferred.
+
+    See `pairs`. match_on: both sides are equal in it ([185]).
+    """
     signal = _signal(score)
     return lambda turns: pairs(turns, signal, by, match_on=match_on, min_gap=min_gap, unit=unit, source="all_pairs")
 
@@ -206,7 +211,7 @@ def all_pairs(
 def original_vs_regenerated(
     judge: str | Scorer, *, original: str = "original", by: Keys = "group", min_gap: float = 0.0
 ) -> Pairing:
-    """A pairing rule: DocReward's pairs [185] (arXiv 2510.11391), a person's original preferred to its regenerations.
+    """Makes a pairing rule (turns -> pairs), DocReward [185] (2510.11391): a person's original beats regenerations.
 
     The original of a person wins over every regenerated one. Of two regenerated ones that wins which the judge gives
     more beside the original, its reference; within `min_gap` they tie. A content without an original has no pair.
@@ -235,7 +240,7 @@ def original_vs_regenerated(
 
 @PAIRINGS.register()
 def siblings(q: SignalLike = "q", *, state: Keys = "state", action: str = "action", min_gap: float = 0.0) -> Pairing:
-    """A pairing rule: of each state the action of the highest mean q against that of the lowest.
+    """Makes a pairing rule (turns -> pairs): in each state the action of highest mean q is preferred to the lowest.
 
     Step-level Q [68] (arXiv 2409.09345).
 
@@ -247,7 +252,7 @@ def siblings(q: SignalLike = "q", *, state: Keys = "state", action: str = "actio
 
 @PAIRINGS.register()
 def verified_vs_corrupted(verified: SignalLike = "rule", corrupted: str = "corrupted", by: Keys = "group") -> Pairing:
-    """Pairing rule: of each key the first episode that is accepted is preferred to the first corrupted one.
+    """Makes a pairing rule (turns -> pairs): per key, the first accepted row is preferred to the first corrupted one.
 
     Cooper [10] (arXiv 2508.05613): a precise rule accepts, the second is known to be wrong.
     A key without either has none.
@@ -269,7 +274,7 @@ def verified_vs_corrupted(verified: SignalLike = "rule", corrupted: str = "corru
 
 @PAIRINGS.register()
 def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group", *, text: str = "action") -> Pairing:
-    """A pairing rule: of each key the first reference row is preferred to every other row of it.
+    """Makes a pairing rule (turns -> pairs): per key, the first reference row is preferred to every other row.
 
     PRefLexOR's pairs [105] (arXiv 2410.12375).
 
@@ -292,7 +297,9 @@ def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group"
 
 @PAIRINGS.register()
 def hindsight(intent: str, by: Keys = (), *, unit: Keys = "episode", seed: int = 0) -> Pairing:
-    """A pairing rule: what an episode achieved is its intent, and an episode that achieved something else is rejected.
+    """Makes a pairing rule (turns -> pairs): given what an episode achieved, it is preferred to one that did not.
+
+    What it achieved is the pair's intent, and the other one achieved something else.
 
     ARMAP's triplets [17] (arXiv 2502.12130).
 
@@ -338,7 +345,7 @@ def _blocks(sorted_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def marked(turns: Turns, found: pl.DataFrame, *, unit: Keys = "episode") -> Turns:
-    """The turns with columns `pair` and `chosen`, which `dpo()` and its relatives read; ties are left out.
+    """A copy of the turns with columns `pair` and `chosen`, which `dpo()` and its relatives read; ties are left out.
 
     All rows of a unit are its side of the pair. A unit in several pairs has its rows once for each; rows in no pair
     stay as they are, with both columns null.

@@ -36,7 +36,7 @@ Give your strongest argument in two sentences."""
 
 
 class Panel(Members, abc.ABC):
-    """Base class of panels: members' verdicts become one value per item and criterion, and these a score."""
+    """Base class of scorers that combine several judges' verdicts to one value per item and criterion, then a score."""
 
     name = "panel"
 
@@ -53,7 +53,7 @@ class Panel(Members, abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each `item` and `criterion`."""
+        """Table with one `value` for each `item` and `criterion`, from a table of verdicts."""
 
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
@@ -69,7 +69,7 @@ class Panel(Members, abc.ABC):
 
 
 class Vote(Panel):
-    """A panel of n answers of one judge, combined by a rule of `aggregate`; with n = 1 the judge alone.
+    """Scorer: n answers of one judge, combined by a rule of `aggregate`; with n = 1 the judge alone.
 
     [131] DialogGuard (arXiv 2512.02282): the most frequent of 10, of equally frequent ones the first.
 
@@ -99,12 +99,12 @@ class Vote(Panel):
         return found
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: the samples combined by the rule `how`."""
+        """Table with one `value` for each item and criterion: the samples combined by the rule `how`."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
 class Correct(Panel):
-    """A panel of two judges, the second of which sees the first one's verdict: round(Σ weight · verdict).
+    """Scorer of two judges, of which the second reads the first one's verdict: round(Σ weight · verdict).
 
     A half is rounded to the even level.
 
@@ -145,7 +145,7 @@ class Correct(Panel):
         return both.with_columns(names.gather(numbers).alias("item"))
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: round(Σ weight · verdict); missing if either verdict is."""
+        """Table with one `value` per item and criterion: round(Σ weight · verdict); missing if either verdict is."""
         means = verdicts.group_by("item", "criterion", "sample", maintain_order=True).agg(pl.col("value").mean())
         values = [pl.col("value").filter(pl.col("sample") == sample).first() for sample in (0, 1)]
         table = means.group_by("item", "criterion", maintain_order=True).agg(first=values[0], second=values[1])
@@ -154,7 +154,7 @@ class Correct(Panel):
 
 
 class Debate(Panel):
-    """A panel: two advocates argue in turns, in an order drawn for each item, then a jury votes, by the median.
+    """Scorer: two advocates argue in turns, in an order drawn for each item, then a jury judge votes, by the median.
 
     [131]: two rounds and five votes are nine calls. The jury is told the debate in the condition's column `told`.
 
@@ -245,12 +245,12 @@ class Debate(Panel):
         return asker
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """One `value` for each item and criterion: the jury's votes combined by the panel's rule."""
+        """Table with one `value` for each item and criterion: the jury's votes combined by the panel's rule."""
         return aggregate(verdicts, how=self.how, ties=self.ties)
 
 
 class CorrectingPanel:
-    """A panel over actions: a domain judge may propose another action, an arbiter decides; [1] MagicGUI-RMS.
+    """Callable that adds corrected actions to turns: a domain judge proposes one, an arbiter decides; [1] MagicGUI-RMS.
 
     arXiv 2601.13060.
 
@@ -268,7 +268,9 @@ class CorrectingPanel:
         self.domain, self.arbiter = domain, arbiter
 
     def __call__(self, turns: Turns) -> Turns:
-        """With `verdict`, `corrected_action`, `final_action`, and `overruled`: the arbiter kept what was found wrong.
+        """A copy of the turns with `verdict`, `corrected_action`, `final_action`, `overruled` (the action was kept).
+
+        That is, the arbiter kept an action that the domain judge found wrong.
 
         Raises:
             MissingColumnError: the domain judge does not give its two columns.
@@ -314,24 +316,24 @@ def _judge(scorer: str | Scorer) -> Judge:
 
 @SCORERS.register()
 def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
-    """A scorer by one answer of a judge: [131]'s baseline, `vote(judge, 1)`."""
+    """Makes a scorer that asks a judge once, [131]'s baseline: `vote(judge, 1)`."""
     return Vote(_judge(judge), 1, how=how, ties=ties)
 
 
 @SCORERS.register("vote")
 def vote_of(judge: str | Any, n: int = 10, how: How = "mode", ties: Ties = "first") -> Vote:
-    """A scorer by the most frequent of n answers of a judge: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
+    """Makes a scorer by the most frequent of n verdicts of a judge: `vote(judged("r.yaml", policy="judge"), n=5)`."""
     return Vote(_judge(judge), n, how=how, ties=ties)
 
 
 @SCORERS.register()
 def correct(first: str | Any, second: str | Any, weights: Sequence[float] = (0.7, 0.3)) -> Correct:
-    """A scorer in which a second judge corrects the first: round(.7 · first + .3 · second)."""
+    """Makes a scorer in which a second judge corrects the first: round(.7 · first + .3 · second)."""
     return Correct(_judge(first), _judge(second), weights)
 
 
 @SCORERS.register()
 def debate(jury: str | Any, risk: str | Any = None, safe: str | Any = None, **options: Any) -> Debate:
-    """A scorer: advocates (the recipe's policies by name, or `module:name`) argue, then a jury of 5 votes decides."""
+    """Makes a scorer: advocates (policies of the recipe by name, or `module:name`) argue, then a jury votes 5 times."""
     sides = [each for each in (risk, safe) if each is not None]
     return Debate(_judge(jury), sides, **options)

@@ -34,7 +34,7 @@ Critic = Callable[[str, str, str], str]
 
 
 class Around(Protocol):
-    """Protocol of a wrapper: makes a searching policy from a policy and a meter that also counts scorer calls."""
+    """Protocol of a function (policy, meter) -> policy that searches before it acts; the meter counts scorer calls."""
 
     def __call__(self, policy: Policy, meter: Meter) -> Policy:
         """The policy that searches."""
@@ -42,7 +42,7 @@ class Around(Protocol):
 
 @dataclass(frozen=True)
 class Search:
-    """A way to choose actions by search with a policy: its wrapper, scorer and critic, for use in a recipe.
+    """Data of a way to choose actions by search with a policy: its wrapper, scorer and critic, for use in a recipe.
 
     scorer: what chooses, None where the env's reward does. tries: it tries actions in the
     env, which must be `foresight`'s. critic: what rewrites thinking, if anything does.
@@ -73,7 +73,7 @@ SEARCHES: Registry[Search] = Registry(
 
 @SEARCHES.register()
 def best_of(scorer: str | Scorer, n: int = 4) -> Search:
-    """A search: of n answers of the policy the one with the best score; of equal ones, or without any, the first."""
+    """Makes a `Search`: of n answers of the policy it takes the one with the best score; the first of equal ones."""
     made = build(scorer)
     if n < 2:
         raise InputError(f"best_of: n={n} must be at least 2")
@@ -82,7 +82,7 @@ def best_of(scorer: str | Scorer, n: int = 4) -> Search:
 
 @SEARCHES.register()
 def beam(scorer: str | Scorer, *, width: int = 5, candidates: int = 10, limit: int = 100) -> Search:
-    """A search: before acting, keeps the `width` partial episodes of the best cumulative score, and plays the best."""
+    """Makes a `Search`: plans by beam search in the env, `width` partial episodes of the best cumulative score."""
     made = build(scorer)
     if min(width, candidates, limit) < 1:
         raise InputError(f"beam: {width=}, {candidates=} and {limit=} must be at least 1")
@@ -109,7 +109,7 @@ def tree(
     gamma: float = 1.0,
     expand: int = 5,
 ) -> Search:
-    """A search: Monte-Carlo tree search before every action, by the env's reward, rollouts of the policy, or a scorer.
+    """Makes a `Search`: Monte-Carlo tree search before every action, by the env's reward in rollouts, or a scorer.
 
     Options as in `search.TreeSearch`. Without a scorer the search sees rewards of the env, which the policy does not:
     it says what planning in a perfect model would add.
@@ -126,7 +126,7 @@ def tree(
 
 @SEARCHES.register()
 def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: int = 3) -> Search:
-    """A search: a critic rewrites an answer's thinking, `rounds` times; the best by a scorer, or the last ([105]).
+    """Makes a `Search`: a critic rewrites an answer's thinking `rounds` times; the best by a scorer, or last ([105]).
 
     critic: the name of a policy of the recipe, which is asked for a better thinking; or (question, thinking, answer) to
     a new thinking, or `module:function` of that. The policy that answers reads it below the question. Thinking is what
@@ -145,7 +145,7 @@ def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: in
 
 
 class BestOf:
-    """A policy that asks another policy `n` times and takes the answer that a scorer likes best; ties: the first.
+    """Policy wrapper that asks a policy `n` times and takes the answer of the highest score; ties: the first.
 
     Step-level Q [68], planning by a learned reward [17] [183]. meter: counts what the scorer asks.
 
@@ -178,7 +178,7 @@ class BestOf:
 
 
 class Refining:
-    """A policy that answers, lets a critic rewrite its thinking, and answers again: `judges.refine` ([105])."""
+    """Policy wrapper that answers, lets a critic rewrite its thinking, and answers again: `judges.refine` ([105])."""
 
     def __init__(self, policy: Policy, critic: Critic, scorer: Scorer | None, rounds: int, meter: Meter) -> None:
         self.policy, self.critic, self.scorer, self.rounds, self.meter = policy, critic, scorer, rounds, meter
@@ -258,7 +258,7 @@ class _Counter:
 
 
 def waits(policy: Policy) -> bool:
-    """Whether a policy waits for something outside rather than computes: its `waits`, else whether it cannot learn."""
+    """Whether a policy waits for something outside (endpoint, person): its `waits`, else whether it cannot learn."""
     return bool(getattr(policy, "waits", not isinstance(policy, Learnable)))
 
 
@@ -296,13 +296,13 @@ def _taking(chosen: Decision, said: Sequence[Decision], judged: tuple[int, float
 
 @dataclass(frozen=True, slots=True)
 class Foreseen(Observation):
-    """An observation that carries its env state, for a `Search` only."""
+    """Data: an observation that also carries a handle of its env, `world`, for a `Search` only."""
 
     world: Any = field(default=None, compare=False, repr=False)
 
 
 class Foresight:
-    """A wrapper of an env whose observations carry the env state, so that a search can try actions from there."""
+    """Env wrapper whose observations carry the env itself, so that a search can try actions from its current state."""
 
     def __init__(self, env: Env) -> None:
         self.env, self.agents, self.task = env, env.agents, env.task
@@ -327,7 +327,7 @@ class Foresight:
 
 
 def foresight(env: EnvFactory) -> Env:
-    """Wrap a one-agent env so that a search may try actions in it; it must be able to snapshot and restore.
+    """Make a one-agent env (not a factory) in which a search may try actions; EnvError if it cannot snapshot/restore.
 
     Raises:
         EnvError: it cannot be gone back to, or has several agents.
@@ -341,7 +341,7 @@ def foresight(env: EnvFactory) -> Env:
 
 
 class Searching(Team):
-    """A team some of whose policies search before they act; its weights are those of the original team.
+    """`Team` some of whose policies search before they act; its weights are those of the original team.
 
     searches: by the name of a policy. meter: of what scorers ask.
     """

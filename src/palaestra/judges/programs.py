@@ -39,7 +39,7 @@ _KNOWN = KnownAnswers()
 
 @dataclass(frozen=True)
 class RewardProgram:
-    """A reward written in Python as text, and the columns of a turn that it reads; it runs in a sandbox.
+    """Reward function as Python source text, with the columns of a turn that it reads; it runs in a sandbox.
 
     source: its text. function: the one that is called, once a turn. columns: those of the turn's dict; left empty, the
     program says `COLUMNS = ["observation", "action"]` itself. limits: what it may use.
@@ -83,7 +83,7 @@ class RewardProgram:
         return _arguments(self.source, self.function) == 2
 
     def run(self, turns: Turns, *, over: Keys = EPISODE, known: KnownAnswers | None = None) -> list[CallOutcome]:
-        """Run the program on each row: outcomes; a memory lasts for a key of `over`, its rows in order.
+        """Run the program on each row: list of outcomes; a memory lasts for a key of `over`, its rows in order.
 
         Args:
             turns: The table.
@@ -135,7 +135,7 @@ class RewardProgram:
     def score(
         self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE, known: KnownAnswers | None = None
     ) -> tuple[np.ndarray, list[str | None]]:
-        """Scores float64[rows], missing where there is none, and errors; item: of a program that returns lists."""
+        """(scores float64[rows], NaN where there is none; errors) of a run; item: of a program that returns lists."""
         outcomes = self.run(turns, over=over, known=known)
         values, problems = np.full(len(outcomes), np.nan), [outcome.error for outcome in outcomes]
         for row, outcome in enumerate(outcomes):
@@ -150,7 +150,7 @@ class RewardProgram:
 
 
 def declared_columns(source: str) -> tuple[str, ...]:
-    """The names in a program's `COLUMNS = [...]`; empty if it has none."""
+    """Tuple of the names in a program's `COLUMNS = [...]`, read without running it; empty if it has none."""
     try:
         body = read(source).body
     except SyntaxError:
@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 def annotate(
     turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE, known: KnownAnswers | None = None
 ) -> Turns:
-    """The table with the program's values as column `r_<name>` (lists: `name_0`, `name_1` …) and its errors.
+    """A copy of the turns with a program's values as column `r_<name>` (lists: `name_0`, `name_1` …) and its errors.
 
     The text column `r_<name>_error` (`name_error`) is null where nothing did. A list that is shorter than the longest
     leaves the rest missing.
@@ -234,7 +234,7 @@ def annotate(
 def program(
     path: str, *columns: str, function: str = "reward", item: int | None = None, over: Keys = EPISODE
 ) -> Signal:
-    """A signal: value of a reward program for each turn; missing where it fails or returns None.
+    """Signal: value of the reward program in a file for each turn; missing where it fails or returns None.
 
     columns: what it sees, if its `COLUMNS` does not say. item: of a program that returns lists, e.g. LaRe's factors:
     redistribute(program("factors.py", item=0), program("factors.py", item=1), 1). A table is scored once.
@@ -247,7 +247,7 @@ def program(
 
 
 def program_signal(program: RewardProgram, *, item: int | None = None, over: Keys = EPISODE) -> Signal:
-    """A signal: the values of a `RewardProgram` for each turn, or one `item` of the lists that it returns."""
+    """Signal: the values of a `RewardProgram` object for each turn, or one `item` of the lists that it returns."""
     if not program.sees:
         raise ExpressionError('program: which columns does it see? Let it say COLUMNS = ["observation", "action"]')
     _PROGRAMS[program.digest] = program
@@ -256,7 +256,7 @@ def program_signal(program: RewardProgram, *, item: int | None = None, over: Key
 
 @register()
 def program_values(*columns: SignalLike, digest: str, item: int | None = None, over: Keys = EPISODE) -> Signal:
-    """A signal: values of the program with this digest, loaded earlier in this process; the node of `program`.
+    """Signal: values of the program with this digest, loaded earlier in this process; `program` makes it.
 
     Raises:
         ExpressionError: no such program was loaded.
@@ -280,7 +280,7 @@ def _program_values(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def auto_mc_reward(sparse: SignalLike = "r_sparse", dense: SignalLike = "r_dense", *, weight: float = 0.1) -> Signal:
-    """A signal, [34] Auto MC-Reward (arXiv 2312.09238): sgn(sparse) + `weight` · sgn(dense), written by a model.
+    """Signal: sgn(sparse) + `weight` · sgn(dense), of two program-written rewards; [34] Auto MC-Reward (2312.09238).
 
     sparse, dense: columns that `annotate` added, or program("reward.py", function="sparse"). From secondary text.
     """

@@ -26,7 +26,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Brief:
-    """Builder of prompts for a model that writes reward programs; a method for each form of program.
+    """Builder of prompts that ask a model for reward programs; a method for each form of program.
 
     Attributes:
         task: the agent's task.
@@ -76,7 +76,7 @@ class Brief:
 
 
 def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
-    """The solved tasks most similar to this one, by Jaccard index of their words: (task, code).
+    """List of (task, code): the `number` solved tasks most similar to this one, by Jaccard index of their words.
 
     >>> similar("open the door", {"push the cube": "a", "open the drawer": "b"})
     [('open the drawer', 'b')]
@@ -91,13 +91,13 @@ def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tup
 
 
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
-    """The prompt extended by the refused code and the reasons."""
+    """Text of the prompt extended by the refused code and the reasons."""
     reasons = "\n".join(f"- {issue}" for issue in issues)
     return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
 
 
 def revise_prompt(prompt: str, code: str, summary: str) -> str:
-    """The prompt extended by the last program and the summary of training with it."""
+    """Text of the prompt extended by the last program and a summary of training with it."""
     return f"{prompt}\n\nWith this reward\n```python\n{code}\n```\nthe trained agent did this:\n{summary}\nImprove it."
 
 
@@ -130,7 +130,7 @@ def _python_type(dtype: pl.DataType) -> str:
 
 @dataclass(frozen=True)
 class NameMap:
-    """[216] Text2Reward: renames columns in code from general names, which a model knows, to the table's, and back.
+    """[216] Text2Reward: renames columns in code from general names, which a model knows, to a table's, and back.
 
     names: general -> specific. Longest first, and whole names only, so that `key` leaves `key_pos` alone.
 

@@ -21,7 +21,7 @@ _SIDES = {"a": 1.0, "b": 0.0, "tie": 0.5}
 
 
 def fenced(text: str) -> str:
-    """The text between two equal fence lines that it does not contain; equal texts get equal lines.
+    """The text between two equal fence lines made from its digest, for a prompt; equal texts get equal lines.
 
     The number is made of the text's digest, 64 bits, so whoever writes the text cannot know it: closing the fence is
     finding a text that holds a part of its own digest.
@@ -41,7 +41,7 @@ def fenced(text: str) -> str:
 
 
 def read_value(answer: str, low: float = 0.0, high: float = 1.0) -> float | None:
-    """Parse a model's last verdict, `VERDICT: x` or a JSON object with "verdict", as a number in [low, high].
+    """Parse a model's last `VERDICT: x`, or JSON object with "verdict", as a number in [low, high]; None otherwise.
 
     On [0, 1] "yes" is 1 and "no" is 0. The last verdict counts even if it cannot be read: what stands before it is then
     no verdict either. An object must be whole and may name its key once; true, NaN and "4 or 5" are no numbers.

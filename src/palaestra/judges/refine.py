@@ -20,7 +20,9 @@ def label_mask(
     p: float = 0.2,
     rng: np.random.Generator | None = None,
 ) -> np.ndarray:
-    """Mask of an answer's tokens that are learned from, bool[tokens]; PRefLexOR [105] (arXiv 2410.12375).
+    """Mask of an answer's tokens to train on, bool[tokens]: those behind the thinking, or a share; PRefLexOR [105].
+
+    arXiv 2410.12375.
 
     "fraction": all but int(n·p) of the n tokens strictly inside each pair of marks, drawn from rng. "after_last": only
     what stands behind the last closing mark; all, if there is none. open, close: a mark as a sequence of tokens.
@@ -55,7 +57,7 @@ def _places(given: list[Any], mark: list[Any]) -> list[int]:
 
 @dataclass(frozen=True)
 class Refined:
-    """Result of a refinement: the answer that counts, all answers in order, and their scores (empty: no judge)."""
+    """Result data of a refinement: the final answer, all answers in order, and their scores (empty: no judge)."""
 
     answer: str
     answers: tuple[str, ...]
@@ -71,7 +73,7 @@ def refine(
     best_by: Callable[[str, str], float] | None = None,
     merge: Callable[[str, Sequence[str]], str] | None = None,
 ) -> Refined:
-    """Several answers to one question; between two of them `critic` rewrites the thinking ([105] PRefLexOR).
+    """Answer a question `rounds` times, a critic rewriting the thinking in between: a `Refined` ([105] PRefLexOR).
 
     Nothing promises that a round improves: with `best_by` the answer of the highest score counts (of equal ones the
     first), with `merge` one that is made of all, without either the last.

@@ -41,7 +41,7 @@ Think briefly, then end with {form}."""
 
 @dataclass(frozen=True)
 class Item:
-    """One criterion of a checklist or rubric: its question, when it passes, weight and scale.
+    """Data of one criterion of a rubric: its question, when it passes, weight and scale.
 
     question, passes, failures: what the judge is told. weight, depends_on: for the table of weights and `satisfaction`.
     tool: the item is about what tools did; where a tool failed it is 0 and nobody is asked.
@@ -69,7 +69,7 @@ class Item:
 
     @property
     def form(self) -> str:
-        """The sentence of the prompt that says how to write the verdict."""
+        """Sentence for the prompt that says how to write the verdict."""
         low, high = self.scale
         words = "`VERDICT: yes`, `VERDICT: no` or " if self.scale == (0, 1) else ""
         return f"a line {words}`VERDICT: x` with x a number from {low:g} to {high:g}"
@@ -80,7 +80,7 @@ class Item:
 
 
 def items_of(given: Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """Rubric items from plain data: questions by name, fields by name, or a list of mappings with a `name`.
+    """List of rubric `Item` from plain data: questions by name, fields by name, or a list of mappings with a `name`.
 
     Raises:
         InputError: there are none, or a field is unknown or missing.
@@ -114,7 +114,7 @@ def _item(name: str, given: Mapping[str, Any]) -> Item:
 
 
 def read_rubric(path: str | Path) -> list[Item]:
-    """Read a rubric from a YAML file: see `items_of`.
+    """List of rubric `Item` read from a YAML file: see `items_of`.
 
     Raises:
         StorageError: the file is not there or is no list or mapping in YAML.
@@ -138,7 +138,7 @@ def read_rubric(path: str | Path) -> list[Item]:
 
 
 def weights_of(items: Sequence[Item]) -> dict[str, float]:
-    """Weights of rubric items by name, as `utility` takes them."""
+    """Dict of the weights of rubric items by name, as `utility` takes them."""
     return {item.name: item.weight for item in items}
 
 
@@ -156,7 +156,7 @@ def judge(
     seed: int = 0,
     template: str = TEMPLATE,
 ) -> Criteria:
-    """Verdicts of a policy on every item of a rubric: at each turn with all turns up to it, or once for each episode.
+    """`Criteria` table of a policy's verdicts on each rubric item: per episode, or per turn with all turns up to it.
 
     shown: the only rows a judge may see, e.g. `semi_join(turns)`; default all. votes: ask each question this often
     (column `vote`); the policy should then sample. tool_failed: mask of the rows in which a tool failed. Equal prompts
@@ -200,7 +200,7 @@ def judge(
 
 
 def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
-    """Rows for a judge from turns: keys, `task` as `prompt` and the transcript as `response`, per episode or turn.
+    """Table for a judge from turns: `task` as `prompt`, transcript as `response`, one row per episode or per turn.
 
     At level "turn" each turn with what came up to it. Other columns have their last value.
 
@@ -229,7 +229,7 @@ def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.Dat
 
 
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
-    """The prompt that asks a judge about one rubric item."""
+    """Text of the prompt that asks a judge about one rubric item."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
         task=fenced(task) if task else "(none given)",
@@ -268,7 +268,7 @@ def _transcripts(turns: Turns, keys: Sequence[str]) -> dict[tuple[object, ...], 
 
 
 def vote_columns(criteria: Criteria, names: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Several votes on each criterion as list columns of truth values, null where a call failed; for `judge_votes`.
+    """Table of several votes on each criterion as list[bool] columns, null where a call failed; for `judge_votes`.
 
     names: column by criterion; default `<criterion>_votes`. Join it with `rewards.onto`.
 

@@ -15,7 +15,7 @@ Rules = tuple[Any, ...]
 
 
 class Players(Protocol):
-    """Protocol of the two players of a `RubricGame`, models or rules; None is an answer that could not be had."""
+    """Protocol of both players (writer, judge) of a `RubricGame`, models or rules; None: no answer could be had."""
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A subtly bad answer under the writer's rules, and the flaw that was planted in it."""
@@ -32,7 +32,7 @@ class Players(Protocol):
 
 @dataclass
 class RubricGame:
-    """Game that finds a judge's rules: a writer hides flaws, a judge looks for them ([104], arXiv 2508.21476).
+    """Game that learns a judge's rules: a writer hides flaws in answers, a judge finds them ([104], arXiv 2508.21476).
 
     The adversarial rubric of "Igniting Creative Writing".
 

@@ -50,7 +50,7 @@ NONE = "none"
 
 
 class PolicyPlayers:
-    """`Players` that are policies, asked in words ([104], arXiv 2508.21476).
+    """`Players` of a `RubricGame` that are two policies, writer and judge, asked by prompts ([104], arXiv 2508.21476).
 
     The writer plants flaws; the judge gives verdicts, reflects on labels and rewrites the rules of both sides. An
     answer that cannot be read is asked for once more and is then missing, which leaves the rules as they are. The
@@ -111,7 +111,7 @@ class PolicyPlayers:
 
 
 def listed(rules: Rules) -> str:
-    """Rules as lines of text.
+    """Text of rules as a bulleted list, one a line.
 
     >>> listed(("Nothing is made up.",)), listed(())
     ('- Nothing is made up.', '- none')

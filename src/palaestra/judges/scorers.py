@@ -30,7 +30,7 @@ _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
 
 
 def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
-    """Scores of the right length as Float64, NaN as null.
+    """Check a series of scores, of `length` numbers, and return it as Float64, NaN as null; else InputError.
 
     Raises:
         InputError: another length, or no numbers.
@@ -43,7 +43,7 @@ def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
 
 
 class Verifier:
-    """A scorer by an expression of the rows' columns (a signal); a reference's columns are called `reference.NAME`.
+    """Scorer by an expression of the rows' columns (a signal); a reference's columns are called `reference.NAME`.
 
     >>> Verifier("0.5 * reward").score(pl.DataFrame({"reward": [1.0, None]})).to_list()
     [0.5, None]
@@ -56,7 +56,7 @@ class Verifier:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`."""
+        """One value per row, Float64: the expression evaluated on the rows. See `Scorer`."""
         for what, table in (("reference", reference), ("condition", condition)):
             if table is not None:
                 if len(table) != len(rows):
@@ -71,7 +71,7 @@ class Verifier:
 
 
 class HumanLabels:
-    """A scorer by a person's labels in a file, joined by a key that the rows have; rows without a label are missing.
+    """Scorer by a person's labels in a file, joined by a key that the rows have; rows without a label are missing.
 
     Raises:
         DamagedFileError: the file cannot be read. InputError: a key stands there twice with different labels.
@@ -99,7 +99,7 @@ class HumanLabels:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; neither reference nor condition is looked at."""
+        """One label per row, Float64, joined by the key; neither reference nor condition is looked at. See `Scorer`."""
         for name in self.key:
             if name not in rows.columns:
                 raise MissingColumnError(f"labels: rows have no key {name!r}{nearest(name, rows.columns)}")
@@ -109,7 +109,7 @@ class HumanLabels:
 
 
 class Members:
-    """Mixin of scorers that are composed of other scorers."""
+    """Mixin of scorers composed of other scorers, `members`: which policies they ask, and binding them."""
 
     members: Sequence[Any] = ()
 
@@ -126,7 +126,7 @@ class Members:
 
 
 class Ensemble(Members):
-    """A scorer that combines the scores of others by a rule of `aggregate`; a member with no value takes no part.
+    """Scorer that combines the scores of others by a rule of `aggregate`; a member with no value takes no part.
 
     least: members that must have one, else the row is missing. weights: by the member's name, for `weighted`.
 
@@ -255,17 +255,17 @@ def _put(value: Any, made: Mapping[str, Scorer]) -> Any:
 
 @SCORERS.register()
 def verifier(expression: str, *, name: str = "verifier") -> Verifier:
-    """A scorer by an expression of columns: `verifier("exact_match('response', 'answer')")`."""
+    """Makes a `Verifier` scorer of an expression of columns: `verifier("exact_match('response', 'answer')")`."""
     return Verifier(expression, name=name)
 
 
 @SCORERS.register()
 def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value") -> HumanLabels:
-    """A scorer by a person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
+    """Makes a `HumanLabels` scorer: a person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
     return HumanLabels(path, key=key, value=value)
 
 
 @SCORERS.register()
 def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
-    """A scorer that combines others: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
+    """Makes an `Ensemble` scorer of others: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
     return Ensemble([build(member) for member in members], how, **options)

@@ -12,7 +12,7 @@ Play = Callable[[Request], str]
 
 
 def said(errs: float = 0.0) -> Play:
-    """A scripted judge of transcripts that end with "time to X" and an action: yes if the action is X.
+    """Makes a scripted judge (request -> text) of transcripts that end with "time to X" and an action: yes if it is X.
 
     errs: share of transcripts that it judges wrong; drawn from the request's stream, so the same one always.
     """
@@ -26,7 +26,7 @@ def said(errs: float = 0.0) -> Play:
 
 
 def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent: float = 0.0) -> Play:
-    """A scripted judge: 1 if the text after its last "Message:" or "Transcript:" has one of the words, else 0.
+    """Makes a scripted judge: "LABEL: 1" if the text after the last "Message:" or "Transcript:" has a word, else 0.
 
     errs, silent: shares of what it is asked on which it says the opposite, or nothing; drawn from the request's stream.
     """
@@ -41,7 +41,7 @@ def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent
 
 
 def writes(*answers: str) -> Play:
-    """A scripted writer: gives these answers in order, then the last one at every further request."""
+    """Makes a scripted writer (request -> text): gives these answers in order, then the last one again and again."""
     left = list(answers)
     return lambda request: left.pop(0) if len(left) > 1 else left[0]
 
@@ -58,7 +58,7 @@ def dense(turn, memory):
 
 
 def taught() -> Play:
-    """A scripted writer of [34]'s pair of reward programs, which improves them by the hints in the prompt.
+    """Makes a scripted writer of [34]'s pair of reward programs, which improves them by hints in the prompt.
 
     At first it reads a column that is not there, then it pays all turns the same, then for coming nearer; and it
     punishes lava once it is told that failed episodes ended in it.
@@ -90,7 +90,7 @@ def compute_dense_reward(turn):
 
 
 def staged() -> Play:
-    """A scripted writer of [216]'s staged reward for a key and a door, in the general names that the prompt lists.
+    """Makes a scripted writer of [216]'s staged reward program for a key and a door, in the prompt's general names.
 
     It pays picking the key up, until it is told that the key is dropped.
     """
@@ -108,12 +108,12 @@ def staged() -> Play:
 
 
 def nearer() -> Play:
-    """A scripted writer of [34]'s pair for a map with lava: first a constant reward, then a useful one."""
+    """Makes a scripted writer of [34]'s pair of reward programs for a lava map: first a constant, then a useful one."""
     return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)
 
 
 def reviewer(most: int = 2, errs: float = 0.0) -> Play:
-    """A scripted reviewer that answers AutoLibra's [149] four questions by rules.
+    """Makes a scripted reviewer (request -> text) that answers AutoLibra's [149] four kinds of prompts by rules.
 
     Transcripts have lines "NAME: well" or "NAME: badly", feedback says "NAME was good" or "NAME was bad".
     most: metrics that it proposes at once, of what is spoken of most. errs: share of aspects that it matches wrongly.

@@ -22,13 +22,13 @@ from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
-    """A scorer's scores of candidates, float64[candidates]; -inf where it gives none, so that it is never preferred."""
+    """Array of a scorer's scores of (prompt, response) candidates, float64[candidates]; -inf where it gives none."""
     found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
 
 def text_of(action: Any, seen: Observation) -> str:
-    """An action as text for a scorer: the action itself, or the choice whose number it is."""
+    """Text of an action for a scorer: the action itself, or the text of the choice whose number it is."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -39,7 +39,7 @@ def text_of(action: Any, seen: Observation) -> str:
 
 @dataclass(frozen=True)
 class FoundEpisode:
-    """An episode that a search found: actions, score, success, and number of scored candidates.
+    """Data of an episode that a search found: actions, score, success, number of scored candidates, states.
 
     Its actions, their cumulative score, whether the env says that it succeeded, how many candidates were scored, and
     what was seen before each action (`Observation.key`).
@@ -74,7 +74,9 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """Beam search over partial episodes of an env, by a scorer's cumulative score; UI-Genie [43] (arXiv 2505.21496).
+    """Beam search over partial episodes of an env by a scorer's cumulative score: a `FoundEpisode`; UI-Genie [43].
+
+    arXiv 2505.21496.
 
     Of `candidates` actions of each, the `width` of the largest cumulative score go on; at the end the one of the
     largest. width=1 is greedy.
@@ -103,7 +105,7 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, but from the current state of an env, which is moved.
+    """As `reward_beam`, but from the current state of an env, which is moved; a `FoundEpisode`.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """
@@ -175,7 +177,9 @@ class _Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """Search tree as a table: a row per (state, action): `prompt`, `response`, `visits`, `q`; and the best path.
+    """Result data of a tree search: `table`, a row per (state, action), and the best path, its value, all rollouts.
+
+    The columns of the table are `prompt`, `response`, `visits` and `q`.
 
     paths: the actions of each rollout, those in the tree and those that the policy played on.
     """
@@ -187,7 +191,7 @@ class Tree:
 
 
 class TreeSearch:
-    """Monte-Carlo tree search: select, expand one action, value it, back up, `rollouts` times.
+    """Callable Monte-Carlo tree search in an env with a policy: select, expand, evaluate, back up, `rollouts` times.
 
     Select by q + c·√(ln N)/(1 + n) ("uct"), or with the share of the policy's own samples that say an action as prior,
     q + c·p·√N/(1 + n) ("p_uct"), or by q + c·√(ln N / n) among the edges behind which something is untried ("ucb",
@@ -231,12 +235,12 @@ class TreeSearch:
     def __call__(
         self, env: EnvFactory, policy: Policy, *, seed: int = 0, rng: np.random.Generator | None = None
     ) -> Tree:
-        """Search from the start of the episode of `seed`."""
+        """Search from the start of the episode of `seed`; returns a `Tree`."""
         rng = np.random.default_rng(seed) if rng is None else rng
         return self.grow(*_begin(env, seed, "TreeSearch"), policy, rng)
 
     def grow(self, made: Any, agent: str, seen: Observation, policy: Policy, rng: np.random.Generator) -> Tree:
-        """Search from the current state of an env, which is moved."""
+        """Search from the current state of an env, which is moved; returns a `Tree`."""
         nodes: dict[Hashable, _Node] = {}
         prior: dict[Hashable, dict[str, float]] = {}
         root = self._node(nodes, prior, made, seen, (), policy, agent, rng)
@@ -360,7 +364,7 @@ def listwise(
     *,
     cover_head: bool = True,
 ) -> list[int]:
-    """A list ranked by a judge that sees `window` items at a time, from the end to the front in steps of `step`.
+    """List reranked by a judge that sees `window` items at a time, from the end to the front in steps of `step`.
 
     judge: from some items to the same items, the best first; an answer that is no permutation leaves the window as it
     is. What is best travels to the front by at most `window - step` places a call. cover_head: a last window begins at

@@ -19,7 +19,7 @@ SHARED = 0
 
 
 class StubJudge:
-    """A simulated judge: answers level j with probability `confusion[true level, j]`, fixed by row, vote and order.
+    """Simulated judge scorer: answers level j with probability `confusion[true level, j]`, fixed by row, vote, order.
 
     A comparison draws a level for either side and takes the higher; two that are equal are a tie.
 
@@ -134,7 +134,7 @@ def stub(
     seed: int = 0,
     truth: str = "truth",
 ) -> StubJudge:
-    """A simulated judge, a `StubJudge`: right with probability `right`, else any other level equally often."""
+    """Makes a simulated judge, a `StubJudge`: right with probability `right`, else any other level equally often."""
     table = np.full((levels, levels), (1 - right) / max(levels - 1, 1))
     np.fill_diagonal(table, right if levels > 1 else 1.0)
     return StubJudge(

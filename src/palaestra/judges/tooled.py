@@ -27,7 +27,7 @@ CALLS = {
 
 
 class ToolScorer(Members):
-    """A scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
+    """Scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
 
     Where the tool fails (it raises, or says nothing) the tool-free scorer decides: a missing observation is no verdict
     of its own. The mechanism of Themis (arXiv 2310.01045); its joint loss is a language model's loss on the trace plus
@@ -73,7 +73,7 @@ class ToolScorer(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; a tool is called once for each row, and for nothing else."""
+        """One score per row, Float64; the tool is called once for each row, and for nothing else. See `Scorer`."""
         said = [self._call(row) for row in rows.iter_rows(named=True)]
         seen = pl.Series("observation", said, pl.String)
         ok = seen.is_not_null()
@@ -97,7 +97,7 @@ class ToolScorer(Members):
 
 
 class Cascade(Members):
-    """A scorer that takes the first value that several scorers give; `asked` names the one that gave it.
+    """Scorer that takes, for each row, the first value that several scorers give; `asked` names the one that gave it.
 
     A scorer is asked only for the rows that all before it left missing, so the dear one comes last.
 
@@ -119,7 +119,7 @@ class Cascade(Members):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """See `Scorer`; missing where all of them are silent."""
+        """One score per row, the first that a scorer gives; missing where all of them give none. See `Scorer`."""
         values = np.full(len(rows), np.nan)
         asked: list[str | None] = [None] * len(rows)
         for scorer in self.members:
@@ -137,13 +137,15 @@ class Cascade(Members):
 
 @SCORERS.register()
 def cascade(members: Sequence[str | Any]) -> Cascade:
-    """A scorer: for each row the first value that these scorers give, such as rules first, a judge for the rest."""
+    """Makes a `Cascade` scorer: for each row the first value that these scorers give, e.g. rules, then a judge."""
     return Cascade([build(each) for each in members])
 
 
 @SCORERS.register()
 def tooled(informed: str | Any, plain: str | Any, tool: str | Tool, *, cost: float = 0.0) -> ToolScorer:
-    """A scorer that reads a tool's answer about a row (`module:function`); `plain` scores it where the tool fails.
+    """Makes a `ToolScorer`: `informed` reads a tool's answer about a row; `plain` scores it where the tool fails.
+
+    The tool is `module:function`.
 
     informed, plain: scorers or their texts; the first one finds what the tool said in the column `observation`.
     """

@@ -37,7 +37,7 @@ def mine(
     unit: Keys = "episode",
     source: str = "value_pairs",
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Pairs of units of a key by their mean score, and how many candidates each rule dropped.
+    """(table of preference pairs of units of a key by mean score, dict of how many candidates each rule dropped).
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -110,7 +110,7 @@ def value_pairs(
     text: str = "action",
     unit: Keys = "episode",
 ) -> Pairing:
-    """A pairing rule: pairs of a key whose scores differ by more than `min_gap`, under the conditions of `mine`."""
+    """Makes a pairing rule (turns -> pairs): units of a key whose scores differ by more than `min_gap`; see `mine`."""
     return lambda turns: mine(
         turns, score, by, per=per, min_gap=min_gap, min_chosen=min_chosen, max_rejected=max_rejected,
         distinct=distinct, failed=failed, text=text, unit=unit,

@@ -19,7 +19,7 @@ from palaestra.judges.language_server import Fact, bundle_id, inside
 
 
 class Checker(Protocol):
-    """Protocol of a diagnostics checker; `name` is part of the bundle. A `LanguageServer` is one."""
+    """Protocol of a checker that gives diagnostics of a workspace of files, by `name`; a `LanguageServer` is one."""
 
     name: str
 
@@ -28,7 +28,7 @@ class Checker(Protocol):
 
 
 class PythonSyntax:
-    """A checker without a server: one diagnostic for each file that Python cannot parse.
+    """`Checker` without a server: one diagnostic for each file that Python cannot parse.
 
     >>> PythonSyntax().diagnostics({"a.py": "x = (", "b.py": "y = 1"})[0]["path"]
     'a.py'
@@ -49,7 +49,7 @@ class PythonSyntax:
 
 
 class Bundles:
-    """Store of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
+    """Cache of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""
@@ -93,7 +93,7 @@ class Bundles:
 
 
 def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
-    r"""Lines (from 0) where an address points to in the files: a symbol's definition, or a text.
+    r"""List of line numbers (from 0) where a target is in the files: a symbol's definition, or lines with a text.
 
     target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
     "text"}. More than one line says that the address is ambiguous, none that it is gone.
@@ -123,7 +123,7 @@ def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
 
 
 def apply_edits(files: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A copy of the workspace with all edits applied; raises InputError if one does not fit.
+    """A copy of the files (dict path -> text) with all edits applied; raises InputError if one does not fit.
 
     edits: {"path", "new"}, a whole file, or {"path", "old", "new"}, a text that must stand there exactly once.
 
@@ -152,7 +152,9 @@ def check_turns(
     start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
-    """Adds what [176]'s reward needs: diagnostics, diagnostics_before, safe, confidence, bundle and check_error.
+    """A copy of the turns with the columns that [176]'s reward needs: diagnostics before and after, safe, confidence.
+
+    Also `bundle` and `check_error`.
 
     Args:
         turns: a table with `episode`.

@@ -30,7 +30,7 @@ Audit = Callable[[Turns, np.ndarray], str | None]
 
 @dataclass(frozen=True)
 class Issue:
-    """One reason why a reward program is not accepted.
+    """Data of one reason why a reward program is not accepted: its kind, and what it is.
 
     kind: syntax, language, unknown column, error, result, non-deterministic, constant or audit.
     """
@@ -44,7 +44,7 @@ class Issue:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A reward program that a model proposed, and the issues that were found in it."""
+    """Data of a reward program that a model proposed, and the issues that were found in it."""
 
     program: RewardProgram
     issues: list[Issue]
@@ -52,7 +52,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of `design`: its accepted program or None, all attempts, and the score and summary of training."""
+    """Data of a round of `design`: accepted program or None, all attempts, and the score and summary of training."""
 
     program: RewardProgram | None
     attempts: list[Proposal]
@@ -68,7 +68,7 @@ def check(
     audits: Sequence[Audit] = (),
     rare: Sequence[str] = ("sparse",),
 ) -> list[Issue]:
-    """Check a reward program on a sample of turns: its issues, empty if there are none.
+    """List of the issues of a reward program, checked on a sample of turns; empty if there are none.
 
     Args:
         program: the program.
@@ -125,7 +125,7 @@ def _check_values(
 
 
 def read_code(answer: str) -> str:
-    r"""The code in an answer: its last fenced block, or all of it.
+    r"""The code in a model's answer: its last fenced block, or all of it.
 
     >>> read_code("Here:\n```python\ndef reward(turn): return 1\n```\nGood luck!")
     'def reward(turn): return 1'
@@ -145,7 +145,7 @@ def write(
     attempts: int = 5,
     specific: Callable[[str], str] = str,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """Ask a model for a program until one passes `check`: (program or None, all proposals).
+    """Ask a model for a reward program until one passes `check`: (program or None, list of all proposals).
 
     Each refusal is told to the model with its reasons.
 
@@ -180,7 +180,7 @@ def write(
 def design(
     ask: Ask, prompt: str, template: RewardProgram, sample: Turns, train: Train, *, rounds: int = 3, **options: object
 ) -> list[Round]:
-    """Reward design by a model: propose, check, train briefly, summarise, revise, for so many rounds.
+    """Reward design by a model: write, check, train briefly, summarise, revise; returns the list of `Round`.
 
     The best round is `max(rounds, key=score)`.
 
@@ -208,7 +208,7 @@ def write_factors(
     repairs: int = 5,
     summarise: Ask | None = None,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """[51] LaRe (arXiv 2412.11120): several candidates of a function that returns factors, made into one, repaired.
+    """[51] LaRe (2412.11120): asks a model for several factor programs, merges them; (program or None, proposals).
 
     ask: at temperature 1 in the released code; summarise: at 0.3, default the same. The factors become columns by
     `annotate(turns, program, "factor")`, and step rewards by `decompose` or `redistribute`. Checked against the card.

@@ -29,7 +29,7 @@ PATIENCE = 300.0
 
 @EXECUTORS.register("ray")
 class Ray(Spread):
-    """Executor that plays in actors on a Ray cluster: `pip install 'palaestra[ray]'`.
+    """Executor that plays episodes in actors on a Ray cluster: `pip install 'palaestra[ray]'`.
 
     workers: how many actors; default: one for each CPU of the cluster. address: of a running cluster ("auto",
     "ray://host:10001", "host:6379"); default: what RAY_ADDRESS or `ray start` says, else one on this machine that ends
@@ -71,7 +71,7 @@ class Ray(Spread):
     @staticmethod
     @contextlib.contextmanager
     def shared(options: Mapping[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
-        """Context manager: options for seeds that train at once, with one cluster and workers of their own."""
+        """Context manager that yields executor options for parallel seeds on one cluster, with workers of their own."""
         import ray
 
         ours = _connect(options.get("address"))

@@ -20,7 +20,7 @@ Rule = Literal["planner", "random"]
 
 
 class CoveragePlanner:
-    """Exploration planner: chooses actions until every (state, action) pair has been sampled as often as needed.
+    """Exploration planner of a tabular world: `act(state)` until each (state, action) was sampled as often as needed.
 
     Args:
         need: samples that are wanted, number[states, actions], not negative. `need` may be set anew at any time.
@@ -60,7 +60,7 @@ class CoveragePlanner:
         return not self.lacking.any()
 
     def act(self, state: int) -> int:
-        """The action to take in a state."""
+        """The action to take in a state: one that lacks samples there, else one towards a state that lacks some."""
         lacking = self.lacking
         if lacking[state].any():
             self._way = None
@@ -74,12 +74,12 @@ class CoveragePlanner:
         return int(self._way[state])
 
     def observe(self, state: int, action: int, after: int) -> None:
-        """Count a transition that happened."""
+        """Count a transition that happened, in place."""
         self.counts[state, action, after] += 1
 
 
 def optimistic_model(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Optimistic transition model after n samples of a move: n/(n + 1) · frequencies, 1/(n + 1) for a goal.
+    """(transition probabilities, chance of a goal) after n samples of a move: n/(n + 1) · frequencies, 1/(n + 1).
 
     Args:
         counts: int[states, actions, states].
@@ -96,7 +96,7 @@ def optimistic_model(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, tolerance: float = 1e-4) -> np.ndarray:
-    """Action of each state on the optimistic shortest path to a goal, int[states], by value iteration.
+    """Action of each state on the shortest optimistic path to a goal state, int[states], by value iteration on counts.
 
     Args:
         counts: int[states, actions, states].
@@ -122,7 +122,7 @@ def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, t
 def collect(
     transitions: np.ndarray, planner: CoveragePlanner, *, start: int = 0, seed: int = 0, most: int = 100_000
 ) -> int:
-    """Walk through a world by a planner until all its needs are met; returns the number of steps.
+    """Simulate a planner in a tabular world until all its needs are met; returns the number of steps.
 
     Args:
         transitions: float[states, actions, states], of which the planner sees only what happens.

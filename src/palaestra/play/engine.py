@@ -171,7 +171,7 @@ Report = Callable[[int, int, int, int], None]
 
 
 class Engine:
-    """Runs the episodes of a plan side by side: asks policies in waves and steps the envs.
+    """Runs the episodes of a plan side by side: asks policies in batches and steps the envs; yields episode records.
 
     envs: makes the calls of envs. policies: asks those policies that wait rather than compute, beside each other; None:
     one after the other. presumed: whether those wait that do not say so and have no parameters. facts: what the env

@@ -38,10 +38,10 @@ __all__ = ["EXECUTORS", "Executor", "Local", "Plan", "Seats", "Threads"]
 
 
 class Executor(Protocol):
-    """Protocol of an executor, which plays plans; close it after use."""
+    """Protocol of an executor: plays a `Plan` with an env factory and a team, returns turns. Close it after use."""
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """Every turn of the plan's episodes, failed ones included, in the order of group, episode, turn and agent.
+        """Play the plan: every turn of its episodes, failed ones included, in order of group, episode, turn and agent.
 
         Raises:
             InputError: what was asked for cannot be played.
@@ -68,7 +68,7 @@ EXECUTORS: Registry[Executor] = Registry(
 
 @EXECUTORS.register("local")
 class Local:
-    """Executor in this process: each wave asks each policy once, one after the other, then steps all envs.
+    """Executor in this process: in each wave it asks each policy once, for all episodes, then steps all envs.
 
     Envs are called one after the other too, in one thread, as long as they compute. Once their calls are seen to wait
     (2 ms and more on average, for a network or a process) each env goes on in one of 64 threads, so that they wait at
@@ -166,7 +166,7 @@ class Local:
 
 @EXECUTORS.register("threads")
 class Threads(Local):
-    """Executor in threads of this process: envs and policies that wait for a network or process wait in parallel.
+    """Executor in threads of this process: envs and policies that wait for a network or process do so in parallel.
 
     Not for more cores.
 

@@ -34,7 +34,9 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
-    """The multiprocessing context for starting processes; modules: what they import (of the first call only).
+    """The multiprocessing context (forkserver or spawn) for starting processes; `modules`: preloaded by the server.
+
+    Those of the first call only.
 
     Where they are forked, the server of that starts now, and Ctrl-C never reaches it: whoever started it stops it.
     """
@@ -65,7 +67,7 @@ def end_server() -> None:
 
 
 def prepare(*modules: str) -> None:
-    """Start importing modules for later processes in the background."""
+    """Start the fork server in the background, which imports these modules for later processes."""
     context(*modules)
 
 

@@ -14,7 +14,7 @@ _for_good: bool | None = None  # None: nobody has played yet
 
 
 def set_aside_for_good() -> None:
-    """Exclude all objects that exist now from garbage collection."""
+    """Collect garbage, then exclude all objects that exist now from garbage collection for good (`gc.freeze`)."""
     global _for_good
     gc.collect()
     gc.freeze()

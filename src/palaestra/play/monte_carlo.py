@@ -41,7 +41,7 @@ def mc_value(
     max_steps: int = 1000,
     at_once: int = 256,
 ) -> np.ndarray:
-    """Monte Carlo values of snapshots: mean return of `agent` (default: all) from each, over k fresh episodes.
+    """Monte Carlo values of env snapshots, float64[snapshots]: mean return of `agent` (default: all) over k rollouts.
 
     env: one that the episodes are played in after each other, or what makes envs, then `at_once` are played side by
     side. policy plays all seats (`Everybody` makes one of a team). keys: one per snapshot; equal keys are evaluated
@@ -77,7 +77,7 @@ def mc_value(
 
 
 class Everybody:
-    """A team as one policy that plays all seats."""
+    """Policy that plays all seats of a team, asking each seat's own policy."""
 
     name = "everybody"
 

@@ -13,7 +13,7 @@ from palaestra.play.streams import Stream
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a rollout: `group_size` episodes of each of `groups`, with all seeds and labels.
+    """Data of a rollout to play: `group_size` episodes of each of `groups`, with all seeds and labels.
 
     groups: how many; or which of them, as a range: they are played as they are inside the whole, with the same draws.
     group_size: episodes per group; or a number for each group that is played.
@@ -100,7 +100,7 @@ class Plan:
 
 
 def cut(plan: Plan, shards: int) -> list[Plan]:
-    """Split a plan's groups into `shards` parts of nearly equal length, in order; at most one per group.
+    """List of at most `shards` plans that split a plan's groups into nearly equal parts, in order.
 
     >>> [part.numbers for part in cut(Plan(7), 3)]
     [range(0, 2), range(2, 4), range(4, 7)]

@@ -30,7 +30,7 @@ from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
 
 @EXECUTORS.register("processes")
 class Processes(Spread):
-    """Executor in processes on this machine: for more cores, or beside a learner that computes.
+    """Executor in worker processes on this machine: for more cores, or beside a learner that computes.
 
     workers: how many. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe
     does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never.

@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(slots=True)
 class TurnRecord:
-    """Record of one turn of one agent; its fields are the columns of `SCHEMA` that differ within an episode.
+    """Data of one turn of one agent; its fields are the columns of `SCHEMA` that differ within an episode.
 
     error: why this turn has no action although the episode went on; the error of a failed episode stands on all rows.
     """
@@ -67,7 +67,7 @@ class TurnRecord:
 
 @dataclass(slots=True)
 class EpisodeRecord:
-    """Record of one episode: its turns, and the columns of `SCHEMA` that all its rows share.
+    """Data of one episode: its turn records, and the columns of `SCHEMA` that all its rows share.
 
     No rows: nobody acted.
     """
@@ -98,7 +98,7 @@ _RAGGED = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Columns that all rows of a rollout share; the fields are columns of `SCHEMA`."""
+    """Data of the columns that all rows of a rollout share: run, iteration, policy_version."""
 
     run: str | None = None
     iteration: int = 0
@@ -110,12 +110,12 @@ _LABELS = tuple(field.name for field in dataclasses.fields(Label))
 
 
 def schema(facts: Facts) -> dict[str, Any]:
-    """The columns of a rollout in order: `SCHEMA`, then the facts."""
+    """Dict column -> Polars type of a rollout's table, in order: `SCHEMA`, then the env's facts."""
     return {name: column.dtype for name, column in SCHEMA.items()} | {n: DTYPES[kind] for n, kind in facts.items()}
 
 
 def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts: Facts = _NOTHING) -> pl.DataFrame:
-    """The episodes' rows in order, with every column of `schema`; an episode without rows becomes one row of nulls.
+    """DataFrame of the episodes' rows in order, with every column of `schema`; one without rows becomes a row of nulls.
 
     >>> failed = EpisodeRecord(group=0, episode=3, seed=7, error="env: ValueError: no")
     >>> to_frame([failed])["episode", "agent", "error"].row(0)
@@ -181,7 +181,7 @@ def _list_series(name: str, arrays: Sequence[np.ndarray | None]) -> pl.Series:
 def frames(
     episodes: Iterable[EpisodeRecord], label: Label = UNLABELLED, facts: Callable[[], Facts | None] = dict
 ) -> Iterator[pl.DataFrame]:
-    """Generator of tables of about `CHUNK_ROWS` rows with whole episodes each.
+    """Generator of DataFrames of about `CHUNK_ROWS` rows, whole episodes each, from episode records.
 
     facts: what the env declares; None while no env could be made, and then no table is made before the end.
     """
@@ -198,7 +198,7 @@ def frames(
 
 
 def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
-    """Write chunks of the same columns to one Parquet file, a row group each; whole or not at all.
+    """Write tables of the same columns to one Parquet file, a row group each, whole or not at all; returns the path.
 
     The file is opened before the first chunk is asked for, so an unwritable place is noticed before anything is played.
 
@@ -220,7 +220,7 @@ def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
 
 
 class Stored(Turns):
-    """A table of turns in a file that is loaded when it is first used."""
+    """`Turns` table in a file that is loaded when it is first used."""
 
     def __init__(self, path: Path) -> None:
         object.__setattr__(self, "_path", path)

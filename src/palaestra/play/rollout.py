@@ -54,7 +54,7 @@ def rollout(
     progress: bool = False,
     sink: str | Path | None = None,
 ) -> Turns:
-    """Play `group_size` episodes of each of `groups` in this process and return every turn.
+    """Play `group_size` episodes of each of `groups` in this process; returns the table of every turn.
 
     Args:
         env: makes a fresh env; called once per concurrent episode, and again after a failure.
@@ -87,5 +87,5 @@ def rollout(
 def starts(
     env: EnvFactory, *, groups: int, seed: int = 0, iteration: int = 0, timeout: float | None = 60.0
 ) -> list[Observation | None]:
-    """First observation of each group of a rollout with these arguments, without playing it."""
+    """List of the first observation of each group of a rollout with these arguments, without playing it."""
     return Local(timeout=timeout).starts(env, Plan(groups, seed=seed, iteration=iteration))

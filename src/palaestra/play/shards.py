@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Packed(NamedTuple):
-    """A tensor or array in a form that other processes can read without copying."""
+    """Data of a tensor or array in a form that other processes can read without copying."""
 
     data: np.ndarray
     dtype: str | None
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
 
 
 def pack(state: Any) -> Any:
-    """A nested state with every tensor and array as `Packed`; on the CPU nothing is copied."""
+    """A nested state (dicts, lists) with every tensor and array as `Packed`; on the CPU nothing is copied."""
     if isinstance(state, dict):
         return {key: pack(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
@@ -80,7 +80,7 @@ def unpack(packed: Any) -> Any:
 
 
 def digest(packed: Any) -> str:
-    """SHA-256 of a packed state, by which it is recognised as published before."""
+    """SHA-256, as hex, of a packed state, by which it is recognised as published before."""
     found = hashlib.sha256()  # of what is safe the fastest where CPUs have instructions for it: all weights go through
 
     def add(value: Any) -> None:
@@ -106,7 +106,7 @@ def digest(packed: Any) -> str:
 
 
 class Published(NamedTuple):
-    """Published weights: key, and place (a file, a reference into an object store)."""
+    """Reference to a published value, such as weights: key, and place (a file, a reference into an object store)."""
 
     key: str
     place: Any
@@ -114,7 +114,7 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class PlayJob:
-    """Inputs that all shards of one plan share: published env, team, policy states, and options.
+    """Data that all shards of one plan share: published env, team, policy states, and options.
 
     env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
     multiplies in another way then. options: of `local`. imports: modules to import first.
@@ -129,7 +129,7 @@ class PlayJob:
 
 
 class ShardResult(NamedTuple):
-    """Result of a run of shards: the table as an Arrow stream, or an error; warnings and CPU-seconds.
+    """Result data of a run of shards: the table as an Arrow stream, or an error; warnings and CPU-seconds.
 
     shards: of those that were given, the first so many are in the table.
     """
@@ -152,7 +152,7 @@ class ShardResult(NamedTuple):
 
 
 def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
-    """The tables of shard results, concatenated, each column in one chunk.
+    """DataFrame of the tables of shard results, concatenated in order, each column in one chunk.
 
     Raises:
         SchemaError: two of them call different things by one name.

@@ -21,7 +21,7 @@ _STREAMS = ("train", "eval")
 
 
 class Streams:
-    """Random streams of one rollout, addressed by (seed, iteration, stream): env seeds and agents' generators.
+    """Random seeds of one rollout, addressed by (seed, iteration, stream): env seeds and agents' generators.
 
     Raises:
         InputError: the stream has another name.

@@ -42,14 +42,16 @@ HANGS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The exception of a failed call; `hung` if it timed out and was abandoned."""
+    """Data of a failed call: its exception; `hung` if it timed out and was abandoned."""
 
     error: BaseException
     hung: bool = False
 
 
 class Watchdog:
-    """Makes calls in threads with a time limit of `timeout` seconds each (None: no limit). Close it after use.
+    """Makes calls in threads with a time limit of `timeout` seconds each (None: no limit); `map` returns the results.
+
+    Close it after use.
 
     threads: how many calls are made at once; what has the same place (modulo `threads`) is called in the same thread,
     one after the other, for some things may be used in one thread only. 0: the caller's own thread, without a limit.

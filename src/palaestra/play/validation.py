@@ -37,7 +37,7 @@ Success = bool | dict[str, bool | None] | None
 
 
 class CheckedStep(NamedTuple):
-    """A `StepResult` that passed `step`'s checks, in the form that the engine records.
+    """Data of a `StepResult` that passed `step`'s checks, in the form that the engine records.
 
     seen is empty iff the episode is over. facts: {agent: {name: value}}.
     """
@@ -68,7 +68,9 @@ def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, li
 
 
 def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> CheckedStep:
-    """Step the env and check its result against the protocol. facts: what the env declares.
+    """Step the env and check its result against the protocol: a `CheckedStep`; EnvError or RewardError otherwise.
+
+    facts: what the env declares.
 
     Raises:
         EnvError: the result is not what the protocol says, or a fact is not what was declared.

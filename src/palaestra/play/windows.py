@@ -35,7 +35,7 @@ class _Held:
 
 
 class Resumed:
-    """A wrapper of `env` whose episode of a reset seed begins after the actions in `histories[seed]`.
+    """Env wrapper whose episode of a reset seed begins after replaying the actions in `histories[seed]`.
 
     facts: those of the env.
 
@@ -66,7 +66,7 @@ class Resumed:
 
 @EXECUTORS.register("windows")
 class Windows(Local):
-    """Executor like `local` that plays `turns` turns of each episode per training iteration and continues later.
+    """Executor like `local` that plays only `turns` turns of each episode per training iteration and resumes later.
 
     Slots whose episode is over begin a new one.
 

@@ -63,7 +63,7 @@ class Workers(Protocol):
 
 
 class Lost(NamedTuple):
-    """A worker that is gone, with the reason; its shards must be played again."""
+    """Data on a worker that is gone, with the reason; its shards must be played again."""
 
     why: str
 
@@ -111,7 +111,7 @@ class WorkerBackend(Protocol):
 
 
 class WorkerPool:
-    """A worker pool (`Workers`) over any `WorkerBackend`: retries lost shards and doubles late ones.
+    """Pool (`Workers`) over any `WorkerBackend`: gives lost shards to another worker, and late ones to a second one.
 
     late: a shard that takes so many times the median is given to a second worker, once somebody is idle; None: never.
     lost, doubled: how often that happened. put: how often something was published.
@@ -234,7 +234,7 @@ _HIRING = threading.Lock()
 
 
 class Spread(abc.ABC):
-    """Base class of executors that play plans in `shards` parts by workers; what cannot be sent is played here.
+    """Base class of executors that play a plan in `shards` parts by workers; what cannot be pickled is played here.
 
     A subclass makes the workers (`start_pool`). A team can be sent if it knows its maker, as that of every recipe does
     (`Team.made`); an env, if what makes it can. The table is bit for bit that of `local(shards=…)` in one torch thread.

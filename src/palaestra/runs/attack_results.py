@@ -38,7 +38,9 @@ WORST = 6
 
 
 def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) -> dict[str, Any]:
-    """Summary of an attack: estimates, paired differences with simultaneous intervals, verdict, worst episodes.
+    """Summary dict of an attack from its training folder: estimates, paired differences, verdict, worst episodes.
+
+    The intervals of the differences hold simultaneously.
 
     Args:
         training: the run in which the attacker was trained.

@@ -57,7 +57,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an attacker in one seat of a trained team, and measure what the team loses on held-out tasks.
+    """Train an attacker in one seat of a run's team, measure the team's held-out loss; writes and returns the summary.
 
     Args:
         run: folder that `palaestra train` wrote.
@@ -121,7 +121,7 @@ def attack(
 
 
 def folder_of(run: Path, seat: str) -> Path:
-    """Folder of the attack on a seat of a run: RUN/attacks/SEAT."""
+    """Path of the folder of an attack on a seat of a run, RUN/attacks/SEAT; nothing is made."""
     return run / "attacks" / _plain(seat)
 
 
@@ -137,7 +137,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """The recipe that trains an attacker in one seat of a run's team, made from the run's recipe.
+    """Makes the `Recipe` that trains an attacker in one seat of a run's team, from the run's own recipe.
 
     Kept are env, play, sizes of training and evaluation, the reward (negated) with the stages that stand before it, and
     the learner with its learning rate. Left out are phases, search, controls, scorers, and a warm start, unless the
@@ -277,7 +277,7 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
 def paid(
     seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None, influence: float = 0.0
 ) -> str:
-    """Reward expression of an attacker, as recipe text: minus the team's mean return, or 1 where the target happened.
+    """Recipe text of an attacker's reward on its last turn: minus the team's mean return, or 1 if the target happened.
 
     It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
 

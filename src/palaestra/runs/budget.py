@@ -45,7 +45,7 @@ def checked(budget: Budget) -> Budget:
 
 
 def read(text: str) -> Budget:
-    """Parse a budget: `tokens=200000`, or `price=2.5,input=1e-6,output=4e-6`.
+    """Parse a budget text, `tokens=200000` or `price=2.5,input=1e-6,output=4e-6`, into a dict of numbers by unit.
 
     >>> read("tokens=2e5")
     {'tokens': 200000.0}
@@ -61,12 +61,12 @@ def read(text: str) -> Budget:
 
 
 def unit(budget: Budget) -> str:
-    """The unit of a budget: tokens, turns or price."""
+    """Name of the unit that a budget dict limits: "tokens", "turns" or "price"."""
     return next(name for name in budget if name in UNITS)
 
 
 def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
-    """Amount of the budget's unit that a line of metrics spent, from its turns, tokens_in and tokens_out."""
+    """Amount of the budget's unit that one iteration's metrics dict spent, from its turns, tokens_in and tokens_out."""
     if unit(budget) == "turns":
         return line["turns"]
     prices = {name: budget.get(name, price) for name, price in PRICES.items()} if "price" in budget else {}
@@ -76,23 +76,23 @@ def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
 
 
 def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
-    """Amount of the budget that all lines of metrics spent together."""
+    """Total amount of the budget's unit that all given metrics dicts (one an iteration) spent; float."""
     return float(sum(cost(budget, line) for line in lines))
 
 
 def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether another iteration as expensive as the dearest so far would exceed the budget."""
+    """Whether one more iteration as expensive as the dearest in these metrics would exceed the budget."""
     each: list[float] = [cost(budget, line) for line in lines]
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 
 def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
-    """A callback for `Trainer(should_stop=…)` that ends training when the budget is spent; None without a budget."""
+    """Makes the callback for `Trainer(should_stop=…)` that ends training when the budget is spent; None for None."""
     return None if budget is None else functools.partial(should_stop, budget)
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
-    """Raise RecipeError if not even one iteration can fit the budget, judged from two played episodes.
+    """Play two episodes and raise RecipeError if not even one training iteration can fit the recipe's budget.
 
     A turn reads a token at least, and writes one.
 
@@ -118,7 +118,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Mean training cost of each variant, and a sentence on it, from the seeds' `result.json`."""
+    """Dict of each variant's mean training cost and a sentence on it, from seeds' results; empty without a budget."""
     if budget is None:
         return {}
     each = {
@@ -137,6 +137,6 @@ def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, 
 
 
 def total(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Totals of training over lines of metrics: iterations, episodes, turns and tokens."""
+    """Dict of totals over metrics dicts of training: iterations, episodes, turns, tokens_in and tokens_out."""
     names = ("episodes", "turns", "tokens_in", "tokens_out")
     return {"iterations": len(lines)} | {name: sum(line.get(name) or 0 for line in lines) for name in names}

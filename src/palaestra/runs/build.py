@@ -43,7 +43,7 @@ from palaestra.testing import check_episode
 
 @dataclass(frozen=True)
 class Setup:
-    """A resolved recipe: envs, team, learner, stages and all other parts; stateful ones as factories per seed.
+    """Data of a resolved recipe: env factories, stages, signals, and per-seed makers of team, learner and other parts.
 
     They are called anew for each seed.
 
@@ -85,7 +85,7 @@ class Setup:
 
 
 def resolve(recipe: Recipe) -> Setup:
-    """Resolve a recipe into a `Setup`: look up everything that it names; nothing is made yet but the envs.
+    """Resolve a `Recipe` into a `Setup`: look up all names, validate; makes env factories and signals, but no team yet.
 
     Of a recipe with phases each phase is a setup of its own; stages, reward, credit and learner are the first one's.
 
@@ -136,7 +136,7 @@ def _all_advisers(
 
 @contextlib.contextmanager
 def prefixed(place: str) -> Iterator[None]:
-    """Context manager that prefixes errors raised inside with their place in the recipe."""
+    """Context manager that turns an InputError raised inside into a RecipeError prefixed with a place in the recipe."""
     try:
         yield
     except InputError as error:
@@ -203,7 +203,7 @@ def policy(
     corpus: Iterable[str] = (),
     agents: Sequence[str] = (),
 ) -> Policy:
-    """Make one policy of a recipe.
+    """Make the policy of one `PolicyPart` of a recipe, for an env and seed; raises RecipeError if the kind is unknown.
 
     corpus: text of the env, from which a `tiny` model gets its tokenizer. agents: seats that the policy has.
     """
@@ -268,7 +268,7 @@ def _team(
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:
-    """The policy of each agent, from a mapping in which `*` stands for all agents not named."""
+    """Dict agent -> policy object, from policy names by agent (`*`: all others); RecipeError if an agent has none."""
     agents = list(agents)
     for agent in names:
         if agent != "*" and agent not in agents:
@@ -288,7 +288,7 @@ def scripted_team(
     seed: int = 0,
     conversations: bool = False,
 ) -> Team:
-    """A team whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
+    """A `Team` whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
     return Team.made(_script, script, options, factory, field, seed, conversations)
 
 
@@ -307,7 +307,7 @@ def _scripted(
 
 
 def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
-    """Play a seed's warm-start script: (turns, all texts in them).
+    """Play a seed's warm-start script (without one: random play); returns (turns, their observation and action texts).
 
     A `tiny` model gets its tokenizer from these texts, so whoever makes the team of a run again needs the same ones.
     groups: how much is played where there is no warm start.
@@ -350,7 +350,7 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
 
 
 def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
-    """Make a recipe's executor with the options of `play` that it takes.
+    """Make a recipe's executor from its `play` section, with those of the section's options that it takes.
 
     Raises:
         RecipeError: there is no such executor, or it does not take these options.
@@ -366,12 +366,12 @@ def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
 
 
 def on_a_cluster(text: str) -> bool:
-    """Whether this executor plays on a cluster whose places seeds share."""
+    """Whether the executor that this recipe text names plays on a cluster whose workers several seeds can share."""
     return hasattr(EXECUTORS.find(read_call(text)[0]), "shared")
 
 
 def shared_executor(text: str, seeds: int, stack: contextlib.ExitStack) -> str:
-    """Executor text for seeds that train at once; one with a cluster is started and joined until the stack closes."""
+    """Recipe text of an executor for parallel seeds; one on a cluster is started until `stack` closes and shared."""
     if not on_a_cluster(text):
         return text
     name, values, options = read_call(text)
@@ -391,7 +391,7 @@ def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] 
 
 
 def check(setup: Setup, *, from_disk: bool = False) -> None:
-    """Make every part of a setup once, so that errors show before anything is played.
+    """Check a `Setup` by making every part of it once; raises InputError before anything is played for training.
 
     from_disk: there are models from disk; of those everything but the weights is looked at, and no team is made.
 
@@ -445,7 +445,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
 
 
 def check_phases(setup: Setup, team: Team | None) -> None:
-    """Check the columns of every phase, and that its env can be played.
+    """Check that each phase of a setup has the columns it reads and an env that can be played; raises RecipeError.
 
     Raises:
         RecipeError: names the phase, and what in it cannot work.
@@ -470,7 +470,7 @@ def _try_to_play(setup: Setup, team: Team | None) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """Check that every column which reward, stages, credit and terms read exists when they read it.
+    """Raise RecipeError if reward, stages, credit or terms of a setup read a column that is not made before them.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.
@@ -513,7 +513,7 @@ def _made_later(who: str, lacking: set[str], later: Sequence[tuple[str, Any, Any
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and the packages that a result depends on."""
+    """Dict of the versions of Python and of the packages that a result depends on."""
     return dict(_versions())
 
 

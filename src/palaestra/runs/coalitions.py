@@ -17,7 +17,7 @@ from palaestra.runs.config import EvaluationPart
 
 
 def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
-    """Raise RecipeError if there are too many agents to evaluate all their coalitions."""
+    """Raise RecipeError if the evaluation asks for coalitions and there are too many agents to play all of them."""
     if part.coalitions and len(agents) > EXACT:
         raise RecipeError(
             f"evaluation.coalitions: {len(agents)} members have {2 ** len(agents):,} coalitions; at most {EXACT} "
@@ -26,7 +26,7 @@ def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
 
 
 def worth(tasks: int, env: EnvFactory, start: Team, end: Team, *, seed: int) -> dict[str, float]:
-    """Shapley value of each trained agent in the share of held-out tasks that are solved, one episode per coalition."""
+    """Dict of each agent's Shapley value of being trained, in held-out success; one episode per task and coalition."""
     untrained = start.frozen_copy()
     for policy in untrained.learnable.values():
         policy.name = f"{policy.name} before training"

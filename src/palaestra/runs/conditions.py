@@ -35,7 +35,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 class Condition:
-    """A phase's end: a number of iterations, or an expression over the metrics of its iterations; callable.
+    """Callable test of whether a training phase ends: an iteration count, or an expression over its metrics.
 
     A name is the latest value that was measured in the phase; as long as it was not measured the condition is false.
     `stalled(n)` is true if the best success (the best reward, where there is no success) of the last n iterations is
@@ -75,14 +75,14 @@ class Condition:
         _checked(self.tree)
 
     def __call__(self, lines: Sequence[Line], round: int = 1) -> bool:
-        """Whether it holds after these iterations of the phase."""
+        """Whether the phase ends after these metrics dicts of its iterations."""
         try:
             return bool(_value(self.tree, lines, round, self.total))
         except (_NotMeasured, ZeroDivisionError, OverflowError):
             return False
 
     def check(self, policies: Collection[str]) -> None:
-        """Check that the names are metrics that a run has.
+        """Raise InputError if a name in the expression is no metric that a run has.
 
         Raises:
             InputError: one is no metric, or that of a policy that is not there.
@@ -97,7 +97,7 @@ class Condition:
                 raise InputError(f"no metric {name!r} that a condition can read{nearest(name, known)}")
 
     def found(self, lines: Sequence[Line]) -> str:
-        """Why the phase has not ended, in words: the condition and the latest values of its metrics."""
+        """Text on why the phase has not ended: the condition and the latest values of its metrics."""
         if isinstance(self.text, int):
             return f"{len(lines)} of {self.text} iterations"
         values = {name: _latest(name, lines) for name in sorted(self.names - set(COUNTS))}

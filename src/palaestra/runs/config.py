@@ -34,7 +34,7 @@ from palaestra.teams import WORKFLOWS, pipeline
 
 
 class Section(BaseModel):
-    """Base class of a recipe's sections: unknown fields and secrets are refused, values do not change."""
+    """Pydantic base class of a recipe's sections: immutable, unknown fields and secrets are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -58,7 +58,7 @@ Seeds = Annotated[
 
 
 class EnvPart(Section):
-    """The env: a registered one (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
+    """Recipe section `env`: name of a registered env or `module:function`, its options, roles, workflow and tools."""
 
     make: str = Field(
         description="a name of `palaestra names env`, library/name, or module:name of a class or function"
@@ -102,7 +102,7 @@ class EnvPart(Section):
 
 
 class PolicyPart(Section):
-    """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
+    """Recipe section of one policy: its kind (`tiny`, `lm`, `chat`, `mlp`, `script`, …) and that kind's options."""
 
     kind: str = Field(description="tiny, lm, served, chat, tabular, mlp, random, script, or a registered one")
     options: dict[str, Any] = Field({}, description="arguments of the kind, see docs/recipes.md")
@@ -122,7 +122,7 @@ class PolicyPart(Section):
 
 
 class WarmStartPart(Section):
-    """Supervised learning on scripted play before reinforcement learning."""
+    """Recipe section `warm_start`: supervised learning on scripted play before reinforcement learning."""
 
     script: str = Field("random", description="who is imitated: a registered script, or module:function, a factory")
     options: dict[str, Any] = Field({}, description="arguments of the factory")
@@ -141,7 +141,7 @@ class WarmStartPart(Section):
 
 
 class LearnPart(Section):
-    """How an advantage moves a policy; see `palaestra.learning.PolicyGradient` and docs/learning.md."""
+    """Recipe section `learn`: settings of the learner, `PolicyGradient` by default; see docs/learning.md."""
 
     kind: str = Field("policy_gradient", description="a registered learner, or module:name")
     terms: Texts = Field(
@@ -245,7 +245,7 @@ class LearnPart(Section):
 
 
 class TrainPart(Section):
-    """How much is played, and how often the team is evaluated."""
+    """Recipe section `train`: numbers of iterations, tasks and episodes; how often to evaluate and save checkpoints."""
 
     iterations: int = Field(50, ge=0, description="times of play, credit, update")
     groups: int = Field(16, ge=1, description="tasks per iteration")
@@ -280,7 +280,7 @@ class TrainPart(Section):
 
 
 class PlayPart(Section):
-    """How play is spread; see `palaestra.play.executors`."""
+    """Recipe section `play`: the executor of episodes and its concurrency, time limit and retries."""
 
     executor: str = Field("local()", description="a registered executor: processes(workers=2), ray, or module:name(…)")
     shards: int | None = Field(
@@ -309,7 +309,7 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 
 class ControlPart(Section):
-    """A system that the trained team is compared with.
+    """Recipe section of one control: a system that the trained team is compared with on the held-out tasks.
 
     Other policies in the same seats, a training of its own, or the trained team itself, searching when it acts.
     """
@@ -356,7 +356,7 @@ class ControlPart(Section):
 
 
 def search_space(text: str) -> tuple[str, list[Any]]:
-    """Parse a search space: log(1e-4, 3e-3), uniform(0, 1), int(1, 8), choice('grpo()', 'rloo()'): (kind, values).
+    """Parse a search space's text, `log(1e-4, 3e-3)`, `uniform(0, 1)`, `int(1, 8)`, `choice('a', 'b')`: (kind, values).
 
     Raises:
         InputError: the text is none of these.
@@ -380,7 +380,7 @@ def search_space(text: str) -> tuple[str, list[Any]]:
 
 
 class TunePart(Section):
-    """Search for settings before training, for the team and alike for every control that is trained."""
+    """Recipe section `tune`: hyperparameter search before training, for the team and alike for each trained control."""
 
     space: dict[str, str] = Field(
         description="field of the recipe -> log(1e-4, 3e-3), uniform(0, 1), int(1, 8) or choice('grpo()', 'rloo()')"
@@ -401,7 +401,7 @@ class TunePart(Section):
 
 
 class ScorerPart(Section):
-    """Scorer of held-out play, beside success; a text names the scorer alone. It is no reward."""
+    """Recipe section of one scorer of held-out play, beside success; a text names the scorer alone. It is no reward."""
 
     model_config = ConfigDict(json_schema_extra=_or_text)
 
@@ -437,7 +437,7 @@ class ScorerPart(Section):
 
 
 class AttackPart(Section):
-    """An attack on the trained team, as `palaestra attack` makes it: see docs/attacks.md."""
+    """Recipe section of one attack on the trained team, with the options of `palaestra attack`; see docs/attacks.md."""
 
     seat: str | None = Field(None, description="the agent that the attacker plays; default: the name of the attack")
     target: str | None = Field(None, description="above 0 in a turn where the targeted behaviour happened")
@@ -450,7 +450,7 @@ class AttackPart(Section):
 
 
 class EvaluationPart(Section):
-    """How the difference is proved: the same held-out tasks for every system, several trials each."""
+    """Recipe section `evaluation`: held-out tasks and trials of every system, measure, controls, attacks, scorers."""
 
     tasks: int = Field(200, ge=2, description="held-out tasks of the final comparison, the same for every system")
     trials: int = Field(4, ge=1, description="episodes per task")
@@ -485,7 +485,7 @@ class EvaluationPart(Section):
 
 
 def calls(value: Any) -> Any:
-    """Calls as a tuple, from one text with commas, a list, or a list that YAML split inside brackets.
+    """Tuple of call texts from one comma-separated text, a list, or a list that YAML split inside brackets.
 
     >>> calls("replay(k=1, last=4), critic()")
     ('replay(k=1, last=4)', 'critic()')
@@ -506,16 +506,19 @@ def checked(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_only_read(info: ValidationInfo) -> bool:
-    """Whether validation is for reading only, so that modules which may register names are not imported."""
+    """Whether a pydantic validation is for reading a recipe only, without importing modules that may register names."""
     return bool(info.context and info.context["only_read"])
 
 
 def looked_up(function: Callable[[Any], Any], value: Any, info: ValidationInfo) -> None:
-    """Look a name up with `function`, unless the recipe is only read."""
+    """Check a value by calling `function(value)`, unless the recipe is only read; ValueError if it fails, no result."""
     if not is_only_read(info):
         checked(function, value)
 
 
 def to_be_made(calls: Sequence[str], info: ValidationInfo) -> list[str]:
-    """The given calls, without those that would import untrusted code."""
+    """List of the call texts that may be made; without a validation context, calls that name outside code are dropped.
+
+    That is, data that `validate` has not yet judged.
+    """
     return [call for call in calls if info.context or not code_in(call)]

@@ -16,7 +16,7 @@ from palaestra.teams import WORKFLOWS, pipeline, role_tools
 
 
 def env(part: EnvPart, split: str) -> EnvFactory:
-    """Env factory of a recipe's `env` part for "train" or "test"; envs without splits ignore the split.
+    """Makes the env factory of a recipe's `env` section for "train" or "test"; envs without splits ignore the split.
 
     Raises:
         RecipeError: there is no such env, or it does not take these options.
@@ -71,5 +71,5 @@ def try_env(factory: EnvFactory, name: str) -> None:
 
 
 def agents_of(factory: EnvFactory) -> tuple[str, ...]:
-    """Every agent that can act in an env."""
+    """Tuple of the names of all agents of an env; makes one env from the factory to read them."""
     return tuple(factory().agents)

@@ -16,7 +16,7 @@ from palaestra.runs.recipe import Recipe
 
 
 class Meaning(NamedTuple):
-    """Documentation of one recipe field: name, type, default as YAML (None: required), and meaning."""
+    """Documentation data of one recipe field: name, type, default as YAML (None: required), and meaning."""
 
     name: str
     type: str
@@ -25,7 +25,7 @@ class Meaning(NamedTuple):
 
 
 def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
-    """Documentation of every field of a recipe part.
+    """List of `Meaning`, one for each field of a recipe's section class; default: the whole `Recipe`.
 
     >>> from palaestra.runs.config import PlayPart
     >>> meanings(PlayPart)[2]
@@ -38,13 +38,13 @@ def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
 
 
 def schema() -> dict[str, Any]:
-    """A JSON schema of recipes, with which editors complete and check them."""
+    """JSON schema of recipes as a dict, with which editors complete and check them."""
     made = Recipe.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made | {"title": "Palaestra recipe"}
 
 
 def explain(recipe: Recipe) -> str:
-    """A recipe as YAML with every field and a comment on each; it can be read back as the same recipe."""
+    """YAML text of a recipe with every field and a comment on each; it can be read back as the same recipe."""
     return "\n".join(_lines(recipe, "")) + "\n"
 
 

@@ -11,7 +11,7 @@ from palaestra.runs.policies import POLICIES, Making
 
 @POLICIES.register("forward_backward")
 def forward_backward(made: Making) -> Policy:
-    """Policy kind: visits states like imagined frames, from reward-free play; options.turns, options.frames: tables."""
+    """Makes a policy from a `Making`: visits states like imagined frames; options.turns, options.frames: files."""
     found: Policy = made.call(imitating, made.take("turns"))
     return found
 
@@ -25,7 +25,7 @@ def imitating(
     tasks: int = 64,
     name: str = "forward_backward",
 ) -> Policy:
-    """A policy that visits states like imagined frames, from reward-free turns: RLZero [201] (arXiv 2412.05718).
+    """Fits a policy on a file of reward-free turns: it visits states like imagined frames (RLZero [201], 2412.05718).
 
     Every frame stands for the state of the table with the nearest features; see
     `palaestra.agents.forward_backward.ForwardBackward`.

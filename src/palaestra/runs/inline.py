@@ -19,7 +19,7 @@ from palaestra.runs.trainers import trainer_of
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of `learn`: the trained team, metrics per iteration, setup, executor, and last stages."""
+    """Result data of `learn`: the trained team, metrics dicts per iteration, setup, executor, and last stages."""
 
     team: Team
     lines: list[dict[str, Any]]
@@ -38,7 +38,7 @@ class TrainingResult:
         return found
 
     def play(self, *, groups: int = 64, group_size: int = 1, seed: int = 0) -> Turns:
-        """Play held-out tasks with the trained team."""
+        """Play held-out tasks with the trained team; returns the turns."""
         plan = Plan(groups=groups, group_size=group_size, seed=seed, stream="eval")
         return self.executor.play(self.setup.test, self.team, plan)
 
@@ -53,7 +53,7 @@ def learn(
     trust: bool = False,
     start: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TrainingResult:
-    """Train one seed of a recipe as `palaestra train` does, but in memory.
+    """Train one seed of a recipe as `palaestra train` does, but in memory; returns a `TrainingResult`.
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
     after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.
@@ -82,7 +82,7 @@ def learn(
 def started(
     setup: Setup, executor: Executor, seed: int, *, start: Mapping[str, Mapping[str, Any]] | None = None
 ) -> tuple[Team, list[str]]:
-    """A seed's team after its warm start, and the texts of which a `tiny` model got its tokenizer.
+    """(team, texts): a seed's new team after its warm start, and texts that a `tiny` model's tokenizer is made from.
 
     start: as of `learn`.
     """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class SeedJob(NamedTuple):
-    """One seed of a recipe to train: recipe, seed, directory and title."""
+    """Data of one training job: recipe, seed, directory and title."""
 
     recipe: Recipe
     seed: int
@@ -66,7 +66,7 @@ def train(
     ranks: int = 1,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Train every seed, compare with the start and the controls, write the summary, and return it.
+    """Train all seeds of a recipe, compare with start and controls; writes `summary.json` to `directory`, returns it.
 
     A run that is finished is not played again; its summary is made anew from what its seeds left. With `resume` it may
     be asked for more of the same: more iterations, seeds, held-out tasks, trials or controls.
@@ -205,7 +205,7 @@ def _summary(
 
 @contextlib.contextmanager
 def on_one_cluster(work: Sequence[SeedJob], jobs: int | None, ranks: int = 1) -> Iterator[list[SeedJob]]:
-    """Context manager: the jobs, those that play on a cluster sharing one and its places."""
+    """Context manager that yields the jobs, those that play on a cluster changed to share one that it starts."""
     with contextlib.ExitStack() as stack:
         texts = {job.recipe.play.executor for job in work}
         placed = {text: build.shared_executor(text, _at_once(work, jobs, ranks), stack) for text in texts}
@@ -237,7 +237,7 @@ def run_jobs(
     clock: Clock | None = None,
     ranks: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run every job in processes of its own, about as many at once as there are cores, with progress lines.
+    """Run `SeedJob`s in parallel processes, about one per core, with progress bars; returns result dicts in order.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
@@ -379,7 +379,7 @@ def compare(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train every variant with the same seeds, and compare each pair.
+    """Train a recipe with each value of one field and the same seeds; returns a dict with the comparison of every pair.
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.

@@ -33,7 +33,7 @@ AXES: dict[str, tuple[str, ...]] = {"evolves": get_args(What), "when": get_args(
 
 
 class Loop(NamedTuple):
-    """Description of a learning loop on the axes of `AXES`: what evolves, when, and by which signal."""
+    """Data that classify a learning loop on `AXES`: what evolves, when, and by which signal."""
 
     evolves: What
     when: When
@@ -97,7 +97,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """A learning loop found in a recipe: its kind, name and `Loop`."""
+    """Data of one learning loop found by name: its kind (`stage`, `learner`, …), name and `Loop`."""
 
     kind: str
     name: str
@@ -105,7 +105,7 @@ class Found:
 
 
 def loop_of(kind: str, name: str) -> Loop | None:
-    """The `Loop` of a registered name; None if the name is no loop.
+    """The `Loop` of a registered kind ("stage", …) and name; None if it is no loop; InputError if it does not say.
 
     >>> loop_of("stage", "experience"), loop_of("stage", "weights")
     (Loop(evolves='memory', when='between', signal='text'), None)
@@ -126,7 +126,7 @@ def loop_of(kind: str, name: str) -> Loop | None:
 
 
 def loops() -> tuple[list[Found], list[str]]:
-    """All registered learning loops, and names that should declare one and do not."""
+    """(list of `Found`, list of names): all registered learning loops, and names that should declare one and do not."""
     found, missing = [], []
     for kind, registry in (
         ("learner", LEARNERS),
@@ -145,7 +145,7 @@ def loops() -> tuple[list[Found], list[str]]:
 
 
 def describe(recipe: Recipe) -> list[Found]:
-    """The learning loops of a recipe: of its learner, stages, workflow and opponents.
+    """List of `Found`: the learning loops of a recipe's learner, stages, workflow and opponents.
 
     Those of its phases are its own. A learner that moves nothing is no loop; one that imitates has the signal
     "demonstration".
@@ -166,7 +166,7 @@ def describe(recipe: Recipe) -> list[Found]:
 
 
 def places(found: Iterable[Found]) -> dict[str, dict[str, list[str]]]:
-    """Names of learning loops by axis and value; empty lists where there is none."""
+    """Dict from axis to value to sorted names of the given `Found` loops; empty lists where there is none."""
     rows = list(found)
     return {
         axis: {value: sorted({each.name for each in rows if getattr(each.row, axis) == value}) for value in values}
@@ -182,7 +182,7 @@ class Observed(NamedTuple):
 
 
 def observe(recipe: Recipe, *, seed: int = 0, iterations: int = 2) -> Observed:
-    """Run a recipe for some iterations, and say which weights and stages changed.
+    """Train a recipe in memory for some iterations; returns an `Observed`: whether weights changed, which stages did.
 
     Args:
         recipe: with its own groups and stages; its `train.iterations` count for nothing.
@@ -204,7 +204,7 @@ def _states(stages: Stages) -> dict[str, str]:
 
 
 def fingerprint(state: Any) -> str:
-    """SHA-256 of a state: nested mappings and lists of arrays, tensors and plain values."""
+    """SHA-256, as hex, of a state: nested mappings and lists of arrays, tensors and plain values."""
     digest = hashlib.sha256()
     _add(digest, state)
     return digest.hexdigest()

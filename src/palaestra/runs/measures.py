@@ -30,7 +30,7 @@ LEAGUE = "league_"
 
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
-    """The name of an OpenSpiel game, and the team's policy as an exact table, illegal tokens renormalised away."""
+    """(OpenSpiel game's name, the team's exact policy table by information state); illegal actions get no mass."""
     env = _playable(factory())
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
@@ -50,7 +50,7 @@ def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, 
 
 
 def check(names: Sequence[str], factory: EnvFactory, team: Team) -> None:
-    """Check that the exact measures can be computed for this env and team, on uniform play.
+    """Raise RecipeError if one of the named exact measures cannot be computed for this env and team.
 
     Raises:
         RecipeError: there is no such measure, or the env or a policy of the team does not allow exact ones.
@@ -93,7 +93,7 @@ def lower_is_better(name: str) -> bool:
 
 
 def named(name: str) -> str:
-    """The bare name of a measure, without `average_` or `league_`.
+    """The bare name of an exact measure, without `average_` or `league_`; RecipeError if there is no such measure.
 
     Raises:
         RecipeError: there is no measure of that name.
@@ -107,7 +107,7 @@ def named(name: str) -> str:
 def measure(
     name: str, game: str, tables: Sequence[Table], *, league: Sequence[tuple[Table, float]] | None = None
 ) -> float:
-    """An exact measure, such as exploitability, of the last of `tables`, their average, or a league.
+    """Exact measure by name (exploitability, …), a float: of the last policy table, the tables' average, or a league.
 
     With the prefix `average_` it is that of their average with weights 1, 2, 3 …; with `league_` that of the mixture of
     `league`, tables and their weights, and without one that of the last table.

@@ -43,7 +43,7 @@ def attack_observations(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Attack a team by shifting what one seat sees: learn the shifts towards a target, and measure how often it works.
+    """Train an attack that shifts one seat's observations towards a target; writes and returns its success summary.
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.
@@ -106,7 +106,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """The recipe of an observation attack, as `attacks.derive` makes it, with the shifted victim in the seat.
+    """Makes the `Recipe` of an observation attack, as `attacks.derive` does, with the victim on shifted observations.
 
     Raises:
         InputError: the shift has no epsilon, or cannot be read.

@@ -30,7 +30,7 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 
 class OpponentsPart(Section):
-    """Opponents in training: past selves and scripts, drawn for each group; a text gives the rule alone."""
+    """Recipe section `opponents`: past selves and scripts, drawn per training group; a text gives the rule alone."""
 
     model_config = ConfigDict(json_schema_extra=_or_text)
 
@@ -104,7 +104,7 @@ class OpponentsPart(Section):
         return self
 
     def check_names(self, policies: Collection[str], team: Mapping[str, str]) -> None:
-        """Check that the opponents' scripts are policies of the recipe without a seat.
+        """Raise RecipeError if an opponents' script is no policy of the recipe, or has a seat.
 
         Raises:
             RecipeError: one is not.
@@ -117,7 +117,7 @@ class OpponentsPart(Section):
 
 
 def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Lists of seats that opponents fill: as given, or for each learning seat all others."""
+    """Tuple of tuples of seats that opponents fill: as the section gives them, or for each learning seat all others."""
     if part.seats is not None:
         return part.seats
     names = set(learned)
@@ -125,7 +125,7 @@ def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple
 
 
 def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: EnvFactory) -> None:
-    """Check that opponents have seats, learners can learn against them, and the rule fits the game.
+    """Raise RecipeError if opponents have no seats, no seat is left to learn, or the rule does not fit the game.
 
     Raises:
         RecipeError: names the field, the seat or the policy, and the fix.

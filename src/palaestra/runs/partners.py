@@ -28,7 +28,7 @@ def with_partners(
     test: int = 400,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Success of a trained team with each partner in each other seat, before and after it adapts to it.
+    """Table of success when a partner fills all seats but one of a trained team, before and after that seat adapts.
 
     An adaptation is `steps` steps of plain gradient descent on the surrogate loss, each on new episodes whose credit is
     the recipe's. It begins at the trained team every time, and leaves that as it is.
@@ -80,7 +80,7 @@ def with_partners(
 def partners(
     seed: int | None = None, steps: int = 5, episodes: int = 64, rate: float = 1.0, test: int = 400
 ) -> Analysis:
-    """An analysis: success of a trained team with partners it never met, before and after it adapts to each.
+    """Makes an analysis (recipe file, partners file -> DataFrame): success with new partners before and after adapting.
 
     Reads RECIPE.yaml and PARTNERS.json: kind and options of a policy by name, as under `policies` of a recipe. The
     team is trained first. See `palaestra.runs.partners.with_partners`.

@@ -13,7 +13,7 @@ from palaestra.runs.saved_policies import saved_policy
 
 @POLICIES.register("perturbed")
 def perturbed(made: Making) -> Policy:
-    """Policy kind: a trained network on shifted observations; options.run is its run, options.epsilon how far."""
+    """Makes a policy from a `Making`: a trained network (options.run) on observations shifted by options.epsilon."""
     found: Policy = made.call(perturbed_policy, made.take("run"), seed=made.seed // 1000)
     return found
 
@@ -29,7 +29,7 @@ def perturbed_policy(
     name: str = "perturbed",
     **options: Any,
 ) -> Policy:
-    """A trained policy of a run whose observations are shifted by at most epsilon; see `PerturbedPolicy`.
+    """Loads a trained policy of a run as a `PerturbedPolicy`: each observed feature is shifted by at most epsilon.
 
     Args:
         run: folder that `palaestra train` or `palaestra attack` wrote, of the latter its `training`.

@@ -33,7 +33,7 @@ OF_THE_RUN = ("devices", "timeout")
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of training: its name, the condition that ends it (None: never), and recipe fields that it changes."""
+    """Data of one training phase: its name, the condition that ends it (None: never), and recipe fields it changes."""
 
     name: str
     ends: Condition | None
@@ -47,7 +47,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Phases that follow each other, repeated `times` times; None: until the run ends."""
+    """Data of a cycle: training phases that follow each other, repeated `times` times; None: until the run ends."""
 
     phases: tuple[Phase, ...]
     times: int | None
@@ -55,7 +55,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Order:
-    """The sequence of phases of a run: (phase number, round) one after the other.
+    """Data of a run's sequence of phases: (phase number, round) pairs, and whether the last cycle is endless.
 
     endless: the last cycle goes on as long as the run; then `steps` are at least as many as its iterations.
     """
@@ -65,7 +65,7 @@ class Order:
 
 
 def read(written: Sequence[Mapping[str, Any]], iterations: int | None = None) -> list[Cycle]:
-    """The cycles that a recipe's `phases` are made of; a phase by itself is a cycle of one.
+    """Parse a recipe's `phases` into a list of `Cycle`; a phase by itself is a cycle of one. Raises RecipeError.
 
     Args:
         written: The phases as a recipe has them.
@@ -86,12 +86,12 @@ def read(written: Sequence[Mapping[str, Any]], iterations: int | None = None) ->
 
 
 def phases_of(cycles: Sequence[Cycle]) -> list[Phase]:
-    """All phases of the cycles, each once, in order."""
+    """List of all phases of the cycles, each once, in order."""
     return [phase for cycle in cycles for phase in cycle.phases]
 
 
 def order(cycles: Sequence[Cycle], iterations: int) -> Order:
-    """The order of phases in a run of so many iterations.
+    """The `Order` of (phase number, round) pairs in a run of so many iterations, at one iteration a phase.
 
     >>> a, b, c = ({"name": name, "until": 1} for name in "abc")
     >>> cycles = read([a, {"alternate": [b, c]}])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Making:
-    """Context from which a policy kind makes a policy: name, options, env, seed, corpus and seats.
+    """Data from which a policy kind's function makes a policy: name, options, env factory, seed, corpus and seats.
 
     name: of the policy. options: of the recipe. field: where they stand in it, for messages. env: to look at.
     seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made. agents: the seats that
@@ -73,7 +73,7 @@ POLICIES: Registry[Policy] = Registry(
 
 @POLICIES.register("tiny")
 def tiny(made: Making) -> Policy:
-    """Policy kind: a language model of at most a million parameters, made on the spot with a tokenizer for the env."""
+    """Makes a policy from a `Making`: a new language model of at most 1M parameters, with a tokenizer for the env."""
     from palaestra.agents import LMPolicy
     from palaestra.agents.tiny import build as build_tiny
 
@@ -84,7 +84,7 @@ def tiny(made: Making) -> Policy:
 
 @POLICIES.register("lm")
 def lm(made: Making) -> Policy:
-    """Policy kind: a Hugging Face causal language model from disk or a hub; options.model says which."""
+    """Makes a policy from a `Making`: a Hugging Face causal language model (options.model) from disk or a hub."""
     from palaestra.agents import LMPolicy
 
     found: Policy = made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))
@@ -93,7 +93,7 @@ def lm(made: Making) -> Policy:
 
 @POLICIES.register("served")
 def served(made: Making) -> Policy:
-    """Policy kind: a Hugging Face model (options.model) that learns here, sampled by a vLLM or SGLang server."""
+    """Makes a policy from a `Making`: a Hugging Face model (options.model), trained here, sampled by vLLM or SGLang."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
@@ -109,7 +109,7 @@ LANGUAGE_MODELS = ("tiny", *FROM_DISK)
 
 
 def check_from_disk(kind: str, made: Making) -> None:
-    """Check the options of a policy from disk without reading the model; raises RecipeError."""
+    """Check the options of an `lm` or `served` policy without loading the model's weights; raises RecipeError."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     if kind == "served":
@@ -121,7 +121,7 @@ def check_from_disk(kind: str, made: Making) -> None:
 
 @POLICIES.register("chat")
 def chat(made: Making) -> Policy:
-    """Policy kind: a model behind an OpenAI-compatible endpoint; options.model says which."""
+    """Makes a policy from a `Making`: a model (options.model) behind an OpenAI-compatible endpoint; never trained."""
     from palaestra.agents import ChatPolicy
 
     found: Policy = made.call(ChatPolicy, made.take("model"))
@@ -130,7 +130,7 @@ def chat(made: Making) -> Policy:
 
 @POLICIES.register("tabular")
 def tabular(made: Making) -> Policy:
-    """Policy kind: a table of logits, one row per observation; for envs with choices."""
+    """Makes a policy from a `Making`: softmax of a table of logits, a row per observation; for envs with choices."""
     from palaestra.agents import TabularPolicy
 
     return _table(made, TabularPolicy)
@@ -138,7 +138,7 @@ def tabular(made: Making) -> Policy:
 
 @POLICIES.register("q_table")
 def q_table(made: Making) -> Policy:
-    """Policy kind: a table of action values, one row per observation; wants `learn.kind: q_learning`."""
+    """Makes a policy from a `Making`: a table of action values per observation; wants `learn.kind: q_learning`."""
     from palaestra.agents import QTablePolicy
 
     return _table(made, QTablePolicy)
@@ -146,7 +146,7 @@ def q_table(made: Making) -> Policy:
 
 @POLICIES.register("bandit")
 def bandit(made: Making) -> Policy:
-    """Policy kind: a table of arms, one per choice, for seats that choose; wants `learn.kind: bandit`."""
+    """Makes a policy from a `Making`: a table of bandit arms, one per choice; wants `learn.kind: bandit`."""
     from palaestra.agents import BanditPolicy
 
     return _table(made, BanditPolicy)
@@ -163,7 +163,7 @@ def _table(made: Making, kind: type[DiscretePolicy]) -> Policy:
 
 @POLICIES.register("mlp")
 def mlp(made: Making) -> Policy:
-    """Policy kind: a small network on arrays; for envs that show arrays and have choices."""
+    """Makes a policy from a `Making`: a small neural network for envs whose observations are arrays, with choices."""
     from palaestra.agents import MLPPolicy
 
     return _on_arrays(made, MLPPolicy)
@@ -171,7 +171,7 @@ def mlp(made: Making) -> Policy:
 
 @POLICIES.register("contextual")
 def contextual(made: Making) -> Policy:
-    """Policy kind: a small network on the newest array and a context of the last ones; env `recent` shows them."""
+    """Makes a policy from a `Making`: a small network on the newest array and a context of past ones (env `recent`)."""
     from palaestra.agents import ContextualPolicy
 
     return _on_arrays(made, ContextualPolicy)
@@ -179,7 +179,7 @@ def contextual(made: Making) -> Policy:
 
 @POLICIES.register("factored")
 def factored(made: Making) -> Policy:
-    """Policy kind: a small network on arrays that writes several numbers at once, for actions that are such texts."""
+    """Makes a policy from a `Making`: a network on arrays that picks several numbers at once, its action their text."""
     from palaestra.agents import FactoredPolicy
 
     first = _first(made)
@@ -191,7 +191,10 @@ def factored(made: Making) -> Policy:
 
 @POLICIES.register("relational")
 def relational(made: Making) -> Policy:
-    """Policy kind: attention over any number of others under a latent drawn from the game; needs `own` and `each`."""
+    """Makes a policy from a `Making`: attention over any number of others, under a latent drawn from the game.
+
+    It needs the options `own` and `each`.
+    """
     from palaestra.agents import RelationalPolicy
 
     return _on_arrays(made, RelationalPolicy)
@@ -199,7 +202,7 @@ def relational(made: Making) -> Policy:
 
 @POLICIES.register("ordered")
 def ordered(made: Making) -> Policy:
-    """Policy kind: a linear rule on arrays for ordered choices, such as shares; `learn.kind: generations` fits it."""
+    """Makes a policy from a `Making`: a linear rule on arrays for ordered choices; wants `learn.kind: generations`."""
     from palaestra.agents import OrderedPolicy
 
     return _on_arrays(made, OrderedPolicy)
@@ -207,7 +210,7 @@ def ordered(made: Making) -> Policy:
 
 @POLICIES.register("pointer")
 def pointer(made: Making) -> Policy:
-    """Attention over choices, messages between team members, a pointer; for arrays of a block per member."""
+    """Makes a policy from a `Making`: a pointer network with attention and messages; arrays have a block per member."""
     from palaestra.agents import PointerPolicy
 
     return _on_arrays(made, PointerPolicy)
@@ -215,7 +218,7 @@ def pointer(made: Making) -> Policy:
 
 @POLICIES.register("q_network")
 def q_network(made: Making) -> Policy:
-    """Policy kind: a network of action values on arrays; wants `learn.kind: value_decomposition`."""
+    """Makes a policy from a `Making`: a network of action values on arrays; wants `learn.kind: value_decomposition`."""
     from palaestra.agents import QNetworkPolicy
 
     return _on_arrays(made, QNetworkPolicy)
@@ -223,7 +226,7 @@ def q_network(made: Making) -> Policy:
 
 @POLICIES.register("split_mlp")
 def split_mlp(made: Making) -> Policy:
-    """Policy kind: a small network whose seats share some parameters; options.trunk: a run whose layers it takes."""
+    """Makes a policy from a `Making`: a network whose seats share some parameters; options.trunk: run to copy from."""
     from palaestra.agents import SplitMLPPolicy
     from palaestra.runs.saved_policies import adopted
 
@@ -235,7 +238,10 @@ def split_mlp(made: Making) -> Policy:
 
 @POLICIES.register("saved")
 def saved(made: Making) -> Policy:
-    """Policy kind: a trained policy of another run, frozen; options.run: its folder, options.policy: its name there."""
+    """Makes a policy from a `Making`: a frozen trained one of another run (options.run: its folder).
+
+    options.policy: its name there.
+    """
     from palaestra.runs.saved_policies import saved_policy
 
     # a recipe makes its policies with seed * 1000 + their number
@@ -245,7 +251,7 @@ def saved(made: Making) -> Policy:
 
 @POLICIES.register("population")
 def population(made: Making) -> Policy:
-    """Policy kind: a greedy network on arrays with parameters of its own per seat; wants `learn.kind: diversity`."""
+    """Makes a policy from a `Making`: greedy network with own parameters per seat; wants `learn.kind: diversity`."""
     from palaestra.agents import PopulationPolicy
 
     return _with_keys(made, PopulationPolicy)
@@ -272,20 +278,20 @@ def _on_arrays(made: Making, kind: type[MLPPolicy | ContextualPolicy | Relationa
 
 @POLICIES.register("random")
 def random(made: Making) -> Policy:
-    """Policy kind: uniform over the legal actions."""
+    """Makes a policy from a `Making`: uniform over the legal actions."""
     return ScriptedPolicy(make_script("random", made.options, made.field, seed=made.seed), name=made.name)
 
 
 @POLICIES.register("script")
 def script(made: Making) -> Policy:
-    """Policy kind: scripted play; options.script names a script, or module:function."""
+    """Makes a policy from a `Making`: scripted play; options.script names a registered script, or module:function."""
     play = make_script(made.take("script"), made.options, made.field, seed=made.seed)
     return ScriptedPolicy(play, name=made.name)
 
 
 @POLICIES.register("human")
 def human(made: Making) -> Policy:
-    """Policy kind: a person who is asked on the terminal; or options.answers, a file with an answer a line."""
+    """Makes a policy from a `Making`: a person asked on the terminal, or answers read from a file (options.answers)."""
     from palaestra.agents.human import HumanPolicy
 
     found: Policy = made.call(HumanPolicy.seated)
@@ -293,7 +299,7 @@ def human(made: Making) -> Policy:
 
 
 class Takes(NamedTuple):
-    """What a policy kind's options are passed to: a function, its fixed arguments, and further functions.
+    """Data on where a policy kind passes its options: a function, its fixed arguments, and further functions.
 
     A function, how many arguments and which options it gets otherwise, and to what it passes its options on.
     `module:name` each, because some need torch.
@@ -345,7 +351,7 @@ NEEDED = {
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
-    """Check that a policy kind takes these options, before anything is made.
+    """Raise RecipeError if a policy kind does not take these options or lacks one; no policy is made.
 
     Raises:
         RecipeError: one that is needed is missing, is unknown, or is of another type.
@@ -366,7 +372,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
-    """Make a policy without parameters from its entry in a stored team: `{"kind", "options", "seed"}`.
+    """Make a policy that has no parameters anew from its entry in a stored team: `{"kind", "options", "seed"}`.
 
     Raises:
         RecipeError: it cannot be made; or it names code, and is not trusted.
@@ -406,7 +412,7 @@ def _first(made: Making) -> Observation:
 
 
 class Demonstrator(ScriptedPolicy):
-    """A scripted policy for imitation: its decisions also have action ids, and what a chat model would be shown.
+    """Scripted policy for imitation learning: its decisions also carry action ids and, if wanted, chat messages.
 
     Args:
         conversations: Whether those who learn from it read conversations.

@@ -26,7 +26,7 @@ END = 10.0
 
 
 def by_torchrun() -> bool:
-    """Whether this process was started as one of several ranks, as by torchrun."""
+    """Whether this process is one of several ranks, by the environment variable `WORLD_SIZE`, as torchrun sets it."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
@@ -50,7 +50,7 @@ def ranks_fit(recipe: Recipe, ranks: int) -> None:
 
 @contextlib.contextmanager
 def started(count: int, timeout: float) -> Iterator[None]:
-    """Context manager: this process is rank 0 of `count` local processes; the others end with it."""
+    """Context manager: makes this process rank 0 of `count` local processes, starts the others, ends them at exit."""
     if count < 2:
         yield
         return
@@ -100,7 +100,7 @@ def invite(recipe: Mapping[str, Any], seed: int, corpus: list[str]) -> None:
 
 
 def serve(timeout: float, variables: Mapping[str, str]) -> None:
-    """Main loop of a rank other than 0, until rank 0 has no more to do."""
+    """Entry point of a local process of rank > 0: follows rank 0's announcements until there is no more to do."""
     os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts means rank 0
     try:
@@ -110,7 +110,7 @@ def serve(timeout: float, variables: Mapping[str, str]) -> None:
 
 
 def followed(recipe: Recipe) -> bool:
-    """True on ranks other than 0 under torchrun, after they have served to the end; False elsewhere."""
+    """On ranks other than 0 under torchrun, serve until rank 0 ends, then return True; elsewhere False at once."""
     if not by_torchrun() or os.environ["RANK"] == "0":
         return False
     ranks_fit(recipe, 1)

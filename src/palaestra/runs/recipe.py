@@ -57,7 +57,7 @@ from palaestra.runs.trust import code_in, refuse
 
 
 class Recipe(Section):
-    """A run, whole."""
+    """Pydantic model of a whole recipe: env, policies, team, reward, stages, credit, learner, evaluation and seeds."""
 
     name: str = Field(description="of the run, and of its folder under runs/")
     description: str = Field("", description="what it trains and proves, for `palaestra recipes` and the report")
@@ -210,7 +210,7 @@ class Recipe(Section):
 
     @classmethod
     def load(cls, source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
-        """A shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
+        """Load a shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
 
         Raises:
             RecipeError: something is wrong in it, or it names code and is not trusted.
@@ -218,18 +218,18 @@ class Recipe(Section):
         return load(source, overrides, trust=trust)
 
     def dump(self) -> str:
-        """The resolved recipe as YAML, which `load` reads back."""
+        """YAML text of the resolved recipe, which `load` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def names() -> list[str]:
-    """Names of the recipes that ship with the package."""
+    """Sorted list of the names of the recipes that ship with the package."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
-    """Load a shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
+    """Load a `Recipe` from a shipped one's name or a YAML file, with overrides such as `train.iterations=20`.
 
     trust: run the code that a file names (`module:name`, `imports`); what overrides name is the caller's own.
 
@@ -244,7 +244,7 @@ def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = Fal
 
 
 def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe for reading only: none of its own modules are imported.
+    """Load a `Recipe` from a name or file for reading only: none of the modules that it names are imported.
 
     Names are checked where that takes no code but this package's: not those from a file's own modules, and none without
     torch.
@@ -255,7 +255,7 @@ def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def validate(data: dict[str, Any], where: str = "recipe", *, trust: bool = False) -> Recipe:
-    """A recipe from plain data; `trust` as in `load`."""
+    """Make a `Recipe` from a nested dict, importing its `imports`; outside code is refused without `trust`."""
     if not trust:
         refuse(data, where)
     modules = data.get("imports")
@@ -293,7 +293,7 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
 
 
 def typed(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse overrides such as `train.iterations=20` into plain data.
+    """Parse override texts such as `train.iterations=20` into one nested dict, values read as YAML.
 
     Raises:
         RecipeError: one is not FIELD=VALUE, or its value is not YAML.
@@ -305,7 +305,7 @@ def typed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def import_modules(modules: Iterable[Any]) -> None:
-    """Import the modules under a recipe's `imports`, which register names; needed in every process."""
+    """Import the modules under a recipe's `imports`, which register names, in this process; RecipeError on failure."""
     for module in modules:
         try:
             importlib.import_module(str(module))
@@ -323,7 +323,7 @@ def _in_this_folder(error: Exception) -> str:
 
 
 def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:
-    """A recipe with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
+    """A new `Recipe` with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
     data = _merge(recipe.model_dump(mode="json"), changes)
     for field in ("team", "policies"):
         if isinstance(data[field], dict):

@@ -31,7 +31,7 @@ GROWING = (
 
 
 def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
-    """Whether a run in the directory can be resumed by this recipe; remains of a failed start are removed.
+    """Whether to resume the run in `directory`; InputError if it differs. False: nothing trained, remains deleted.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ.

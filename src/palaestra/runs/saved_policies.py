@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def saved_policy(
     run: str, policy: str | None = None, seeds: Sequence[int] | None = None, *, seed: int = 0, name: str | None = None
 ) -> Policy:
-    """Load a trained policy of a run, frozen.
+    """Load a trained policy from the folder of a run or of a saved team, as a frozen copy.
 
     Args:
         run: folder that `palaestra train` wrote, or one that `Team.save` wrote.
@@ -64,7 +64,7 @@ def adopted(
     freeze: bool = True,
     seed: int = 0,
 ) -> SplitMLPPolicy:
-    """A `split_mlp` policy that takes over the shared layers of a trained one.
+    """Give a `split_mlp` policy the shared layers of another run's trained one, in place; returns the policy.
 
     Args:
         policy: gets the layers.

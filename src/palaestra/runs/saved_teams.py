@@ -23,7 +23,7 @@ from palaestra.runs.recipe import Recipe, alone, load
 
 
 def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
-    """Save a trained team to a folder; policies without parameters are saved as their recipe entries."""
+    """Save a trained team to a folder, scripts and endpoints as their recipe entries; returns the path."""
     others = {
         name: {"kind": part.kind, "options": part.options, "seed": seed * 1000 + number}
         for number, (name, part) in enumerate(recipe.policies.items())
@@ -40,7 +40,7 @@ def export(
     best: bool = False,
     trust: bool = False,
 ) -> dict[str, Path]:
-    """Write the policies of a run from a checkpoint; returns the folder of each.
+    """Save the policies of a run's checkpoint (the last, or the best) as folders; returns a dict of the paths by name.
 
     seed: default: the first. policy: only this one. out: default RUN/seed-N/policies. best: of the checkpoints that
     were kept, the one whose look at held-out tasks was best, not the last. trust: code that the recipe names may run.
@@ -82,7 +82,7 @@ def export(
 
 
 def load_run(run: Path, *, trust: bool = False) -> tuple[Recipe, list[int]]:
-    """Load the recipe of a run, and the seeds that have begun.
+    """Load (recipe, sorted list of the seeds that have begun) from the folder of a run.
 
     Raises:
         InputError: the directory holds no run; or its recipe names code and is not trusted.

@@ -24,14 +24,14 @@ Interval = dict[str, float]
 
 
 def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
-    """Names of the policies that each scorer asks, by the scorer's path in the recipe (`evaluation.scorers.NAME`)."""
+    """Dict from each scorer's path in the recipe (`evaluation.scorers.NAME`) to the names of policies that it asks."""
     return {
         f"evaluation.scorers.{name}": tuple(getattr(build(part.scorer), "asks", ())) for name, part in scorers.items()
     }
 
 
 class Scoring:
-    """The scorers of held-out play for one seed: scores every system's episodes within each one's budget.
+    """Callable that adds columns `score.NAME` to a system's held-out turns, one per scorer, within each one's budget.
 
     policies: whom they may ask, by name. seed: of votes. systems: how many will be scored: each may use an equal part
     of what is left of a budget, so that none is scored at the expense of the next. Equal questions are asked once.
@@ -71,7 +71,7 @@ class Scoring:
                 scorer.bind(askers.__getitem__)
 
     def __call__(self, turns: Turns) -> Turns:
-        """The play of one system with `score.NAME`: a value for each episode, null where the scorer gives nothing."""
+        """A copy of one system's turns with `score.NAME`: a value per episode, null where the scorer gives none."""
         rows = cases(turns) if self.scorers else pl.DataFrame()
         keys = [key for key in EPISODE if key in rows.columns]
         for name, scorer in self.scorers.items():
@@ -96,7 +96,7 @@ class Scoring:
 def compared(
     turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Comparison by scorer: mean of every system with its interval, difference after - before, and verdict.
+    """Dict by scorer, from scored turns: mean of each system with interval, difference after - before, and verdict.
 
     told: `Scoring.totals` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
     """

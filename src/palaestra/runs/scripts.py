@@ -27,7 +27,7 @@ script = SCRIPTS.register
 
 
 def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int = 0) -> Play:
-    """Make the scripted play that a recipe names. `seed` is for scripts that draw something once.
+    """Make the scripted player (function request -> action) that a registered name, or `module:function`, stands for.
 
     Raises:
         RecipeError: no such script, or options that it does not take.
@@ -41,7 +41,7 @@ def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int
 
 
 def check_script(name: str, options: Mapping[str, Any], field: str) -> None:
-    """Check that a script exists and takes these options; one of your own is checked when it is made.
+    """Raise RecipeError if a registered script is unknown or does not take these options; `module:name` is not checked.
 
     Raises:
         RecipeError: it is unknown, or an option is.
@@ -79,7 +79,7 @@ def parameters(
     fixed: int = 0,
     accepts: Sequence[Callable[..., Any]] = (),
 ) -> dict[str, inspect.Parameter]:
-    """Parameters that a caller may still set: the function's own and the keyword-only ones of `accepts`.
+    """Dict of the parameters that recipe options may set: the function's own, and the keyword-only ones of `accepts`.
 
     Without the first `fixed` arguments and those that are given otherwise.
     """
@@ -98,7 +98,7 @@ def check(
     accepts: Sequence[Callable[..., Any]] = (),
     given: Collection[str] = (),
 ) -> None:
-    """Check that a function takes these options, without calling it; arguments as in `parameters`.
+    """Raise RecipeError if a function does not take these options, without calling it; arguments as in `parameters`.
 
     Raises:
         RecipeError: an option is unknown, or is no plain value of the type that stands beside it.
@@ -125,7 +125,7 @@ def _is(value: Any, wanted: Any) -> bool:
 
 @contextlib.contextmanager
 def naming(field: str) -> Iterator[None]:
-    """Context manager that turns errors of input inside into a RecipeError that names `field`."""
+    """Context manager that turns an InputError raised inside into a RecipeError that names the recipe's `field`."""
     try:
         yield
     except (RecipeError, MissingExtraError):
@@ -136,7 +136,7 @@ def naming(field: str) -> Iterator[None]:
 
 @script("random")
 def random_legal() -> Play:
-    """Scripted player: uniform over the legal actions."""
+    """Makes a scripted player (request -> action): uniform over the legal actions."""
 
     def play(request: Request) -> Action:
         legal = request.observation.legal
@@ -147,7 +147,7 @@ def random_legal() -> Play:
 
 @script("answers")
 def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
-    """Scripted player: answers short reasoning-gym questions rightly with this probability (a number, or per role).
+    """Makes a scripted player: answers short reasoning-gym questions, right with probability `accuracy` (or per role).
 
     The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
     """
@@ -159,7 +159,7 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("proposals")
 def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Play:
-    """Scripted player: proposes sums of two numbers up to `largest`, and answers them rightly with this probability."""
+    """Makes a scripted player: proposes sums of two numbers up to `largest`; right with probability `accuracy`."""
     from palaestra.teams.proposer import scripted_proposals
 
     return scripted_proposals(largest, accuracy, noise)
@@ -167,7 +167,7 @@ def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Pl
 
 @script("varied")
 def varied(concentration: float = 2.0, seed: int = 0) -> Play:
-    """Scripted player: random legal actions with preferences drawn per observation text, from a Dirichlet.
+    """Makes a scripted player: random legal actions, with fixed preferences per observation text from a Dirichlet.
 
     Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
     card for hundreds of steps of reinforcement learning.
@@ -183,7 +183,7 @@ def varied(concentration: float = 2.0, seed: int = 0) -> Play:
 
 @script("kuhn")
 def kuhn(slope: float = 0.06) -> Play:
-    """Scripted Kuhn poker player: bets with probability 1/2 - slope, 1/2 or 1/2 + slope by its card.
+    """Makes a scripted Kuhn poker player: bets with probability 1/2 - slope, 1/2 or 1/2 + slope by its card.
 
     Slope 0 is uniform play (exploitability 0.458); 0.06 is hardly better (0.39), but not blind to the card.
     """
@@ -197,7 +197,7 @@ def kuhn(slope: float = 0.06) -> Play:
 
 @script("convention")
 def convention(clarity: float = 0.6, seed: int = 0) -> Play:
-    """Scripted player of Tiny Hanabi: the first player signals its card by its action; the second plays randomly.
+    """Makes a scripted Tiny Hanabi player: the first signals its card by its action; the second plays randomly.
 
     Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
     The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
@@ -218,7 +218,7 @@ def convention(clarity: float = 0.6, seed: int = 0) -> Play:
 
 @script("nim")
 def nim(skill: float = 0.0) -> Play:
-    """Scripted Nim player: the winning move with probability `skill`, else a random legal move.
+    """Makes a scripted Nim player: the winning move with probability `skill`, else a random legal move.
 
     With probability `skill` the winning move (Bouton 1901: make the exclusive or of the piles 0) if there is one, else
     a random legal move.
@@ -239,7 +239,9 @@ def nim(skill: float = 0.0) -> Play:
 
 @script("trader")
 def trader(skill: float = 1.0) -> Play:
-    """Scripted trader of TextArena's SimpleNegotiation (short text), by its own values alone or else at random.
+    """Makes a scripted trader for TextArena's SimpleNegotiation: best trade by its own values, else random.
+
+    For the short text of the observation.
 
     With probability `skill` it accepts an offer from which it gains, else makes the legal offer from which it would
     gain most; it knows nothing of what the trade is worth to the other player.
@@ -257,7 +259,7 @@ def trader(skill: float = 1.0) -> Play:
 
 @script("toolbox")
 def toolbox(skill: float = 0.5) -> Play:
-    """Scripted player of `roles/toolbox`: right tool use with this probability per turn, else a guessed number."""
+    """Makes a scripted player of `roles/toolbox`: right tool use with probability `skill` per turn, else a guess."""
     from palaestra.envs.roles.toolbox import solve
 
     def play(request: Request) -> Action:
@@ -270,7 +272,7 @@ def toolbox(skill: float = 0.5) -> Play:
 
 @script("lookups")
 def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
-    """Scripted player of `roles/multi_hop`: right lookups with this probability per turn, else a guessed answer.
+    """Makes a scripted player of `roles/multi_hop`: right lookups with probability `skill` per turn, else a guess.
 
     hop: role -> the hop after which it answers, 1 (the port) or 2; default: 1 for `finder`, else 2.
     """
@@ -281,7 +283,7 @@ def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
 
 @script("functions")
 def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
-    """Scripted player of `roles/functions`: right with this probability (one number, or per role), else another one.
+    """Makes a scripted player of `roles/functions`: right with probability `accuracy` (or per role), else wrong.
 
     For the short prompt.
 
@@ -295,7 +297,10 @@ def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("cups")
 def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
-    """Scripted player of `native/cups`: follows the ball, right with this probability; `notes`: page by page."""
+    """Makes a scripted player of `native/cups`: follows the ball, each answer right with probability `accuracy`.
+
+    notes: it reads page by page and takes notes.
+    """
     from palaestra.envs.worlds.cups import reader
 
     return functools.partial(reader, cups=string.ascii_lowercase[:cups], accuracy=accuracy, notes=notes)
@@ -303,7 +308,10 @@ def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
 
 @script("shelf")
 def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
-    """Scripted player of `native/shelf`: workers apply their skill, the coordinator calls anybody; `solo` does all."""
+    """Makes a scripted player of `native/shelf`: workers apply their skill, the coordinator calls one of them.
+
+    In the seat `solo` it does all.
+    """
     from palaestra.envs.worlds.shelf import WORDS, worker
 
     if skill is not None and skill not in WORDS:
@@ -313,7 +321,7 @@ def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
 
 @script("commons")
 def commons(wish: int = 14) -> Play:
-    """Scripted player of `native/commons`: harvests the mean of agreed limits, else the sustainable share or `wish`."""
+    """Makes a scripted player of `native/commons`: harvests the mean agreed limit, else sustainable share or `wish`."""
     from palaestra.envs.worlds.commons import keeper
 
     return functools.partial(keeper, wish=wish)
@@ -321,7 +329,7 @@ def commons(wish: int = 14) -> Play:
 
 @script("stays_home")
 def stays_home(strength: float = 4.0, reads: Literal["all", "near"] = "all", noise: float = 0.0) -> Play:
-    """Scripted player of `native/epidemic`: stays home with strength · infectious share · (½ + age) · caution.
+    """Makes a scripted player of `native/epidemic`: stays home with strength · infectious share · (½ + age) · caution.
 
     At most 1.
 
@@ -349,7 +357,10 @@ def _array(request: Request) -> np.ndarray:
 
 @script("quest")
 def quest(errs: float = 0.0) -> Play:
-    """The shortest way through `native/quest`; with the chance `errs` any action, which may undo a step."""
+    """Makes a scripted player of `native/quest`: the shortest way; with probability `errs` any action instead.
+
+    Such an action may undo a step.
+    """
     from palaestra.envs.worlds.quest import shortest
 
     return functools.partial(shortest, errs=errs)
@@ -357,7 +368,7 @@ def quest(errs: float = 0.0) -> Play:
 
 @script("punisher")
 def punisher(share: float = 1.0) -> Play:
-    """Scripted player of `native/reputation`: punishes players seen to defect, with this probability."""
+    """Makes a scripted player of `native/reputation`: punishes players seen to defect, with probability `share`."""
     from palaestra.envs.worlds.reputation import punisher as play
 
     return functools.partial(play, share=share)
@@ -365,7 +376,7 @@ def punisher(share: float = 1.0) -> Play:
 
 @script("code")
 def code(number: int | None = 0, noise: float = 0.0, shared: int = 0) -> Play:
-    """Scripted speaker and listener of `native/referential`: says and understands words by a code.
+    """Makes a scripted speaker and listener of `native/referential`, which maps objects to words by a numbered code.
 
     Args:
         number: The code: 0 is the human one, others permute its words; null: in each turn a code drawn anew.
@@ -379,7 +390,7 @@ def code(number: int | None = 0, noise: float = 0.0, shared: int = 0) -> Play:
 
 @script("optimum")
 def optimum(game: str) -> Play:
-    """Scripted player: the best joint policy of a small common-interest OpenSpiel game, found by enumeration."""
+    """Makes a scripted player: best joint policy of a small common-interest OpenSpiel game, found by enumeration."""
     from palaestra.envs.openspiel import OpenSpielEnv
     from palaestra.envs.worlds.exact.exploitability import information_states, team_optimum
 

@@ -22,7 +22,7 @@ Searches = str | Mapping[str, str]
 
 
 def read(text: str) -> Search:
-    """Parse a search, such as `best_of(…)`, from recipe text; scorers may be nested in it.
+    """Make a `Search`, such as `best_of(…)`, from recipe text; scorers may be nested in it.
 
     Raises:
         ExpressionError: it names none, or does not take these options.
@@ -32,12 +32,12 @@ def read(text: str) -> Search:
 
 
 def texts(searches: Searches) -> tuple[str, ...]:
-    """The texts of searches, given as one text or a mapping."""
+    """Tuple of search texts, from one text or from a mapping of texts by policy."""
     return (searches,) if isinstance(searches, str) else tuple(searches.values())
 
 
 def asked(controls: Mapping[str, Searches]) -> dict[str, tuple[str, ...]]:
-    """Names of the policies that each search's scorer asks, by the search's path in the recipe."""
+    """Dict from each search's path in the recipe to the names of the policies that its scorer asks."""
     return {
         f"evaluation.controls.{name}.search": tuple(each for text in texts(said) for each in read(text).asks)
         for name, said in controls.items()
@@ -53,7 +53,7 @@ def searching(
     seed: int,
     field: str,
 ) -> tuple[EnvFactory, Team]:
-    """The env and team for play with search before each action. policies: whom scorers may ask.
+    """(env factory, team) in which policies search before each action, from a search text or texts by policy.
 
     Raises:
         RecipeError: nobody of the team could search so; names the field.
@@ -93,7 +93,7 @@ def _again(maker: Callable[[], Team], chosen: Mapping[str, str]) -> Team:
 
 
 def check(searches: Searches, team: Team, env: EnvFactory, policies: Mapping[str, Policy], field: str) -> None:
-    """Check that a search can be made and its scorer reads candidates.
+    """Raise RecipeError if a search cannot be made for this team, or its scorer cannot read candidate actions.
 
     Raises:
         RecipeError: it cannot be, or the scorer needs a column that candidates do not have.

@@ -59,7 +59,7 @@ FINAL, LOOK = 0, 1
 def run_seed(
     recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: Report = silent
 ) -> dict[str, Any]:
-    """Train and evaluate one seed; writes `result.json`, and returns its content.
+    """Train and evaluate one seed of a recipe in `directory`; writes `result.json`, and returns its content.
 
     Raises:
         InputError: somebody else writes to that directory.
@@ -175,7 +175,7 @@ def task_key(name: str) -> str:
 
 
 def digest(recipe: Recipe) -> str:
-    """Digest of all recipe fields that a seed's result depends on, and of chat prompts if they are read."""
+    """SHA-256 of all recipe fields that a seed's result depends on, and of chat prompts if they are read; hex text."""
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
@@ -187,7 +187,7 @@ def digest(recipe: Recipe) -> str:
 
 
 def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
-    """The result of a seed that is finished; None if work is left.
+    """The stored result dict of a seed that finished this very recipe; None if work is left.
 
     Raises:
         StorageError: it is damaged, or what it was made from is no more what it was.
@@ -201,7 +201,7 @@ def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | Non
 
 
 class Clock:
-    """Wall and CPU seconds of a piece of work, earlier interrupted processes included."""
+    """Timer of wall and CPU seconds of a run, kept in a file so that earlier interrupted processes count."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
@@ -232,7 +232,7 @@ def evaluate(
     run: str,
     look: bool = False,
 ) -> Turns:
-    """Play the held-out tasks: `tasks` groups of `trials` episodes; failed ones are not repeated."""
+    """Play a team on held-out tasks, `tasks` groups of `trials` episodes without retries; returns the turns."""
     plan = Plan(
         groups=part.look_tasks if look else part.tasks,
         group_size=part.look_trials if look else part.trials,
@@ -249,7 +249,7 @@ BEFORE_LEARNING = ("imports", "env", "policies", "team", "warm_start", "play")
 
 
 class Training:
-    """The part of a seed that learns: team, warm start, trainer, looks.
+    """Trains one seed of a setup: makes its team, warm start and trainer, and evaluates it between iterations.
 
     other: a training of the same seed; where nothing before learning differs, its start is taken over.
     """
@@ -320,7 +320,7 @@ class Training:
             self.kept_calls.close()
 
     def run(self) -> list[dict[str, Any]]:
-        """Train to the end and return the metrics."""
+        """Train to the end and return the metrics, a dict per iteration."""
         part = self.setup.training
         invite(self.setup.recipe, self.seed, self.corpus)
         learner = self.setup.learner(self.team)
@@ -397,7 +397,7 @@ class Training:
         self.tasks.append({"iteration": iteration, "tasks": [task_key(task) for task in met]})
 
     def met(self) -> set[str]:
-        """Keys of all tasks that were trained on."""
+        """Set of the keys (`task_key`) of all tasks that were trained on."""
         return {task for line in self.tasks.lines for task in line["tasks"]}
 
     def _played(self, since: int) -> list[Table]:
@@ -405,7 +405,7 @@ class Training:
         return [{key: dict(row) for key, row in line["table"]} for line in lines]
 
     def exact(self) -> dict[str, dict[str, float]]:
-        """Exact measures before and after training, by name."""
+        """Dict by name of the exact measures before and after training; empty if none are asked for."""
         if not self.part.metrics:
             return {}
         game, start = table_of(self.test, self.start)

@@ -42,7 +42,7 @@ that are made of other rows are a use of poor ones."""
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a recipe, such as construction, filter or fit: its kind, field and value.
+    """Data of one step of a recipe, such as construction, filter or fit: its kind, field, value and detail.
 
     Attributes:
         kind: one of `KINDS`.
@@ -60,7 +60,7 @@ class Step:
 
 
 def steps_of(recipe: Recipe) -> list[Step]:
-    """A recipe taken apart into its steps; `recipe_of` makes the same recipe of them.
+    """List of `Step` that a recipe is made of, one per field and stage; `recipe_of` makes the same recipe of them.
 
     Stages that a module of the recipe's own defines are asked as any other, so it must have been loaded, not looked at.
     """
@@ -84,7 +84,7 @@ def steps_of(recipe: Recipe) -> list[Step]:
 
 
 def recipe_of(steps: Sequence[Step], *, trust: bool = False) -> Recipe:
-    """The recipe that these steps make; inverse of `steps_of`.
+    """Makes the `Recipe` of a list of `Step`; inverse of `steps_of`.
 
     Raises:
         RecipeError: a step that a recipe needs is not there, or is not valid.
@@ -95,7 +95,7 @@ def recipe_of(steps: Sequence[Step], *, trust: bool = False) -> Recipe:
 
 
 def kind_of_stage(text: str) -> Kind:
-    """Kind of step of a stage: its attribute `step`, else by the columns that it fills, else whether it plans play.
+    """Kind of `Step` that a stage's text is: as it declares, else by the columns it adds, else by planning play or not.
 
     Stages that only say what a turn was worth (critics, judges, rewards) belong to the fit.
 
@@ -134,7 +134,7 @@ def _detail_of_stage(text: str) -> str:
 
 
 def fit_of(recipe: Recipe) -> str:
-    """What a recipe's objective learns from: "imitation", "preference", "reward", several with `+`, or "none".
+    """Kind of signal that a recipe's learner fits: "imitation", "preference", "reward", several with `+`, or "none".
 
     Read off its terms: `credit` means a reward, `pair` a preference, what needs neither is imitation; regularisers are
     no objective of their own. A learner other than the policy gradient learns from rewards.
@@ -162,7 +162,7 @@ REGULARISERS = ("kl", "entropy", "corridor", "pinned", "stable", "value", "auxil
 
 
 def has_weights(recipe: Recipe) -> bool:
-    """Whether a run of a recipe changes parameters: of a policy of the team that can learn and is not frozen."""
+    """Whether a run of this recipe would train parameters of a policy in the team that is not frozen."""
     fixed = {"script", "random", "chat", "human", "saved", "perturbed"}
     learns = [
         name
@@ -174,12 +174,12 @@ def has_weights(recipe: Recipe) -> bool:
 
 
 def parts_of(recipe: Recipe) -> list[Recipe]:
-    """The recipe as it is in each of its phases, in order; the recipe itself if it has none."""
+    """List of recipes: the recipe as it is in each of its phases, in order; itself alone if it has none."""
     return [recipe.in_phase(phase) for phase in phases_of(read(recipe.phases))] or [recipe]
 
 
 def fits_in_order(recipe: Recipe, iterations: int | None = None) -> list[str]:
-    """What is fitted in each iteration of a run, "imitation" first with a warm start; phases of one iteration each.
+    """List of each iteration's fit ("reward", …), phases taken as one iteration; "imitation" first for a warm start.
 
     Args:
         recipe: what is run.
@@ -203,7 +203,7 @@ def schedule_of(recipe: Recipe) -> str:
 
 
 def row_of(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as one row: branch, names by kind of step, what is fitted, schedule, and whether it reads back.
+    """Dict that describes a recipe: branch, names by kind of step, fits, schedule, and fields lost in a round trip.
 
     What its phases name counts as its own; `fit` has their fits one after the other. `steps`: all of them. `differs`:
     fields that are not the same after reading back, which should be none.

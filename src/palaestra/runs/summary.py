@@ -55,7 +55,7 @@ def judged(part: EvaluationPart) -> pl.Expr | None:
 
 
 def value_of(measure: str, table: pl.DataFrame) -> str:
-    """The column that is compared: "success" if the env reports it and the measure is not "score", else "score"."""
+    """Name of the column to compare: "success" if the env reports it and the measure is not "score", else "score"."""
     return "success" if measure != "score" and table["success"].null_count() < len(table) else "score"
 
 
@@ -76,7 +76,10 @@ def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--base
 
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
-    """Summary of a run over its seeds, the content of `summary.json` without times and versions."""
+    """Summary dict of a run over its seeds, from their results and files: the content of `summary.json`.
+
+    Times and versions are added elsewhere.
+    """
     played = [_evaluation(directory / f"seed-{result['seed']}") for result in results]
     table = trials(Turns.concat(played), where=judged(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
@@ -178,7 +181,7 @@ def _exact(results: Results, measure: str, when: str) -> np.ndarray:
 
 
 def over_seeds(values: np.ndarray, comparisons: int = 1) -> dict[str, float]:
-    """Mean of exact values with Student's t interval over seeds; one seed's value is exact and its own interval.
+    """Dict of mean, low, high: mean of a value over seeds with Student's t interval; of zero width for one seed.
 
     comparisons: how many such intervals hold together with 95 %.
     """
@@ -230,7 +233,7 @@ def _exact_verdict(measure: str, change: np.ndarray, p: float = 0.0, comparisons
 
 
 def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results: Mapping[str, Results]) -> list[Any]:
-    """Comparison of every pair of variants (name -> folder) in the recipe's measure, p corrected by Holm.
+    """List of dicts that compare every pair of variants (name -> folder) in the recipe's measure, p corrected by Holm.
 
     The verdict says better, worse or cannot tell. seeds_needed: where one cannot tell, how many seeds of each variant
     would find a difference as large as the one seen, 4 times out of 5, at 5 % over the number of pairs; None if the
@@ -270,7 +273,9 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
 def economics(
     table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
 ) -> list[dict[str, Any]]:
-    """Cost and success per held-out trial of each system: rows of `evaluation.teamwork.economy` with their unit.
+    """List of dicts, one a system: cost and success per held-out trial, from a table of trials, with the unit of cost.
+
+    They are rows of `evaluation.teamwork.economy`.
 
     Args:
         table: trials of the systems.
@@ -361,7 +366,7 @@ def _evaluation(seed: Path) -> Turns:
 
 
 def check_result(seed: Path, result: Mapping[str, Any]) -> None:
-    """Check that a seed's `result.json` and the files it was made from are whole; raises StorageError.
+    """Raise StorageError if a seed's `result.json` lacks fields or a file that it was made from has changed.
 
     Raises:
         StorageError: names the file and what to do.
@@ -384,7 +389,7 @@ def evaluate(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare all systems in a table of turns, a directory, a run or a comparison: rows with verdicts.
+    """List of dicts that compare each system with a baseline, from a turns file, a folder, a run or a comparison.
 
     A run is compared in its own measure, and those whose play its recipe judges. errors, cluster: see `trials`.
 

@@ -80,7 +80,7 @@ def trainer_of(
 
 
 def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
-    """A `TrainingPhase` from a phase and its resolved recipe."""
+    """Makes the trainer's `TrainingPhase` from a recipe's `Phase` and that phase's `Setup`."""
     part = setup.training
     return TrainingPhase(
         phase.name,
@@ -97,7 +97,7 @@ def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
 
 
 def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()) -> League | None:
-    """The league of opponents of one seed, with scripts only at first; None if the recipe has no opponents."""
+    """Makes the `League` of opponents of one seed, with scripts only at first; None if the recipe has no opponents."""
     part = setup.opponents
     if part is None:
         return None

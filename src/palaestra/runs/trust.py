@@ -31,7 +31,7 @@ _CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
 
 
 class NamedCode(NamedTuple):
-    """Code that a recipe names: the field, the text, and the module."""
+    """Data on code that a recipe names: the recipe's field, the text in it, and the module."""
 
     field: str
     text: str
@@ -39,7 +39,7 @@ class NamedCode(NamedTuple):
 
 
 def code_in(data: Any) -> list[NamedCode]:
-    """All code outside this package that a recipe (plain data, or a part of it) names.
+    """List of `NamedCode`: all code outside this package that a recipe (plain data, or a part of it) names.
 
     >>> code_in({"env": {"make": "os:system"}, "stages": ["embed(model='my.net:small')"], "imports": ["mine"]})
     [NamedCode(field='env.make', text='os:system', module='os'),
@@ -51,7 +51,7 @@ def code_in(data: Any) -> list[NamedCode]:
 
 
 def refuse(data: Any, where: str, *, typed: Any = ()) -> None:
-    """Raise RecipeError if a recipe names code. typed: the user's own data; what it names is allowed.
+    """Raise RecipeError if a recipe's data name outside code, except what the user's own data (`typed`) name too.
 
     Raises:
         RecipeError: names the fields, the modules, and how to go on.

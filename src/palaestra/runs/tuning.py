@@ -56,7 +56,7 @@ Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
-    """Search for settings: (the recipe with the found settings, for itself and its controls, results of each search).
+    """Search hyperparameters by Optuna: (recipe with the found settings, for itself and its controls, results by side).
 
     Args:
         recipe: with `tune`.
@@ -95,7 +95,7 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
 
 
 def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]:
-    """Name, recipe and search space of all that is tuned: "after", the team, and trained controls.
+    """Iterator of (name, (recipe, search space)) of all that is tuned: "after", the team, and trained controls.
 
     A control is searched over the space of the recipe, without the fields that its `train` sets or does not have, and
     over its own `tune`.
@@ -113,7 +113,7 @@ def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]
 
 
 def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
-    """The recipe with the values that the searches found."""
+    """A new recipe with the values that the searches found, for the team and for each tuned control."""
     changed = override(recipe, nested(found["after"]["found"]), "tune") if "after" in found else recipe
     for name, side in found.items():
         if name == "after":
@@ -125,7 +125,7 @@ def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
 
 
 def described(side: Mapping[str, Any]) -> str:
-    """One sentence on what a search found and what it cost."""
+    """Text of one line on what a search found and what it cost."""
     settings = ", ".join(f"{field}={plain(value)}" for field, value in side["found"].items())
     early = f", {side['pruned']} ended early" if side["pruned"] else ""
     before = f" ({plain(side['as_written'])} as written)" if side["as_written"] is not None else ""
@@ -134,7 +134,7 @@ def described(side: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting or value as text with few digits."""
+    """Text of a value for messages: three significant digits for a float, `str` otherwise."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
@@ -202,7 +202,7 @@ def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
 
 
 def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
-    """Write a seed's team after its warm start to a folder, unless it is there already; returns its CPU seconds."""
+    """Save a seed's team after its warm start as a checkpoint, unless it is there already; returns its CPU seconds."""
     if (found := checkpoints.latest(folder)) is not None:
         return float(checkpoints.load(found)["cpu_seconds"])
     torch.set_num_threads(recipe.train.threads)
@@ -218,7 +218,7 @@ def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
 def run_trial(
     recipe: Recipe, *, seeds: int, bounds: Mapping[str, float], starts: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Train a variant on the seeds of a search; its curves, its last value, and what it cost.
+    """Train a variant on the seeds of a search; returns a dict of curves, last value, cost and whether it was pruned.
 
     Args:
         recipe: the variant.
@@ -404,7 +404,7 @@ def _known(recipe: Recipe, field: str) -> bool:
 
 
 def check_space(recipe: Recipe) -> None:
-    """Check that every tuned variant is valid with the first values of its space; raises RecipeError.
+    """Raise RecipeError if a tuned variant is not valid with the first two values of each field of its search space.
 
     Raises:
         RecipeError: a field is none of the recipe, or its value does not fit; names it.
@@ -418,7 +418,7 @@ def check_space(recipe: Recipe) -> None:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name as a nested mapping, as `override` takes it.
+    """Nested dict from settings by dotted name, as `override` takes it.
 
     >>> nested({"learn.lr": 0.1, "learn.epochs": 2, "credit": "grpo()"})
     {'learn': {'lr': 0.1, 'epochs': 2}, 'credit': 'grpo()'}

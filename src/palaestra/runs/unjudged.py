@@ -15,7 +15,7 @@ LONGEST = 200
 
 
 class Silence(TypedDict):
-    """Counts of judges' failures in the training of a seed: questions, failed ones, iterations without reward."""
+    """Dict type of judges' failures in a seed's training: counts of questions, failed ones, unrewarded iterations."""
 
     asked: int
     failed: int
@@ -25,7 +25,7 @@ class Silence(TypedDict):
 
 
 def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
-    """Count failed questions to judges in the metrics of a seed; why: the error of the last one that failed."""
+    """Counts, as a `Silence`, failed questions to judges in a seed's metrics dicts; `why` is the last error."""
     found = Silence(asked=0, failed=0, unpaid=0, iterations=0, why="")
     for line in lines:
         found["iterations"] += 1
@@ -39,7 +39,7 @@ def silence(lines: Iterable[Mapping[str, Any]]) -> Silence:
 
 
 def unjudged(seeds: Iterable[Silence]) -> str | None:
-    """A warning sentence if judges left most questions unanswered; None if not, or if none were asked.
+    """Warning sentence from seeds' `Silence` counts if judges left most questions unanswered; None otherwise.
 
     >>> lines = [{"reward": None, "stages": {"score": {"calls": 8, "failed": 8, "why": "ConnectError"}}}]
     >>> print(unjudged([silence(lines)]))

@@ -24,7 +24,7 @@ Order = Literal["sequential", "joint"]
 
 
 class AdvantageFeedbackEnv:
-    """A wrapper of `env` that asks agents again for their actions until a critic's advantage of them is high enough.
+    """Env wrapper that asks agents again for their actions until a critic's advantage of these is high enough.
 
     sequential: the agents are asked one after the other, in their order, and read what was decided before; joint: all
     at once, and again if their joint action is not good enough. Whoever is asked again reads the score. Then the env
@@ -135,7 +135,7 @@ def advantage_feedback(
     reward: str = "reward",
     gamma: float = 1.0,
 ) -> EnvFactory:
-    """[56] ReAd (arXiv 2405.14314): factory of `env` whose agents propose again if a critic scores them too low.
+    """[56] ReAd (arXiv 2405.14314): env factory whose agents propose an action again if a critic scores it too low.
 
     Args:
         env: agents that act at once.

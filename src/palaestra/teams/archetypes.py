@@ -21,7 +21,7 @@ from palaestra.errors import EnvError, InputError, nearest
 
 
 class Crowd(Protocol):
-    """Protocol of an env of many people, for `ArchetypeEnv`: their attributes, questions, answers and steps.
+    """Protocol of an env of many simulated people, for `ArchetypeEnv`: their attributes, questions, answers and steps.
 
     Attributes:
         attributes: The values that each attribute of a person may have.
@@ -37,7 +37,7 @@ class Crowd(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether the episode is over."""
+        """Whether the episode has ended."""
 
     def start(self, seed: int) -> None:
         """Begin the episode of `seed`."""
@@ -49,14 +49,14 @@ class Crowd(Protocol):
         """The question to a group of `size` people with these attributes; `seen`: the mean of what they see."""
 
     def read(self, action: Action | None) -> float | None:
-        """The probability that an answer states, or None."""
+        """Parse an answer as a probability; None if it cannot be read."""
 
     def advance(self, rates: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Simulate a step in which people act by their rates, float64[people]; returns rewards and facts."""
 
 
 class ArchetypeEnv:
-    """A crowd as an env with one seat per group of people, alike in the attributes `by`, that answers for all of them.
+    """Env over a `Crowd` with one seat per group of people of equal attributes `by`, which answers for all of them.
 
     In every step a group's question is written of what its members see on average. A question that the group was
     asked before in this episode is not asked again: its answer is known. Who is not asked does not act; if nobody is,
@@ -158,7 +158,7 @@ class ArchetypeEnv:
 
 
 def archetypes(env: EnvFactory, *, by: Sequence[str], copies: int = 1) -> EnvFactory:
-    """Factory of a crowd env in which one seat answers for each group of people, see `ArchetypeEnv`."""
+    """Env factory: a `Crowd` env in which one seat answers for each group of people, see `ArchetypeEnv`."""
     factory = functools.partial(ArchetypeEnv, env, by=by, copies=copies)
     factory()
     return factory

@@ -31,13 +31,13 @@ NOTE = "audit: "
 
 @AUDITS.register("readable")
 def readable() -> Audit:
-    """An audit of messages: asks for a readable answer where the task can read none."""
+    """Makes an audit rule of messages: asks for a readable answer where the task can read none."""
     return lambda said, draw: [None if said.score is not None else "give an answer that can be read"]
 
 
 @AUDITS.register("indicators")
 def indicators(number: int = 5, *, wrong: float = 0.25, right: float = 0.03, threshold: float = 1.0) -> Audit:
-    """A simulated audit: `number` checks fire at these rates on wrong and on right messages, by the task's score.
+    """Makes a simulated audit rule: `number` checks fire at rates `wrong` and `right` on messages, by the task's score.
 
     A wrong message passes with (1 - wrong)^number, a right one with (1 - right)^number: .237 and .859 by default.
     """
@@ -53,13 +53,13 @@ def indicators(number: int = 5, *, wrong: float = 0.25, right: float = 0.03, thr
 
 @AUDITS.register("checks")
 def checks(function: str) -> Audit:
-    """An audit by a function `module:name` of the text, which returns a list of what should change."""
+    """Makes an audit rule from a function `module:name` of a message's text, which lists what should change."""
     check = load_object(function, "checks")
     return lambda said, draw: list(check(said.text)) or [None]
 
 
 class AuditedDeliberation(Deliberation):
-    """`Deliberation` whose messages are audited; one that fails is asked for again, up to `attempts` times.
+    """Team env: `Deliberation` whose messages are audited; one that fails is asked for again, up to `attempts` times.
 
     facts: its own; of each turn audit_failed, share of indicators that fired; audit_passed; attempt, from 0.
 
@@ -190,7 +190,7 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: agents speak in turn, the rule `audit` may have one said again; then a vote ([111]).
+    """Env factory of a team: agents speak in turn, `audit` may have a message said again, then they vote ([111]).
 
     talk: false, and they answer at once. Others: of `AuditedDeliberation`, and of every team.
     """

@@ -25,7 +25,7 @@ DRAWS = 22
 
 
 class Branch(NamedTuple):
-    """A node of the tree whose turn is to be answered: its parent, the seat that acts, what it sees, a snapshot."""
+    """Data of a node of the tree whose turn is to be answered: its name, the acting seat, what it sees, a snapshot."""
 
     name: str
     agent: str
@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 
 
 class Branches:
-    """Env that plays a tree of `env` in one episode: `widths[d]` answers per turn at depth d, each by its own seat.
+    """Env that plays a tree of turns of `env` in one episode: `widths[d]` answers per turn at depth d, one seat each.
 
     The copies of seat `a` are `a-1`, `a-2`, …, in the order of the tree. Each is paid
     what its own step pays the seat that made it. Chance that is to come is drawn anew after every answer. An env whose
@@ -115,7 +115,7 @@ def _own(value: Any, agent: str) -> Any:
 
 
 def branches(env: EnvFactory, *widths: int) -> EnvFactory:
-    """Factory of `Branches`: plays a tree of answers of `env` in an episode, `widths[d]` answers a turn at depth d."""
+    """Env factory of `Branches`: an episode plays a tree of `env`, with `widths[d]` answers to each turn at depth d."""
     factory = functools.partial(Branches, env, widths)
     factory()
     return factory

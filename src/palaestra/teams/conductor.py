@@ -31,7 +31,7 @@ LONGEST = 400
 
 @functools.lru_cache(1024)
 def layers(text: str, workers: int = 10) -> Graph | None:
-    """Parse a text as a team `Graph`: widths of layers, `2-3-1`, or YAML of who hears whom; None if it is not valid.
+    """Parse a text as a team `Graph`: widths of layers, `2-3-1`, or YAML of who reads whom; None if it is not valid.
 
     Each layer hears the one before; the last is one worker, who answers.
 
@@ -75,7 +75,7 @@ def _ending(roles: Sequence[str], edges: Mapping[str, Sequence[str]]) -> Graph |
 
 
 class ConductedEnv(OrchestratedEnv):
-    """A team env in which `seat` writes the team for each task as text; that team then answers.
+    """Team env in which `seat` first writes the team for each task as a text; that team of workers then answers it.
 
     A failure is told to the seat while it has tries left.
 
@@ -187,7 +187,7 @@ def conducted(
     seat: str = "orchestrator",
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Factory of an env in which `seat` writes the team of workers `w1`, `w2` … for each task.
+    """Env factory in which `seat` writes, for each task, the team of workers `w1`, `w2`, … that then answers it.
 
     workers: most that a team can have. most: how many a task deserves, a number, or one for each phrase that a question
     may have. templates: the texts among which the seat chooses; without them it writes. price: of each turn. tries:

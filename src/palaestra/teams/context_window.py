@@ -36,7 +36,7 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def content(message: Message) -> str:
-    """The text of a chat message, tool calls included."""
+    """The text of a chat message dict, its tool calls appended as `name(arguments)`."""
     calls = [f"{c['function']['name']}({c['function'].get('arguments')})" for c in message.get("tool_calls") or ()]
     return " ".join([str(message.get("content") or ""), *calls]).strip()
 
@@ -58,7 +58,7 @@ class _View:
 
 
 class ContextWindowEnv:
-    """A wrapper of an env that cuts each agent's conversation to `budget` tokens; recipes call it `context_window`.
+    """Env wrapper that cuts each agent's conversation to `budget` tokens; recipes call it `context_window`.
 
     facts: those of the env, and of each turn dropped and summarised, places of messages that it did not see, or saw
     only as a summary or by their size; shown_tokens and history_tokens, with and without the cut, as `count` counts;
@@ -199,7 +199,7 @@ class ContextWindowEnv:
 
 
 def context_window(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Factory of `env` whose agents' conversations are cut to a token budget; options as of `ContextWindowEnv`.
+    """Env factory of `env` whose agents' conversations are cut to a token budget; options as of `ContextWindowEnv`.
 
     >>> env = context_window("roles/toolbox", budget=200)()
     >>> env.facts["dropped"]

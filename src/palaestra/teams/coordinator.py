@@ -23,7 +23,7 @@ DRAWS = 23
 
 
 class CoordinatedEnv:
-    """A wrapper of `env` in which central seats `SEAT-AGENT` first send each acting agent one of `messages` messages.
+    """Env wrapper in which central seats `SEAT-AGENT` send each acting agent one of `messages` messages first.
 
     A step of `env` is two turns: first the seats act, one for each recipient, then the recipients. A seat sees what
     every agent sees (the latest, of agents that do not act) and who the recipient is; an agent sees its own observation
@@ -134,7 +134,7 @@ class CoordinatedEnv:
 
 
 def coordinator(env: EnvFactory, messages: int = 4, *, seat: str = "coordinator", noise: float = 0.0) -> EnvFactory:
-    """Factory of `env` with a central seat that sends each agent a message before it acts, see `CoordinatedEnv`."""
+    """Env factory of `env` with a central seat per agent that sends it a message first, see `CoordinatedEnv`."""
     factory = functools.partial(CoordinatedEnv, env, messages, seat=seat, noise=noise)
     factory()
     return factory

@@ -38,7 +38,7 @@ DRAWS = 7_919
 
 
 class Deliberation(AroundTask):
-    """A team env: the roles of a `Graph` answer a task in rounds and hear each other; all are paid the team's score.
+    """Team env: the roles of a `Graph` answer a task in rounds and read each other; all are paid the team's score.
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
     and of what was on its way to the role: heard (by whom), heard_turn (when they said it), heard_weight, heard_kept

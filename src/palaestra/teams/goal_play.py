@@ -28,14 +28,14 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Feedback:
-    """Why a plan stopped: the action that failed, and the reason."""
+    """Data on why a plan stopped: the action that failed, and the reason."""
 
     action: str
     reason: str
 
 
 class ErringPlanner:
-    """A scripted planner for a `TechTree`: writes the steps that its subgoal tells, some of them wrong.
+    """Scripted planner for a `TechTree`: writes a subgoal's steps as a list of actions, some of them wrong.
 
     A subgoal tells how its object is got, with which tool and in which layer. Of an object that an action of its last
     plan lacked it knows nothing: it puts a guess before the plan, to mine, craft or smelt it.
@@ -78,7 +78,7 @@ class ErringPlanner:
 
 
 def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
-    """The next primitive move, (verb, argument), that carries out a structured action; None if it is done.
+    """The next primitive move (verb, argument) in a `TechTree` that carries out a structured action; None if done.
 
     The interface asks again after each move, so that one action becomes as many moves as the world wants.
     """
@@ -96,7 +96,7 @@ def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
 
 
 def execute(action: str, world: TechTree, limit: int) -> str:
-    """Carry out a structured action in a `TechTree`; returns the reason if it failed, else an empty text."""
+    """Carry out a structured action in a `TechTree`, in place; returns the reason if it failed, else an empty text."""
     verb, _, thing = action.rpartition(" ")
     if verb in ("approach", "mine") and world.near != thing:
         world.move("look")
@@ -117,7 +117,7 @@ def execute(action: str, world: TechTree, limit: int) -> str:
 
 @dataclass
 class Played:
-    """Record of an episode: moves, turns of the planner, plans that failed, and objects of met subgoals."""
+    """Data of a played episode: moves, turns of the planner, plans that failed, and objects of reached subgoals."""
 
     steps: int = 0
     turns: int = 0
@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play subgoals in order with a planner: it writes a plan per object, and plans again after a failure.
+    """Play subgoals in a `TechTree` in order: a planner writes a plan per object, again after failures; a `Played`.
 
     Args:
         goals: Subgoals, those that come first at the beginning.
@@ -182,7 +182,9 @@ def goals(
     wrong: float = 0.2,
     seed: int = 0,
 ) -> Analysis:
-    """An analysis: how deep a planner gets in a book of recipes. RECIPES: object, verb, material, counts, tools, layer.
+    """Makes an analysis (file of recipes -> DataFrame, a row per episode): how deep a planner gets in a tech tree.
+
+    RECIPES has object, verb, material, counts, tools and layer.
 
     Episodes follow each other with one memory of plans. A row each: the deepest object, its depth, success, moves, the
     planner's turns, plans that failed.

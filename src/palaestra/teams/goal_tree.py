@@ -17,7 +17,7 @@ from palaestra.errors import InputError, nearest
 
 @dataclass(frozen=True)
 class Goal:
-    """A subgoal of a plan: get `count` more of an object, by its recipe."""
+    """Data of a subgoal: the object to get, how many more of it, and its recipe."""
 
     object: str
     count: int
@@ -25,7 +25,7 @@ class Goal:
 
 
 def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
-    """The recipe book of a table, by object: object, verb, material and counts (lists), tools, layer, makes.
+    """Dict of object -> `Recipe` from table rows: object, verb, material and counts (lists), tools, layer, makes.
 
     Raises:
         InputError: A verb is unknown, a recipe names what the table lacks, or an object needs itself.
@@ -46,7 +46,7 @@ def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
 
 
 class GoalTree:
-    """Decomposition of a goal into subgoals through a book of recipes.
+    """Decomposes a goal, such as 6 planks, into ordered subgoals through a dict of recipes.
 
     >>> book = {"log": Recipe("mine"), "plank": Recipe("craft", {"log": 1}, makes=4)}
     >>> [(goal.object, goal.count) for goal in GoalTree(book).decompose("plank", 6)]

@@ -29,7 +29,7 @@ Edges = str | Mapping[str, Sequence[str]] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Graph:
-    """A team's communication graph: roles, speaking order, who hears whom, rounds and rules; made by `Graph.of`.
+    """Data of a team's communication graph: roles, speaking order, who reads whom, rounds, rules; made by `Graph.of`.
 
     roles: in the order in which they are asked, with what a chat model is told (may be empty). steps: who speaks at
     once. heard: of each role, whom it hears, in the order in which it reads them. memory: of those the latest word, or

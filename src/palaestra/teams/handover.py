@@ -16,7 +16,7 @@ from palaestra.errors import EnvError, InputError, nearest
 
 
 class HandoverEnv:
-    """A wrapper of `env` in which `to` replaces `seat` after its first `after` turns.
+    """Env wrapper in which agent `to` replaces `seat` after its first `after` turns.
 
     facts: those of the env. What the seat earns goes to both of them who have had a turn by then.
 
@@ -76,7 +76,7 @@ class HandoverEnv:
 
 
 def handover(env: EnvFactory, seat: str, to: str, after: int = 1) -> EnvFactory:
-    """Factory of `env` in which `to` plays for `seat` after so many turns; checked at once."""
+    """Env factory of `env` in which agent `to` plays for `seat` after its first `after` turns; checked at once."""
     factory = functools.partial(HandoverEnv, env, seat, to, after)
     factory()
     return factory

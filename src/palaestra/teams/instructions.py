@@ -37,7 +37,7 @@ KNOWN = (
 
 
 class Heard(NamedTuple):
-    """A message as its receiver reads it: role, text and round."""
+    """Data of a message as its receiver reads it: the sender's role, text and round."""
 
     role: str
     text: str
@@ -45,7 +45,7 @@ class Heard(NamedTuple):
 
 
 class Instructions:
-    """Chat prompts of a workflow: the system prompt of each role, and its messages turn by turn.
+    """Maker of a workflow's chat prompts: the system prompt of each role, and its conversation turn by turn.
 
     Args:
         workflow: Name of the template of its system prompts.

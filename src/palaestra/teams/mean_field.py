@@ -59,7 +59,7 @@ def kernel_features(
 
 
 class MeanFieldEnv:
-    """A wrapper of `env` with one seat that sees the population's distribution and sets the rule of all agents.
+    """Env wrapper with one seat that sees the population's distribution and sets the action rule of all agents.
 
     Before every step the seat sees the kernel features of the population, one number per centre. Its action is a text
     of one number per centre, each the number of one of the agents' choices (policy kind `factored`): at an observation
@@ -191,7 +191,7 @@ def mean_field(
     blind: bool = False,
     seat: str = "swarm",
 ) -> EnvFactory:
-    """Factory of `env` in which one upper seat chooses the rule of all agents, see `MeanFieldEnv`."""
+    """Env factory of `env` in which one upper seat chooses the action rule of all agents, see `MeanFieldEnv`."""
     factory = functools.partial(
         MeanFieldEnv, env, centres=centres, bandwidth=bandwidth, low=low, high=high, blind=blind, seat=seat
     )

@@ -25,7 +25,7 @@ Levels = Sequence[tuple[Level, float]]
 
 
 class Method(NamedTuple):
-    """One of eight learning methods: a combination of selection, signal and component."""
+    """Data of one of eight learning methods: how to select, which signal to use, and which component to change."""
 
     selection: Literal["best", "pareto"]
     signal: Literal["dynamics", "instruction"]
@@ -42,7 +42,7 @@ PRIOR = {SIGNS[2]: 1.0, SIGNS[3]: -1.0, SIGNS[1]: -1.0}
 
 @dataclass(frozen=True)
 class Agent:
-    """A scripted agent of generated levels that plans by values of signs.
+    """Scripted agent of generated grid levels; `act` plans within `reach` moves by the `values` of signs it sees.
 
     values: of signs, above 0 to be walked to, below 0 to be avoided. reach: how far it plans, in moves.
     """
@@ -78,7 +78,7 @@ class Agent:
 
 
 class Episode(NamedTuple):
-    """Record of an agent's episode in a level: score, rewards by sign, and how it ended.
+    """Data of an agent's episode in a level: score as share of the best return, rewards by sign, and how it ended.
 
     score: return by the level's largest. paid: sign and reward of each move. ended: sign that ended it, or empty.
     """
@@ -89,7 +89,7 @@ class Episode(NamedTuple):
 
 
 def play(agent: Agent, description: Description, level: Level, maximum: float, rng: np.random.Generator) -> Episode:
-    """Play an episode of an agent in a level, scored as a share of the level's largest return."""
+    """Play an agent in a level to the end; returns an `Episode`, its score a share of `maximum`, the best return."""
     game, total, paid, blocked, sign = Play(level, description.pays), 0.0, [], set[tuple[int, int]](), ""
     while not game.over:
         before = game.at
@@ -134,7 +134,7 @@ def _tried(
 
 
 def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random.Generator) -> int:
-    """Index of the candidate to improve next, from scores float64[candidates, levels]: best mean, or Pareto.
+    """Index of the candidate to improve next, from scores float64[candidates, levels]: best mean, or drawn from Pareto.
 
     With "pareto" any of the Pareto front is drawn.
     """
@@ -145,7 +145,7 @@ def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random
 
 
 def improved(agent: Agent, method: Method, description: Description, episodes: Sequence[Episode]) -> Agent:
-    """A copy of the agent with one component changed by one signal, as the method says."""
+    """A new `Agent` with one component (values or reach) changed by one signal, as the method says."""
     signs = description.instruction or (SIGNS[2] + SIGNS[4], SIGNS[3])
     if method.component == "code":
         wider = 2 * description.side if method.signal == "instruction" else agent.reach + 2
@@ -165,7 +165,9 @@ def improved(agent: Agent, method: Method, description: Description, episodes: S
 
 
 def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4, test: int = 8) -> pl.DataFrame:
-    """Score of each learning method in each world: `world, selection, signal, component, validation, test`.
+    """DataFrame of the score of each of eight learning methods in each world, on validation and on test levels.
+
+    Columns: `world, selection, signal, component, validation, test`.
 
     Args:
         worlds: descriptions.
@@ -186,7 +188,7 @@ def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4,
 
 
 def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
-    """Value of choosing per world: mean of the best single method, and of each world's best, over the first k worlds.
+    """(single, each): mean score over the first k worlds of the best one method, and of each world's own best.
 
     Args:
         scores: float64[methods, worlds].
@@ -202,7 +204,9 @@ def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
 
 @ANALYSES.register("method_matrix")
 def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> Analysis:
-    """An analysis: the best learning method per described world, or the best on average. WORLDS: a description per row.
+    """Makes an analysis (file of worlds -> DataFrame): the best learning method for each world, or the best for all.
+
+    WORLDS has a description per row.
 
     Methods are chosen by their validation levels; `test` is the score on others, as a share of the largest return.
     """
@@ -223,7 +227,7 @@ def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> 
 
 
 def described(row: Mapping[str, Any]) -> Description:
-    """A `Description` from a row of plain values; missing ones are the defaults.
+    """Makes a world `Description` from a dict of plain values; missing or None ones are the defaults.
 
     Raises:
         InputError: a field is not known.

@@ -31,7 +31,7 @@ Shape = str | Mapping[str, Any]
 
 
 class RoleTask(TaskEnv):
-    """The question that a role of an outer team is asked, as the task env of its members; scored as the outer task."""
+    """Task env of an inner team, whose question is the one that its role is asked; scored as the outer task."""
 
     def __init__(self, outer: TaskEnv) -> None:
         self.outer = outer
@@ -39,7 +39,7 @@ class RoleTask(TaskEnv):
         self.asked = ""
 
     def draw(self, seed: int) -> Task:
-        """The question that the role is asked now."""
+        """The `Task` whose question the role is asked now."""
         return Task(self.outer.task, self.asked, self.outer.current.score, self.outer.answer)
 
 
@@ -71,7 +71,7 @@ class _Member:
 
 
 class Nested(AroundTask):
-    """A team env in which some roles are teams themselves, with seats `ROLE/NAME`.
+    """Team env in which some roles are teams themselves, with seats `ROLE/NAME`.
 
     facts: those of the outer team and of all inner ones, of each turn; team: the role whose member acts, null for
     others. A member that opens hears what its role heard.
@@ -272,7 +272,7 @@ def _same(task: RoleTask) -> RoleTask:
 
 
 def nested(tasks: EnvFactory, outer: Shape, teams: Mapping[str, Shape]) -> EnvFactory:
-    """A team factory in which some roles are teams, with rounds, a vote and a stop of their own.
+    """Env factory of a team in which some roles are teams, with rounds, a vote and a stop rule of their own.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -22,7 +22,7 @@ Retrieval = Literal["reward", "random", "none"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """A fix that was tried in a set-up stage of a kind, and its reward: 1 if the unit test passed, else -1."""
+    """Data of a fix tried in a set-up stage of a kind, and its reward: 1 if the unit test passed, else -1."""
 
     kind: str
     fix: int
@@ -77,7 +77,7 @@ class NestedMemory:
 
 @dataclass(frozen=True)
 class Setup:
-    """Set-up stages of a task: their kinds, the fix that each needs, and how many fixes there are to choose from."""
+    """Data of a task's set-up stages: their kinds, the fix that each needs, and the number of fixes to choose from."""
 
     kinds: Sequence[str]
     needed: Sequence[int]
@@ -86,7 +86,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupResult:
-    """Result of `set_up`: which stages passed, which at once, attempts, and whether the pipeline is valid.
+    """Data that `set_up` returns: which stages passed, which at once, attempts, and whether the pipeline is valid.
 
     passed: whether each stage passed its unit test; first: whether at once; attempts: all; valid: none is broken.
     """
@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """Work through set-up stages in order; a failed stage is retried, and after `tries` failures the task ends.
+    """Simulate set-up stages in order, with fixes from a memory it also updates; `tries` failures of one end the task.
 
     Raises:
         InputError: `tries` is below 1.
@@ -128,7 +128,7 @@ def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, trie
 
 
 def unit_test(fix: int, needed: int) -> bool:
-    """Whether the fix that was chosen is the one that the stage needs."""
+    """Whether the chosen fix equals the one that the stage needs."""
     return fix == needed
 
 
@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """Ensemble predictions of models, settings found by Bayesian optimisation, the best averaged; and how many were.
+    """(predictions, number of models): ensemble of the best models whose settings Bayesian optimisation has tried.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

@@ -45,7 +45,7 @@ class _View:
 
 
 class Omission:
-    """A wrapper of `env` in which actions may drop earlier responses from the agent's context (Agent-Omit [66]).
+    """Env wrapper in which actions may drop earlier responses from the agent's context (Agent-Omit [66]).
 
     2602.04284.
 
@@ -162,7 +162,7 @@ class Omission:
 
 
 def omission(env: EnvFactory, *, replies: bool = True, tag: str = TAG) -> EnvFactory:
-    """Factory of `env` whose actions may drop earlier responses from the context, see `Omission`."""
+    """Env factory of `env` whose actions may drop earlier responses from the agent's context, see `Omission`."""
     factory = functools.partial(Omission, env, replies=replies, tag=tag)
     factory()
     return factory

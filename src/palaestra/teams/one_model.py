@@ -24,7 +24,7 @@ UNREAD = "?"
 
 
 class OneModel:
-    """The team's env `team` with the one seat `model`, whose conversation begins with what the first seat sees.
+    """Env wrapper that gives a whole team env to one seat `model`, whose replies name the role of each line.
 
     What a tool says is the env's fact `result`, and the next message. A line whose role is not due, or without a role,
     and those behind it are not given to the team; the turn is not valid. After `turns` turns the episode is cut off.
@@ -107,5 +107,5 @@ def _of(value: Any, seat: str) -> Any:
 
 
 def one_model(team: EnvFactory, *, turns: int = 12) -> EnvFactory:
-    """Factory of the team's env as the sequence of one model, see `OneModel`."""
+    """Env factory of the team's env played by one model, which writes all roles' lines; see `OneModel`."""
     return functools.partial(OneModel, team, turns=turns)

@@ -22,7 +22,7 @@ from palaestra.errors import EnvError, InputError
 
 
 class OptionsEnv:
-    """`env` with a seat `upper-AGENT` per agent, whose turns are options: a subgoal, kept for several steps.
+    """Env wrapper with a seat `upper-AGENT` per agent, whose turns are options: subgoals kept for several steps.
 
     When somebody needs a subgoal, all upper seats act in one turn; a seat whose agent has one may only choose it again,
     so that joint choices are complete and `value_decomposition` can mix their worths. An option ends when its agent has
@@ -165,7 +165,7 @@ class OptionsEnv:
 
 
 def options(env: EnvFactory, *, longest: int = 12, gamma: float = 0.95, adaptive: bool = False) -> EnvFactory:
-    """Factory of `env` with upper seats that choose subgoals, see `OptionsEnv`; checked at once."""
+    """Env factory of `env` with upper seats that choose the agents' subgoals, see `OptionsEnv`; checked at once."""
     factory = functools.partial(OptionsEnv, env, longest=longest, gamma=gamma, adaptive=adaptive)
     factory()
     return factory

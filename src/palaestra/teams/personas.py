@@ -25,7 +25,7 @@ Participants = Literal["found", "expert"]
 
 
 class Personas(Deliberation):
-    """`Deliberation` of one agent whose reply is a discussion of several personas, parsed for its final answer.
+    """Team env: `Deliberation` of one agent whose reply is a discussion of personas, parsed for its final answer.
 
     facts: its own; participants, whom the reply lists; revisions, how often the leader spoke again after its draft;
     marked, whether the reply says which its final answer is.
@@ -48,7 +48,7 @@ class Personas(Deliberation):
 def personas(
     tasks: EnvFactory, participants: Participants = "found", *, revise: bool = True, **options: Any
 ) -> EnvFactory:
-    """A team factory: one agent writes a discussion of several personas in one call, with a final answer ([137]).
+    """Env factory: one agent writes a discussion of several personas in one reply, with a final answer ([137]).
 
     participants: "found", those that fit the task; "expert", a general expert. revise: whether they criticise the
     leader's draft and it revises it, or the answer follows at once. Others: of every team.

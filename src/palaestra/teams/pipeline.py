@@ -34,7 +34,7 @@ SEPARATOR = " | "
 
 
 class PipelineEnv(AroundTask):
-    """A team env: roles act one after the other, each may accept or replace the answer so far; the last one is scored.
+    """Team env: roles act one after the other, each may accept or replace the answer so far; the last one is scored.
 
     task: the task of the wrapped env; inner: that env.
 
@@ -146,7 +146,7 @@ def pipeline(
     instructions: Mapping[str, str] | None = None,
     longest: int | None = None,
 ) -> EnvFactory:
-    """Factory of an env in which `roles` answer a task in turn, later ones checking; the arguments are checked at once.
+    """Env factory in which `roles` answer a task in turn, later ones checking; the arguments are checked at once.
 
     Args:
         tasks: makes the `TaskEnv`, `reasoning_gym(...)` for example.
@@ -177,7 +177,7 @@ def pipeline(
 
 
 def read(text: str, separator: str = SEPARATOR) -> tuple[str, str | None]:
-    """Split what a pipeline role reads into the question and the previous answer (None for the first role)."""
+    """Split what a pipeline role reads: (question, previous answer), the latter None for the first role."""
     question, found, answer = text.rpartition(separator)
     return (question, answer) if found else (text, None)
 
@@ -190,7 +190,9 @@ def scripted_role(
     separator: str = SEPARATOR,
     mistake: Callable[[str, np.random.Generator], str] | None = None,
 ) -> Callable[[Request], str]:
-    """A scripted player of any pipeline role, right with probability `accuracy`, for a warm start.
+    """Makes a scripted player (request -> text) of any pipeline role, right with probability `accuracy`.
+
+    For a warm start.
 
     A first role then answers rightly, else with one character changed. A later role then accepts a right answer and
     repairs a wrong one, else it spoils the right and accepts the wrong.
@@ -227,7 +229,7 @@ def scripted_role(
 
 
 def spoil(answer: str, rng: np.random.Generator) -> str:
-    """`answer` with one of its letters or digits changed into another; never `answer` itself.
+    """A wrong answer: `answer` with one random letter or digit changed into another; never `answer` itself.
 
     A leading zero is avoided, since `07` would be as right as `7`.
     """

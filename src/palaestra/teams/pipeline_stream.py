@@ -18,7 +18,7 @@ NEEDED = ("contest", "kinds", "needed", "fixes", "optimum", "leaderboard")
 def play_stream(
     tasks: pl.DataFrame, memory: NestedMemory, *, tries: int = 3, budget: int = 16, members: int = 3, seed: int = 0
 ) -> pl.DataFrame:
-    """Work through machine-learning competitions in order with one memory: a row of results each.
+    """Simulate a worker with memory through machine-learning contests in order; DataFrame of results, a row each.
 
     Args:
         tasks: a row per competition: contest; kinds and needed, the kind of each set-up stage and the fix that it
@@ -79,7 +79,9 @@ def _submit(optimum: np.ndarray, rng: np.random.Generator, *, budget: int, membe
 def pipelines(
     retrieve: Retrieval = "reward", *, tries: int = 3, budget: int = 16, members: int = 3, seed: int = 0
 ) -> Analysis:
-    """An analysis: a pipeline worker with memory in competitions. TASKS: contest, kinds, needed, fixes, optimum.
+    """Makes an analysis (file of tasks -> DataFrame): a pipeline worker with memory in simulated ML contests.
+
+    TASKS has contest, kinds, needed, fixes, optimum and leaderboard.
 
     retrieve: what its long-term memory gives: the best attempt by "reward", a "random" one, or "none".
     """

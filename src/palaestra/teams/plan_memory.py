@@ -75,7 +75,7 @@ class PlanMemory:
 
 
 def common(a: Plan, b: Plan) -> Plan:
-    """Longest common subsequence of two lists of actions; of equally long ones the earliest in `a`."""
+    """Longest common subsequence of two lists of actions, as a tuple; of equally long ones the earliest in `a`."""
     length = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):

@@ -18,7 +18,7 @@ from typing import Any
 
 
 def load(path: str) -> Callable[[str], Any]:
-    """The callable that answers a question: a function, or a graph with `invoke`, as LangGraph compiles them."""
+    """Import `module:name` as a function of a question: a callable, or a graph with `invoke`, as LangGraph makes."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):

@@ -23,7 +23,7 @@ STATED = "####"
 
 
 def solvable(text: str, parent: Task) -> Task:
-    """Reader of proposals: a question that `palaestra.envs.questions.solve` can answer, as a task.
+    """Reads a proposed question as a `Task`, if `palaestra.envs.questions.solve` can answer it; else ValueError.
 
     Raises:
         ValueError: it is of no such form, or has no answer.
@@ -35,7 +35,7 @@ def solvable(text: str, parent: Task) -> Task:
 
 
 def stated(text: str, parent: Task) -> Task:
-    """Reader of proposals: `question #### answer`, whose stated answer counts as right; numbers compare as numbers.
+    """Reads a proposed `question #### answer` as a `Task`; the stated answer is right, numbers compare as numbers.
 
     Raises:
         ValueError: one of them is missing.
@@ -57,7 +57,7 @@ READERS: dict[str, Reader] = {"solvable": solvable, "stated": stated}
 
 
 def reader_of(named: str | Reader) -> Reader:
-    """The reader of proposals of this name, or of `module:name`.
+    """The reader function (proposal text, parent task) -> `Task` of this name or `module:name`; a callable is returned.
 
     Raises:
         InputError: there is none.

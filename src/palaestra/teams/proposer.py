@@ -36,7 +36,7 @@ PROPOSER = "proposer"
 
 
 class ProposerEnv(AroundTask):
-    """A self-play env: a proposer writes a task, it is checked, and solvers answer it.
+    """Self-play env: a proposer writes a task, it is checked, and solvers answer it.
 
     task: the given one that it is proposed from.
 
@@ -194,7 +194,7 @@ def proposer(
     longest: int = 2000,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Factory of an env in which a seat proposes tasks from those of a `TaskEnv`, and solvers answer; checked at once.
+    """Env factory in which a seat proposes tasks from those of a `TaskEnv`, and solvers answer; checked at once.
 
     Args:
         tasks: makes the `TaskEnv` whose tasks are shown to the proposer, one an episode.
@@ -215,7 +215,9 @@ def proposer(
 
 
 def scripted_proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Callable[[Request], str]:
-    """A scripted proposer and solver of sums of two numbers up to `largest`, for a warm start.
+    """Makes a scripted player (request -> text): proposes and solves sums and differences of numbers up to `largest`.
+
+    For a warm start.
 
     Args:
         largest: of the numbers.

@@ -23,7 +23,7 @@ Feedback = Literal["nothing", "score", "marks"]
 
 
 def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
-    """Feedback text on an answer, by kind: score, marked wrong characters, or nothing; empty if nothing is known.
+    """Feedback text on an answer by kind: its score, the answer with wrong characters as `_`, or empty text.
 
     Args:
         said: the answer.
@@ -39,7 +39,7 @@ def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
 
 
 class Refinement(Deliberation):
-    """`Deliberation` in which a role that answers again reads feedback on its earlier answers.
+    """Team env: `Deliberation` in which a role that answers again reads feedback on its earlier answers.
 
     Args:
         feedback: what is told of the answer that it goes on from, see `feedback_on`.

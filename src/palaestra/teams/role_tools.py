@@ -109,7 +109,7 @@ def _spliced(
 
 
 class RoleTools:
-    """A wrapper of an env in which some seats have tools that they may call before they act; recipe key `env.tools`.
+    """Env wrapper in which some seats have tools that they may call before they act; recipe key `env.tools`.
 
     facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all
     of them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn
@@ -269,7 +269,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 
 
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
-    """Factory of an env in which some roles have tools; options as of `RoleTools`, checked at once.
+    """Env factory of `env` in which some roles have tools; options as of `RoleTools`, checked at once.
 
     env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 

@@ -22,7 +22,7 @@ _HOME = ("palaestra.teams.rules",)
 
 
 class Message(NamedTuple):
-    """A role's last message: the answer, its score (None: unreadable), when, and whether it accepted.
+    """Data of a role's last message: its answer, that answer's score (None: unreadable), when, and if it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does. reply: all that chat models read of it,
     where `text` is the answer alone. form: where the answer stood in it, one of `palaestra.envs.replies.FORMS`.
@@ -66,13 +66,13 @@ STOPS: Registry[Stop] = Registry("stop", home=_HOME, example="agree(share=0.67)"
 
 @GATES.register("all")
 def all_() -> Gate:
-    """A gate that lets every message arrive."""
+    """Makes a gate (which messages reach a role): every message arrives."""
     return lambda receiver, own, said, draw: [(1.0, None)] * len(said)
 
 
 @GATES.register("kept")
 def kept(share: float) -> Gate:
-    """A gate that lets each message arrive with probability `share`, drawn anew for every message."""
+    """Makes a gate (which messages reach a role): each arrives with probability `share`, drawn independently."""
     _share("kept", share)
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
@@ -83,7 +83,7 @@ def kept(share: float) -> Gate:
 
 @GATES.register("top")
 def top(most: int) -> Gate:
-    """A gate that lets the `most` messages arrive whose text is the commonest; ties in order of speaking."""
+    """Makes a gate (which messages reach a role): the `most` whose texts are commonest; ties by speaking order."""
     _whole("top", most)
     held = f"not among the {most}"
 
@@ -99,7 +99,7 @@ def top(most: int) -> Gate:
 
 @GATES.register("best")
 def best(most: int = 1) -> Gate:
-    """A gate that lets the `most` messages with the best scores arrive, by the task's own score."""
+    """Makes a gate (which messages reach a role): the `most` messages with the best scores, by the task's own score."""
     _whole("best", most)
     held = f"not among the {most} best"
 
@@ -113,7 +113,7 @@ def best(most: int = 1) -> Gate:
 
 @GATES.register("readable")
 def readable() -> Gate:
-    """A gate that lets only messages arrive that the task can read as an answer."""
+    """Makes a gate (which messages reach a role): only those that the task can read as an answer."""
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         return [(1.0, None if each.score is not None else "cannot be read") for each in said]
@@ -123,7 +123,7 @@ def readable() -> Gate:
 
 @GATES.register("named")
 def named(by: str) -> Gate:
-    """A gate by OPTAGENT's act [24] (arXiv 2510.18032): the role `by` says who is heard.
+    """Makes a gate (which messages reach a role): those of roles that role `by` names, OPTAGENT [24] (2510.18032).
 
     `b c` by all, `a: b c; b: a` by each.
 
@@ -145,7 +145,7 @@ def named(by: str) -> Gate:
 
 @GATES.register("contribution")
 def contribution(least: float = 0.5) -> Gate:
-    """A gate by SelfOrg's rule [40] (arXiv 2510.00685): messages reach those that are alike and contributed less.
+    """Makes a gate, SelfOrg's rule [40] (arXiv 2510.00685): messages reach similar ones that contributed less.
 
     The contribution of a message is its mean likeness to all; likeness is the share of trigrams of characters that two
     texts have in common, in place of the cosine of embeddings.
@@ -172,13 +172,13 @@ def contribution(least: float = 0.5) -> Gate:
 
 @ROUTES.register("everyone")
 def everyone() -> Route:
-    """A route that lets all roles of the step act."""
+    """Makes a route (which roles of a step act): all of them."""
     return lambda roles, said, draw: roles
 
 
 @ROUTES.register("sampled")
 def sampled(most: int) -> Route:
-    """A route that lets `most` roles act, drawn at random."""
+    """Makes a route (which roles of a step act): `most` of them, drawn at random."""
     _whole("sampled", most)
 
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
@@ -190,7 +190,7 @@ def sampled(most: int) -> Route:
 
 @ROUTES.register("agreeing")
 def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
-    """A route, DyLAN's pruning [135] (arXiv 2310.02170): from round `start` only the most agreed-with roles act.
+    """Makes a route, DyLAN's pruning [135] (2310.02170): from round `start` only the most agreed-with roles act.
 
     Equally shared ones are drawn. start: the first round, from 1, in which only they act; not the first. above: while
     no more than so many are left, all of them go on. Who was left out once stays out. The paper (start=3, above=3) asks
@@ -218,7 +218,10 @@ def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
 
 @ROUTES.register("winner")
 def winner() -> Route:
-    """A route by auction: once all have bid a number, the highest bidder acts, of equal ones the first."""
+    """Makes a route (which roles act) by auction: all until each has bid a number, then the highest bidder alone.
+
+    Of equal bids the first counts.
+    """
 
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         bids = {each.role: number_in(each.text) for each in said if each.round == 0}
@@ -231,7 +234,9 @@ def winner() -> Route:
 
 @ROUTES.register("refused")
 def refused(checker: str = "check-") -> Route:
-    """A route that lets a role act again only if its checker (this prefix and its name) did not accept it.
+    """Makes a route (which roles of a step act): again only roles whose checker did not accept their last message.
+
+    The checker's name is the prefix `checker` and the role's name.
 
     A step in which nobody acts is passed over.
     """
@@ -247,7 +252,7 @@ def refused(checker: str = "check-") -> Route:
 
 @ROUTES.register("awarded")
 def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
-    """A route, SALE's auction [85] (arXiv 2602.02751): once plans are marked, the best one for its price acts.
+    """Makes a route, SALE's auction [85] (arXiv 2602.02751): once plans are marked, the best one for its price acts.
 
     The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
     step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.
@@ -276,7 +281,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 
 @AGGREGATES.register("vote")
 def vote(without: str = "") -> Aggregate:
-    """An aggregate: the commonest of the last answers, ties drawn. without: a role that has no vote."""
+    """Makes an aggregate (messages -> the team's): the commonest text, ties drawn; role `without` has no vote."""
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
         said = [each for each in said if each.role != without] or said
@@ -291,25 +296,28 @@ def vote(without: str = "") -> Aggregate:
 
 @AGGREGATES.register("last")
 def last() -> Aggregate:
-    """An aggregate: the message of the last speaker."""
+    """Makes an aggregate (messages -> the team's answer): the message of the last speaker."""
     return lambda said, draw: said[-1]
 
 
 @AGGREGATES.register("of")
 def of(role: str) -> Aggregate:
-    """An aggregate: the last message of this role; before it spoke, that of the last speaker."""
+    """Makes an aggregate (messages -> the team's answer): the last message of `role`, else of the last speaker."""
     return lambda said, draw: next((each for each in said if each.role == role), said[-1])
 
 
 @AGGREGATES.register("best_scored")
 def best_scored() -> Aggregate:
-    """An aggregate: the answer with the best score, of equal ones the first, by the task's own score."""
+    """Makes an aggregate (messages -> the team's answer): the best by the task's own score, the first of equal ones."""
     return lambda said, draw: max(said, key=lambda each: -np.inf if each.score is None else each.score)
 
 
 @AGGREGATES.register("central")
 def central() -> Aggregate:
-    """An aggregate: the answer most similar to all others, of equal ones the first; see `contribution`."""
+    """Makes an aggregate (messages -> the team's answer): the one most similar to all others, by character trigrams.
+
+    Of equal ones the first; see `contribution`.
+    """
     return lambda said, draw: max(said, key=lambda one: sum(alike(one.text, other.text) for other in said))
 
 
@@ -318,13 +326,13 @@ def central() -> Aggregate:
 
 @STOPS.register("never")
 def never() -> Stop:
-    """A stop rule: only after the last round."""
+    """Makes a stop rule (messages -> bool): never true, so that only the last round ends the talk."""
     return lambda said: False
 
 
 @STOPS.register("agree")
 def agree(share: float = 1.0, least: int = 2) -> Stop:
-    """A stop rule: when more than `share` of the last answers agree (1: all), of at least `least` answers."""
+    """Makes a stop rule (messages -> bool): of at least `least` last answers more than `share` agree (1: all)."""
     _share("agree", share)
 
     def stop(said: Sequence[Message]) -> bool:
@@ -336,13 +344,13 @@ def agree(share: float = 1.0, least: int = 2) -> Stop:
 
 @STOPS.register("verified")
 def verified(least: float = 1.0) -> Stop:
-    """A stop rule: when a last answer scores at least `least`, by the task's own score."""
+    """Makes a stop rule (messages -> bool): a last answer scores at least `least`, by the task's own score."""
     return lambda said: any(each.score is not None and each.score >= least for each in said)
 
 
 @STOPS.register("accepted")
 def accepted(by: str) -> Stop:
-    """A stop rule: when the role `by` accepts what it heard."""
+    """Makes a stop rule (messages -> bool): the role `by` accepts what it read."""
     return lambda said: any(each.role == by and each.accepts for each in said)
 
 
@@ -351,13 +359,13 @@ def accepted(by: str) -> Stop:
 
 @VERIFIERS.register("exact")
 def exact() -> Verifier:
-    """A verifier that gives the task's own score."""
+    """Makes a verifier (true task score -> reported score): reports the score itself."""
     return lambda score, draw: score
 
 
 @VERIFIERS.register("noisy")
 def noisy(deviation: float) -> Verifier:
-    """A verifier that gives the task's score plus normal noise, drawn for each answer; None stays None."""
+    """Makes a verifier (true task score -> reported score): adds normal noise, drawn per answer; None stays None."""
     if not deviation >= 0:
         raise InputError(f"noisy: deviation={deviation} must be at least 0")
     return lambda score, draw: None if score is None else score + deviation * float(draw().normal())
@@ -365,7 +373,7 @@ def noisy(deviation: float) -> Verifier:
 
 @VERIFIERS.register("accepts")
 def accepts(tpr: float = 1.0, fpr: float = 0.0, *, least: float = 1.0) -> Verifier:
-    """A verifier that gives 1 or 0: answers that score `least` pass with chance `tpr`, others with `fpr`."""
+    """Makes a verifier (true score -> 1.0 or 0.0): a score >= `least` passes with chance `tpr`, others with `fpr`."""
     if not 0 <= tpr <= 1 or not 0 <= fpr <= 1:
         raise InputError(f"accepts: tpr={tpr} and fpr={fpr} must be from 0 to 1")
     return lambda score, draw: float(draw().random() < (tpr if score is not None and score >= least else fpr))
@@ -381,7 +389,7 @@ def _trigrams(text: str) -> frozenset[str]:
 
 
 def alike(one: str, other: str) -> float:
-    """Similarity of two texts from 0 to 1: share of character trigrams in common (Jaccard)."""
+    """Similarity of two texts from 0 to 1: Jaccard index of their character trigrams."""
     if one == other:
         return 1.0
     first, second = _trigrams(one), _trigrams(other)

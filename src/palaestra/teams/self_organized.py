@@ -40,7 +40,7 @@ def trigram_vectors(texts: Sequence[str]) -> np.ndarray:
 
 @AGGREGATES.register("centroid")
 def centroid() -> Aggregate:
-    """An aggregate: the answer nearest to the contribution-weighted mean of all; of equal ones the first."""
+    """Makes an aggregate (messages -> the team's): the one nearest to the contribution-weighted mean, first on ties."""
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
         vectors = trigram_vectors([each.text for each in said])
@@ -51,7 +51,7 @@ def centroid() -> Aggregate:
 
 
 class SelfOrganized(Deliberation):
-    """`Deliberation` in which all answer at once, later in order of contribution, hearing similar better answers.
+    """Team env: `Deliberation`; all answer at once, later in order of contribution, reading similar better answers.
 
     facts: its own; contribution, of the role's last answer when the round began, null in the first.
 
@@ -110,7 +110,7 @@ class SelfOrganized(Deliberation):
 def self_organized(
     tasks: EnvFactory, agents: int = 5, rounds: int = 2, *, least: float = 0.5, stop: str = "agree()", **options: Any
 ) -> EnvFactory:
-    """A team factory: all answer, then one by one, hearing similar answers that contribute more ([40])."""
+    """Env factory of a team: all answer, then one by one, reading similar answers that contribute more ([40])."""
     if agents < 2:
         raise InputError(f"self_organized: agents={agents}, expected at least 2")
     names = [f"agent-{number}" for number in range(1, agents + 1)]

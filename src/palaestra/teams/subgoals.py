@@ -27,7 +27,7 @@ SHUFFLE = 37
 
 
 class Subgoals:
-    """A wrapper of `env` that shows agents the current subgoal, and the next one once it is met.
+    """Env wrapper that shows agents the current subgoal in their observations, and the next one once it is met.
 
     The segments of VSC-RL [192] (arXiv 2502.07949). After every step the current subgoal is checked, and only this one.
     The last one stays until the episode ends. The env's rewards and `success` are as they were.
@@ -104,7 +104,10 @@ def _with(seen: Observation, said: str) -> Observation:
 
 
 def subgoals(env: EnvFactory, *, every: int = 1, only_last: bool = False, shuffled: float = 0.0) -> EnvFactory:
-    """Factory of `env` with its subgoals in the observations, see `Subgoals`; `subgoals(every=3)`."""
+    """Env factory of `env` with its current subgoal in the observations, see `Subgoals`.
+
+    In a recipe `subgoals(every=3)`.
+    """
     factory = functools.partial(Subgoals, env, every=every, only_last=only_last, shuffled=shuffled)
     factory()
     return factory

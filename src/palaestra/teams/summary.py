@@ -31,7 +31,7 @@ TAKEN = " > "
 
 
 class SelfSummaryEnv:
-    """A wrapper of an env in which agents remember only their own last summary; recipes call it `self_summary`.
+    """Env wrapper in which agents remember only their own last summary; recipes call it `self_summary`.
 
     Actions become free text, `answer | summary`, and observations lose their choices and arrays. An action without a
     separator keeps the summary as it was; one with nothing behind it forgets it. A number is no answer: the env gets
@@ -144,7 +144,7 @@ def _parts(action: str, mark: str) -> tuple[str, str, str]:
 
 
 def self_summary(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Factory of `env` whose agents remember only their own summaries; options as of `SelfSummaryEnv`.
+    """Env factory of `env` whose agents remember only their own summaries; options as of `SelfSummaryEnv`.
 
     >>> env = self_summary("roles/search")()
     >>> env.reset(0).keys() == set(env.agents)

@@ -30,7 +30,7 @@ FINISH = "FINISH"
 
 
 class Supervised(Deliberation):
-    """`Deliberation` in which `seat` picks the role of each turn and tells it what to do.
+    """Team env: `Deliberation` in which `seat` picks the role of each turn and tells it what to do.
 
     facts: its own; assigned, whom the seat picked, or FINISH, null on all other turns and where its reply named nobody.
 
@@ -177,7 +177,7 @@ def supervisor(
     stop: str = "never()",
     **options: Any,
 ) -> EnvFactory:
-    """A team factory: a supervising seat picks the next worker and tells it what to do, until it says FINISH.
+    """Env factory of a team: a supervising seat picks the next worker and instructs it, until it says FINISH.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -25,7 +25,7 @@ Mode = Literal["independent", "central"]
 
 
 class SwitchingEnv:
-    """A wrapper of `env` in which a `gate` chooses each step who acts: the agents, or one `central` seat for all.
+    """Env wrapper in which a `gate` chooses each step who acts: the agents, or one `central` seat for all.
 
     The gate and the central seat see what all agents see; the gate also sees how many calls are left, if there is a
     budget. The central seat chooses one joint action of those who act: every combination is a choice, legal if all its
@@ -162,7 +162,7 @@ def switching(
     gate: str = "gate",
     central: str = "central",
 ) -> EnvFactory:
-    """Factory of `env` with a gate between independent and central control, see `SwitchingEnv`."""
+    """Env factory of `env` with a gate seat that chooses independent or central control, see `SwitchingEnv`."""
     factory = functools.partial(SwitchingEnv, env, cost, budget=budget, only=only, gate=gate, central=central)
     factory()
     return factory

@@ -10,7 +10,7 @@ from palaestra.errors import InputError
 
 
 class AroundTask:
-    """Base class of team envs around a `TaskEnv`: has its `question` and, where one is known, its right `answer`.
+    """Base class of team envs around a `TaskEnv` (`inner`): properties `question` and, if known, the right `answer`.
 
     inner: the `TaskEnv`, or the first of several workflows around the same one.
     """
@@ -31,7 +31,7 @@ class AroundTask:
 
 
 def made_task(tasks: EnvFactory, workflow: str) -> TaskEnv:
-    """The `TaskEnv` that a factory makes; raises InputError if it is no such env.
+    """Make the `TaskEnv` of a factory; raises InputError if it makes another kind of env.
 
     Raises:
         InputError: it is no task with one answer.

@@ -25,7 +25,7 @@ THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 def with_thought(reason: str, action: str) -> str:
-    """Reply of an action with a reason before it; an empty reason is none.
+    """Reply text `<think>reason</think>action`; the action alone if the reason is empty.
 
     >>> with_thought("it is near", "go left"), with_thought("", "go left")
     ('<think>it is near</think>go left', 'go left')
@@ -34,7 +34,7 @@ def with_thought(reason: str, action: str) -> str:
 
 
 def parted(reply: str) -> tuple[str, str]:
-    """The reason of a reply, empty if it has none, and its action.
+    """(reason, action) of a reply text `<think>reason</think>action`; the reason is empty if there is none.
 
     >>> parted("<think>it is near</think>go left")
     ('it is near', 'go left')
@@ -44,7 +44,7 @@ def parted(reply: str) -> tuple[str, str]:
 
 
 class Thoughts:
-    """A wrapper of `env` whose agents may say a reason with each action; the env is given the action alone.
+    """Env wrapper whose agents may say a reason with each action; the env is given the action alone.
 
     facts: those of the env; rationale, the reason that was said with the action, empty if there was none.
 
@@ -99,6 +99,6 @@ class Thoughts:
 
 
 def thoughts(tasks: EnvFactory, reasons: Sequence[str]) -> EnvFactory:
-    """Wrap an env so that agents may say one of these `reasons` with each action; see `Thoughts`."""
+    """Env factory whose agents may say one of these `reasons` with each action; see `Thoughts`."""
     Thoughts(tasks, reasons)
     return functools.partial(Thoughts, tasks, tuple(reasons))

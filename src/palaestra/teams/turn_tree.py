@@ -27,7 +27,7 @@ DRAWS = 22
 
 @dataclass
 class TurnNode:
-    """A node of a tree of conversations: utterances so far, who acts next, and its estimated value.
+    """Data of a node of a tree of conversations: utterances so far, who acts next, its children, its mean return.
 
     Attributes:
         name: "0" for the empty one, "0.2.1" for the first child of the second child of it.
@@ -56,7 +56,7 @@ class TurnNode:
 
 @functools.lru_cache(maxsize=2**14)
 def edit_distance(a: str, b: str) -> float:
-    """Edit distance of two texts as a share of the longer one's length; recent results are cached."""
+    """Edit distance of two texts from 0 to 1, as a share of the longer one's length; recent results are cached."""
     return 1 - sequence_similarity(a, b)
 
 
@@ -74,7 +74,7 @@ def softmax_chances(values: Sequence[float], *, most: int = 10) -> np.ndarray:
 
 
 def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
-    """Nodes from which an expansion may begin: inner ones whose conversation differs from expanded ones.
+    """List of nodes from which to expand a conversation tree: inner ones, unlike those that were expanded.
 
     Left out: leaves, parents of leaves, and conversations whose edit distance to one that was expanded, as a share of
     the longer one's length, is below `apart`.
@@ -89,7 +89,7 @@ def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
 
 
 class TurnTree:
-    """A wrapper of `env` whose episode is a tree: `expansions` times, `rollouts` conversations from a chosen node.
+    """Env wrapper whose episode is a tree of conversations: `expansions` times `rollouts` of them from a chosen node.
 
     Each is played to its end.
 
@@ -246,7 +246,7 @@ def _text(node: TurnNode, action: Action) -> str:
 
 
 def turn_tree(env: EnvFactory, expansions: int = 8, rollouts: int = 3, **options: Any) -> EnvFactory:
-    """Factory of an env that plays a tree of conversations of `env`; options of `TurnTree`. Checked at once."""
+    """Env factory: an episode is a tree of conversations of `env`; options of `TurnTree`. Checked at once."""
     factory = functools.partial(TurnTree, env, expansions, rollouts, **options)
     factory()
     return factory

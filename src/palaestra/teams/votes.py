@@ -18,7 +18,7 @@ from palaestra.teams.rules import AGGREGATES, GATES, Aggregate, Draw, Gate, Mess
 
 @AGGREGATES.register("weighted")
 def weighted(weights: Mapping[str, float], default: float = 1.0) -> Aggregate:
-    """An aggregate: the answer whose speakers have the largest total weight; ties drawn.
+    """Makes an aggregate (messages -> the team's): the answer with most total weight of its speakers, ties drawn.
 
     Args:
         weights: Role, or role without its number, -> how much its vote counts, at least 0.
@@ -46,7 +46,7 @@ def weighted(weights: Mapping[str, float], default: float = 1.0) -> Aggregate:
 
 @AGGREGATES.register("quorum")
 def quorum(least: int, otherwise: str = "last()") -> Aggregate:
-    """An aggregate: the commonest answer if at least `least` roles give it, else what another aggregate gives.
+    """Makes an aggregate (messages -> the team's): the commonest answer if `least` roles give it, else `otherwise`'s.
 
     Raises:
         InputError: `least` is below 1, or there is no such aggregate.
@@ -64,7 +64,7 @@ def quorum(least: int, otherwise: str = "last()") -> Aggregate:
 
 @GATES.register("in_turn")
 def in_turn(*gates: str) -> Gate:
-    """A gate made of several gates: each judges only messages that earlier ones let pass; weights multiply.
+    """Makes a gate of several gates (by text): each judges only messages that earlier ones let pass; weights multiply.
 
     Raises:
         InputError: there are none, or one is unknown.

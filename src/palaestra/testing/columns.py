@@ -17,7 +17,7 @@ Maker = Callable[[Turns, np.random.Generator], pl.Series]
 
 
 def made(name: str, turns: Turns, rng: np.random.Generator) -> pl.Series:
-    """A plausible random column of this name, as long as the table, for tests of signals."""
+    """Random plausible `pl.Series` for the column of this name, as long as the table, for tests of signals."""
     if name in COLUMNS:
         return COLUMNS[name](turns, rng).alias(name)
     return pl.Series(name, rng.random(len(turns)))

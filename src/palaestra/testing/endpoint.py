@@ -22,7 +22,7 @@ FAULTS = ("500", "429", "drop")
 
 
 class StubEndpoint:
-    """A local test server with OpenAI's chat API that answers with `answer(body)`.
+    """Local HTTP test server with OpenAI's chat API that answers each request with `answer(body)`.
 
     Args:
         answer: Says what is answered: a text, or a message with `tool_calls`.

@@ -195,11 +195,11 @@ NUMBERED = {
 
 
 def needs_arguments(name: str) -> bool:
-    """Whether the registered signal cannot be called as `name()`."""
+    """Whether the registered signal of this name cannot be called without arguments, as `name()`."""
     parameters = inspect.signature(REGISTRY[name]).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 def example(name: str) -> str:
-    """An example call of the registered signal, as recipe text."""
+    """Recipe text of an example call of the registered signal of this name."""
     return EXAMPLES.get(name, f"{name}()")

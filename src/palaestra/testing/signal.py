@@ -79,7 +79,7 @@ def check_signal(
 
 
 def sample_tables(seed: int = 0) -> dict[str, Turns]:
-    """Small tables of turns with awkward cases for credit, by the name of the case."""
+    """Dict of small random tables of turns with awkward cases for credit, by the name of the case."""
     return dict(_sample_tables(seed))
 
 
@@ -114,7 +114,7 @@ def sample_turns(
     iteration: int = 0,
     reward: Callable[[int], np.ndarray] | None = None,
 ) -> Turns:
-    """A random table with every column of the schema that a rollout fills.
+    """Random `Turns` table with every column of the schema that a rollout fills.
 
     Args:
         rng: where randomness comes from.
@@ -178,7 +178,7 @@ def _strangers(number: int) -> Turns:
 
 
 def shuffled(turns: Turns, rng: np.random.Generator) -> Turns:
-    """The table with its rows in random order; a table without `turn` stays as it is, its order matters."""
+    """A copy of the table with its rows in random order; one without the column `turn` is returned as it is."""
     return Turns(turns.frame[rng.permutation(len(turns))]) if "turn" in turns.columns else turns
 
 

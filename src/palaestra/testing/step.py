@@ -60,7 +60,7 @@ def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, wh
 
 
 def check_names(env: Env) -> None:
-    """Check that the env's agents are a tuple of different names; raises AssertionError."""
+    """Check that the env's agents are a non-empty sequence of different names; raises AssertionError."""
     agents = env.agents
     if (
         not isinstance(agents, Sequence)
@@ -85,7 +85,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_observations(env: Env, observations: Mapping[str, Observation], where: str) -> None:
-    """Check the env's observations: agents, choices, masks and arrays; raises AssertionError."""
+    """Check observations by agent of an env: agents, choices, masks and arrays; raises AssertionError."""
     if not isinstance(observations, Mapping):
         gym = "; Gym's (observation, info) is not read" if _is_tuple(observations) else ""
         raise AssertionError(

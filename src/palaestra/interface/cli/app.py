@@ -59,7 +59,7 @@ halves of signs, which it cannot spell."""
 
 
 def visible(text: str) -> str:
-    r"""The text with control characters that a terminal would obey escaped.
+    r"""The text with control characters, which a terminal would obey, escaped.
 
     >>> print(visible("new\x1b[31m line"))
     new\x1b[31m line
@@ -87,7 +87,7 @@ codecs.register_error("palaestra_ascii", _spelled_out)
 
 
 class Door(Console):
-    """Console for all output: text of logs and models is printed as it is, neither markup nor terminal commands."""
+    """Rich `Console` for all output: text of logs and models is printed literally, neither markup nor control codes."""
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError when the reader of stdout has gone (`… | head`), which is no failure."""
@@ -114,7 +114,7 @@ _WHOLE = 1000
 
 
 def shipped(incomplete: str) -> list[str]:
-    """Names of shipped recipes that begin with `incomplete`, for shell completion."""
+    """List of the names of shipped recipes that begin with `incomplete`, for shell completion."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     found = (file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
     return sorted(name for name in found if name.startswith(incomplete))
@@ -141,7 +141,7 @@ Modules = Annotated[
 
 
 def bring(modules: list[str] | None) -> None:
-    """Import the modules that `--import` names, also from the current folder.
+    """Import the modules that `--import` names, also from the current folder; InputError if one fails.
 
     Raises:
         InputError: it cannot be imported.
@@ -174,7 +174,7 @@ def load_turns(path: Path) -> Turns:
 
 
 def turns_at(path: Path) -> Path:
-    """The path itself, if a table of turns may be there; raises InputError for a whole run's folder.
+    """The path itself, unchanged; InputError if it is a whole run's folder, whose tables of turns are of several kinds.
 
     Raises:
         InputError: it is a whole run, whose tables are of several kinds.
@@ -202,7 +202,7 @@ def hint(line: str) -> None:
 
 @contextlib.contextmanager
 def naming(paths: Sequence[str | Path]) -> Iterator[None]:
-    """Context manager: errors raised inside name these paths."""
+    """Context manager that prefixes PalaestraErrors raised inside with these paths, unless they name one already."""
     try:
         yield
     except PalaestraError as error:
@@ -235,7 +235,7 @@ def _command(count: int) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: turns errors into one line and an exit code."""
+    """Entry point of the command line: runs a command, prints an error as one line, and exits with its code."""
     keep_children_off_the_current_folder()
     _write_for(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -53,7 +53,7 @@ def audit_judge(
     page: Annotated[Path | None, typer.Option("--out", metavar="OUT.html", help="write a page with the curve")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say of each file what is wrong with its scorer, why, and what to do; exit 1 if an audit fails.
+    """Print of each file of verdicts what is wrong with its scorer, why, and what to do; exit 1 if an audit fails.
 
     Two files of verdicts on the same items are also compared: agreement, lenience, and where they differ.
     """

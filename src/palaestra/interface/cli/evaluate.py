@@ -72,7 +72,7 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
-    """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
+    """Print success, score, pass@k and paired differences of the systems in any logs: two paths, two systems."""
     own = not (agent or score or format or system or task or success or scale)
     rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}
@@ -198,7 +198,7 @@ def _run_of_ours(
 
 @dataclass
 class Asked:
-    """Reduction of each log file to its episodes (`played`), with the facts gathered on the way."""
+    """Options of `evaluate`, and the reduction of each log file to its episodes (`of`), gathering facts on the way."""
 
     agents: tuple[str, ...] = ()
     score: str | None = None
@@ -223,7 +223,7 @@ class Asked:
         return [self.score, f"score.{self.score}"] if self.score else []
 
     def of(self, frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
-        """The episodes of one file, with counts and groups noted on the way."""
+        """Table of the episodes of one log file; counts and groups are noted on the way."""
         import polars as pl
 
         from palaestra.evaluation.trials import grouping, played
@@ -239,7 +239,7 @@ class Asked:
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
 
     def not_clustered(self) -> dict[str, int]:
-        """Columns that group the tasks but are not the cluster, with their number of groups."""
+        """Dict of columns that group the tasks but are not the cluster, with their number of groups."""
         import polars as pl
 
         from palaestra.evaluation.trials import groups_of_tasks
@@ -305,7 +305,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
 
 
 def read(paths: list[str], format: str | None, names: Names, part: Part | None = None) -> Logs:
-    """Read the logs of all paths; what could not be read is named on stderr, similar things in one line."""
+    """Read the logs at all paths as `Logs`; prints on stderr what could not be read, similar things in one line."""
     from palaestra.evaluation.logs import read_logs
 
     logs = read_logs(*paths, format=format, **names._asdict(), part=part)

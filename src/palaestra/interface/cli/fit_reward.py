@@ -50,7 +50,7 @@ def fit_reward(
     modules: Modules = None,
     as_json: Json = False,
 ) -> None:
-    """Train a reward model, say how often it is right on what was held out, and write it.
+    """Train a reward model on pairs, verdicts or labels, print how often it is right on held-out ones, and write it.
 
     The same command again goes on after an interruption. `sequence` writes what transformers and TRL load.
     """

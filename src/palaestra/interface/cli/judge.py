@@ -81,7 +81,7 @@ def judge(
     system: System = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model on a rubric about any logs; go on where a run was killed; exit 1 if a verdict is missing."""
+    """Ask a model on a rubric about any logs and write the verdicts; resumes a killed run; exit 1 if one is missing."""
     from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage import by_system
     from palaestra.judges import Budget, Endpoint, Ensemble, Judged, Ledger, cases, read_rubric

@@ -37,7 +37,7 @@ HOMES = (
 
 
 def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
-    """First sentences of the docstrings of all registered names, by kind; `reward`: the rewards package's signals.
+    """Dict kind -> name -> first sentence of the docstring, of all registered names; `reward`: signals of that package.
 
     Those of plugins too.
 

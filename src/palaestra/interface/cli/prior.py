@@ -28,7 +28,7 @@ def fit_prior(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: Json = False,
 ) -> None:
-    """Learn the score of noised samples by denoising, stop where held-out samples say so, and write it."""
+    """Fit a score model of a table's rows by denoising, stop early by held-out samples, and write it as a prior."""
     from palaestra.learning import need_torch
 
     need_torch()
@@ -69,7 +69,7 @@ def fuse(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: Json = False,
 ) -> None:
-    """Say what is believed of every column of a prior, given what sensors or judges read, with intervals.
+    """Print the posterior of every column of a prior with intervals, given readings of several noisy sources.
 
     A reading is of the mean of the columns in `reads`, parted by blanks. Sources come and go without another fit.
     """

@@ -31,12 +31,12 @@ On = Annotated[
 
 
 def placed(overrides: list[str] | None, on: str | None) -> list[str]:
-    """Overrides as typed, with `--on` as the override `play.executor`."""
+    """List of the overrides as typed, with `--on` added as the override `play.executor`."""
     return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
 
 
 def modules_of(typed: list[str] | None, trust: bool) -> None:
-    """Allow imports from the current folder if code is trusted, or the user typed a `module:name`."""
+    """Put the current folder on the import path if code is trusted, or if the user typed a `module:name`."""
     if trust or any(":" in text for text in typed or ()):
         modules_here()
 

@@ -19,7 +19,7 @@ from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _
 
 @dataclass(frozen=True)
 class Priced:
-    """A system in a plot of cost against success: its name, cost, value, and whether it is Pareto-optimal.
+    """Data of a system in a plot of cost against success: its name, cost, value, and whether it is Pareto-optimal.
 
     best: nobody is better at this price. hull: nor any mixture of two.
     """
@@ -34,7 +34,7 @@ class Priced:
 def frontier_plot(
     rows: Sequence[Priced], *, what: str, percent: bool = False, axis: str = "cost of a trial, $"
 ) -> Markup:
-    """SVG plot of cost against success: filled dots are Pareto-optimal, the line is their upper hull."""
+    """SVG plot of `Priced` systems, cost against success: filled dots are Pareto-optimal, the line is their hull."""
     sign = "$" if "$" in axis else ""
     with _figure(230) as (figure, axes):
         hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
@@ -63,7 +63,7 @@ def frontier_plot(
 
 
 def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
-    """SVG plot of confidence against success per bin (`confidence, success, low, high, n`)."""
+    """SVG plot of confidence against success from a dict per bin (`confidence, success, low, high, n`)."""
     with _figure(240) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle="dashed", zorder=1)
         most = max(row["n"] for row in bins)
@@ -115,7 +115,7 @@ def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) 
 
 
 def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup:
-    """SVG plot of ranks with intervals. rows: (system, rank, first, last) that it may have."""
+    """SVG plot of ranks with intervals. rows: (system, rank, first and last rank that it may have)."""
     with _figure(40 + _tall(name for name, *_ in rows) * len(rows)) as (figure, axes):
         for i, (_, rank, first, last) in enumerate(rows):
             tone = colour(0) if last == 1 else MUTED
@@ -135,7 +135,7 @@ def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup
 
 @dataclass(frozen=True)
 class Node:
-    """A member in `graph_plot`: name, first turn, and its contribution.
+    """Data of a member in `graph_plot`: name, first turn, and its contribution.
 
     first: the turn in which it first speaks. worth: what it contributed.
     """
@@ -147,7 +147,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """Messages from one member to another in `graph_plot`: `amount`, in tokens or messages per episode."""
+    """Data of messages from one member to another in `graph_plot`: `amount`, in tokens or messages per episode."""
 
     sender: str
     receiver: str
@@ -155,7 +155,7 @@ class Edge:
 
 
 def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
-    """SVG graph of who talks to whom: members from left to right as they first speak, edges as thick as the traffic.
+    """SVG graph of who messages whom: members from left to right as they first speak, edges as thick as the traffic.
 
     Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`, or points).
     """
@@ -205,7 +205,7 @@ def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, perc
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a heat map. shade: -1 … 1. note: what stands below the number and in the tooltip."""
+    """Data of one cell of a heat map: its text; shade, -1 … 1; note, below the number and in the tooltip."""
 
     text: str
     shade: float = 0.0
@@ -214,7 +214,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map: title, note, row and column names, cells; `margin`: the last row and column are means.
+    """Data of a heat map: title, note, row and column names, cells; `margin`: the last row and column are means.
 
     They are means over the others.
     """
@@ -235,6 +235,6 @@ def heat_of(
     *,
     margin: bool = False,
 ) -> Heat:
-    """A heat map (`Heat`) from cells by (row, column); missing cells are empty."""
+    """Makes the data of a heat map (`Heat`) from cells by (row, column); missing cells are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)

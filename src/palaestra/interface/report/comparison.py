@@ -24,7 +24,7 @@ GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant in the report of a comparison: its run, result, facts and health.
+    """Data of a variant in the report of a comparison: its run, result, facts and health.
 
     link: its own report, relative to the page; None if there is none.
     """
@@ -39,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pair:
-    """The comparison of two variants, a − b: interval, p-value (Holm), verdict, and seeds that would be needed."""
+    """Data of the comparison of two variants, a − b: interval, p-value (Holm), verdict, and seeds that it needs."""
 
     a: str
     b: str
@@ -50,7 +50,7 @@ class Pair:
 
 
 def write_comparison(directory: Path) -> Path:
-    """Write `directory/report.html` from `directory/comparison.json` and the run directories that it names.
+    """Write `report.html` of a comparison from its folder's `comparison.json` and the runs it names; returns the path.
 
     comparison.json: `{"variants": {name: run directory}, "pairs": [{"a", "b", "difference", "p_holm", "verdict",
     "seeds_needed"}]}`; run directories are absolute or relative to `directory`.

@@ -28,7 +28,7 @@ KEY = ["place", "source", "group", "episode"]
 
 @dataclass(frozen=True)
 class Text:
-    """A long text for display: its two ends, and the whole if it is longer."""
+    """Data of a long text for display: its two ends, and the whole if it is longer."""
 
     head: str
     tail: str = ""
@@ -47,7 +47,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn as the report shows it, with shades of reward and credit.
+    """Data of a turn as the report shows it, with shades of reward and credit.
 
     reward_shade, credit_shade: -1 … 1, the share of the largest magnitude among the episodes shown.
     """
@@ -66,7 +66,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class ShownEpisode:
-    """An episode as the report shows it: `turns` first, `folded` behind a click; open: shown unfolded.
+    """Data of an episode as the report shows it: `turns` first, `folded` ones behind a click; open: shown unfolded.
 
     outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded). expected: a
     right answer, if the table has one (column `expected`).
@@ -92,7 +92,7 @@ class ShownEpisode:
 
 
 def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
-    """Choose at most `count` episodes of a run to show, by the order in the module's docstring."""
+    """List of at most `count` episodes of a run to show, chosen by the order in the module's docstring."""
     table = table_of(run)
     chosen = [] if table is None else _choose(_index(table), count)
     episodes = [] if table is None else shown(run, table, chosen)
@@ -101,7 +101,10 @@ def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
 
 
 def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> list[ShownEpisode]:
-    """The chosen episodes of `table_of(run)` in display form, in order; chosen: values of `KEY`."""
+    """List of the chosen episodes of `table_of(run)` in display form (`ShownEpisode`), in order.
+
+    chosen: values of `KEY`.
+    """
     if not chosen:
         return []
     keys = pl.DataFrame(chosen, schema={name: table.schema[name] for name in KEY}, orient="row").with_row_index("rank")
@@ -111,7 +114,7 @@ def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> l
 
 
 def table_of(run: Run) -> pl.DataFrame | None:
-    """Training and evaluation turns of all seeds in one table, with every column that the report needs."""
+    """DataFrame of training and evaluation turns of all seeds, with all columns of the report; None without turns."""
     parts = []
     for place, seed in enumerate(run.seeds):
         if seed.training is not None:

@@ -47,7 +47,7 @@ MOST_ROWS = 50_000
 
 @dataclass(frozen=True)
 class Sure:
-    """Calibration of one system's confidences, with its chart."""
+    """Data of the calibration of one system's confidences, with its chart."""
 
     system: str
     found: Calibration
@@ -56,7 +56,7 @@ class Sure:
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a page: paths as given, the command, what could not be read, and the date.
+    """Data on where a page's content is from: paths as given, the command, what could not be read, and the date.
 
     unread: a sentence each. date: ISO, today.
     """
@@ -75,7 +75,7 @@ def origin_of(paths: Sequence[str], unread: Sequence[Any] = ()) -> Origin:
 
 @dataclass(frozen=True)
 class Place:
-    """A row of the ranking's table: system, rank, score and matches.
+    """Data of a row of the ranking's table: system, rank, score and matches.
 
     span: of the rank, empty if it is certain.
     """
@@ -92,7 +92,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SystemPrice:
-    """Costs of a system: per trial, per success, and how many trials have no known cost."""
+    """Data of the costs of a system: per trial, per success (an interval), and how many trials have no known cost."""
 
     point: Priced
     success: Interval | None
@@ -223,7 +223,7 @@ def _price_panel(priced: Sequence[SystemPrice], measured: str) -> list[Chart]:
 
 
 def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
-    """The table reduced to one row per episode, with its last confidence and its success."""
+    """Table of turns reduced to one row per episode, with its last confidence and its success."""
     if "confidence" not in frame.columns:
         frame = frame.with_columns(confidence=pl.lit(None, pl.Float64))
     said = {

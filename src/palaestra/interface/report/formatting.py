@@ -14,7 +14,7 @@ PERCENT = "\u00a0%"
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
-    r"""A number as text: three significant digits, or a percentage with one decimal; a dash if it is not finite.
+    r"""Text of a number: three significant digits, integers in full, or a percentage; a dash if it is not finite.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
     ('0.523', '52.3\xa0%', '−0.02', '12,345')
@@ -31,7 +31,7 @@ def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
 
 
 def points(value: Any, *, percent: bool = True) -> str:
-    """A difference as text with sign, in percentage points if the measure is a share.
+    """Text of a difference with its sign, in percentage points if the measure is a share.
 
     >>> points(0.214), points(-1.5, percent=False)
     ('+21.4', '−1.5')
@@ -40,7 +40,7 @@ def points(value: Any, *, percent: bool = True) -> str:
 
 
 def span(value: Interval | None, *, percent: bool = False, difference: bool = False) -> str:
-    """An interval as text, `15.2 to 27.3`; empty if an end is missing."""
+    """Text of an `Interval`, `15.2 to 27.3`; empty if an end is missing."""
     if value is None or value.low is None or value.high is None:
         return ""
     if difference:
@@ -50,7 +50,7 @@ def span(value: Interval | None, *, percent: bool = False, difference: bool = Fa
 
 
 def seconds(value: Any) -> str:
-    """A duration as text, such as `3 min 12 s`.
+    """Text of a duration in seconds, such as `3 min 12 s`; a dash if it is no finite number.
 
     >>> seconds(4.21), seconds(192), seconds(7260)
     ('4.2 s', '3 min 12 s', '2 h 1 min')
@@ -66,7 +66,7 @@ def seconds(value: Any) -> str:
 
 
 def p_value(value: Any) -> str:
-    """A p-value as text with three decimals, or `< 0.001`.
+    """Text of a p-value with three decimals, or `< 0.001`; a dash if it is no finite number.
 
     >>> p_value(0.00002), p_value(0.034)
     ('< 0.001', '0.034')
@@ -88,7 +88,7 @@ def prose(text: str) -> str:
 
 
 def told(verdict: str) -> str:
-    """A verdict shortened for a title, without brackets and what follows: `better by +21.0 points`, `cannot tell`.
+    """Text of a verdict shortened for a title, cut before brackets: `better by +21.0 points`, `cannot tell`.
 
     >>> told("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
     'cannot tell'

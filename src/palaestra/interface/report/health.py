@@ -17,7 +17,7 @@ SPIKE = 5.0
 
 @dataclass(frozen=True)
 class Health:
-    """Signs of healthy training: share of zero credit, gradient spikes, and iterations.
+    """Data on training health: share of rows with zero credit, number of gradient spikes, number of iterations.
 
     zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
 
@@ -30,7 +30,7 @@ class Health:
 
 
 def health(seeds: Sequence[SeedRun]) -> Health:
-    """`Health` over all seeds of a variant; each seed and policy is compared with itself."""
+    """`Health` over all seeds of a variant from their metrics; spikes are found within each seed and policy."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
         for seed in seeds
@@ -47,7 +47,7 @@ def health(seeds: Sequence[SeedRun]) -> Health:
 
 
 def spikes(norms: np.ndarray) -> np.ndarray:
-    """bool[n]: which norms are spikes, above median + 5 · median |x - median|.
+    """Mask bool[n] of the norms that are spikes, above median + 5 · median |x - median|.
 
     >>> spikes(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 9.0])).tolist()
     [False, False, False, False, False, True]

@@ -39,7 +39,7 @@ class LeagueSection:
 
 
 def league(run: Run) -> LeagueSection | None:
-    """The report's section on a league, from the first seed that has one; None if the run has none.
+    """`LeagueSection` data for the report, from the first seed that has a league; None if the run has none.
 
     Raises:
         StorageError: the file is damaged.

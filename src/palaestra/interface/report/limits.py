@@ -11,7 +11,7 @@ from palaestra.interface.report.sections import ComparisonRow, RunResult, error_
 
 
 def limits(run: Run, result: RunResult | None) -> list[str]:
-    """Sentences on the limits of a run's evidence, the weightiest first."""
+    """List of sentences on the limits of a run's evidence: seeds, comparison, files, held-out tasks."""
     said = [_about_seeds(run)]
     if result is None:
         said.append(
@@ -29,7 +29,7 @@ def limits(run: Run, result: RunResult | None) -> list[str]:
 
 
 def comparison_limits(variants: Sequence[tuple[str, Run]]) -> list[str]:
-    """Sentences on the limits of a comparison of variants, given as (name, run)."""
+    """List of sentences on the limits of a comparison of variants, given as (name, run) pairs."""
     seeds = {name: len(run.seeds) for name, run in variants}
     fewest = min(seeds.values())
     said = [

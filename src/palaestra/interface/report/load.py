@@ -28,7 +28,7 @@ TURN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate in the report: a number and its 95 % interval; the ends are None if there is none."""
+    """Data of an estimate in the report: a number and its 95 % interval; the ends are None if there is none."""
 
     mean: float
     low: float | None = None
@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """Files of one seed of a run, loaded: metrics, turns and contributions.
+    """Data loaded from the files of one seed of a run: metrics, turns and contributions.
 
     `torn`: its last line of metrics was cut off in the middle of a write.
 
@@ -74,7 +74,7 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class Run:
-    """Files of a run directory, loaded; `summary` is None if the run was stopped before the final comparison."""
+    """Data loaded from a run directory; `summary` is None if the run was stopped before the final comparison."""
 
     path: Path
     recipe: str | None
@@ -84,7 +84,7 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Load the run directory `path` for the report.
+    """Load the run directory `path` for the report, as a `Run`.
 
     Raises:
         InputError: there is no such directory, or nothing in it looks like a run.
@@ -165,7 +165,7 @@ def _components(schema: pl.Schema) -> list[str]:
 
 
 def load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Lines of a metrics file by iteration, and whether the last is torn; of repeated iterations the later counts."""
+    """(metrics dicts in order of iteration, whether the last line is torn) of a file; later repetitions count."""
     text = read_text(path) or ""
     lines = text.removesuffix("\n").split("\n") if text else []
     torn = False

@@ -108,7 +108,7 @@ def _templates() -> Environment:
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill an HTML template; everything is escaped but `Markup` drawn by this package."""
+    """Fill an HTML template of the package; returns the text. All values are escaped except `Markup`."""
     context = {"told": "", "today": date.today().isoformat()} | context
     return _templates().get_template(template).render(**context)
 

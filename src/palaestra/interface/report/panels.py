@@ -39,7 +39,7 @@ ZERO_CREDIT = {"zero_credit": ("Zero credit", "share of rows that teach nothing"
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the report: its title, a note on what is drawn, and the SVG."""
+    """Data of a chart of the report: its title, a note on what is drawn, and the SVG."""
 
     title: str
     note: str
@@ -51,7 +51,7 @@ CHARTS: Registry[Chart | None] = Registry("chart", example="my_chart")
 
 
 def charts(run: Run) -> list[Chart]:
-    """All registered charts of a run; one that fails is replaced by a note."""
+    """List of all registered charts of a run; one that fails is replaced by a note."""
     drawn: list[Chart | None] = []
     for name, draw in CHARTS.items():
         try:
@@ -70,7 +70,10 @@ def panel(
     marks: bool = False,
     start: Callable[[SeedRun], Any] = lambda seed: None,
 ) -> Chart | None:
-    """A chart of one quantity over iterations; None if no line has a finite value. start: value before iteration 1."""
+    """`Chart` of one quantity over iterations, a line per source; None if no line has a finite value.
+
+    start: the value before iteration 1.
+    """
     lines = [
         over_seeds(
             label, i, [[(0, start(seed)), *((row["iteration"], read(row)) for row in seed.metrics)] for seed in seeds]
@@ -83,7 +86,7 @@ def panel(
 
 
 def progress(teams: Teams) -> list[Chart]:
-    """Charts of training reward and success, periodic evaluations and extra metrics, a line per team."""
+    """List of charts of training reward and success, periodic evaluations and extra metrics, a line per team."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
         return [(label, seeds, read) for label, seeds in teams]
@@ -129,7 +132,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """A chart per quantity with a line per policy."""
+    """List of charts, one per quantity, with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
@@ -138,7 +141,7 @@ def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
 
 
 def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
-    """A chart per quantity with a line per team: the mean over its policies."""
+    """List of charts, one per quantity, with a line per team: the mean over its policies."""
 
     def mean(field: str) -> Callable[[Row], Any]:
         def read(row: Row) -> float | None:
@@ -156,7 +159,7 @@ def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> l
 
 
 def policies(seeds: Sequence[SeedRun]) -> list[str]:
-    """Names of the policies in the metrics, in the order in which they first appear."""
+    """List of names of the policies in the seeds' metrics, in the order in which they first appear."""
     return list(dict.fromkeys(name for seed in seeds for row in seed.metrics for name in row["policies"]))
 
 
@@ -166,7 +169,7 @@ def _title(name: str) -> str:
 
 @CHARTS.register()
 def model_and_truth(run: Run) -> Chart | None:
-    """Chart of a reward model's score beside the true metric, of the run and of its controls.
+    """`Chart` of a reward model's score beside the true metric, of a run and its controls; None if there is no such.
 
     Where the lines part, the model is being hacked.
     """

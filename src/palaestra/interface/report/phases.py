@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PhaseMark:
-    """Start of a training phase: its name and iteration, as mean and range over seeds."""
+    """Data of the start of a training phase: its name and iteration, as mean and range over seeds."""
 
     name: str
     at: float
@@ -18,7 +18,7 @@ class PhaseMark:
 
 
 def phase_marks(seeds: Iterable[Sequence[Mapping[str, Any]]]) -> list[PhaseMark]:
-    """Phase starts of a training from the metrics of its seeds; none if it has no phases.
+    """List of `PhaseMark`, the phase starts of a training, from the metrics of its seeds; empty if it has no phases.
 
     Seeds that went through the phases in one order are pooled, however far each came; those with another order, as of
     another variant, are left out.

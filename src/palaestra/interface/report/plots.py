@@ -37,13 +37,13 @@ WIDTH = 360.0  # points = CSS pixels of the viewBox
 
 
 def colour(index: int) -> str:
-    """Placeholder colour that stands for the CSS variable `--c<index>` until the SVG is written."""
+    """Placeholder hex colour that stands for the CSS variable `--c<index>` until the SVG is written."""
     return f"#5e{index % COLOURS:02x}e5"
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line with a band for `curves`: iterations `x`, mean, and range over seeds (float64[n]).
+    """Data of one line with a band for `curves`: iterations `x`, mean, and range over seeds (float64[n]).
 
     index: its place in the legend, which decides colour and dash.
     """
@@ -89,7 +89,7 @@ def curves(
     over: str = "iteration",
     phases: Sequence[PhaseMark] = (),
 ) -> Markup:
-    """SVG line plot over iterations, or what `over` names. `marks`: show the measured points.
+    """SVG line plot of `Series` over iterations, or what `over` names. `marks`: show the measured points.
 
     phases: a vertical line where each begins, a band where seeds differ; its name where it begins for the first time.
     """
@@ -176,7 +176,7 @@ def intervals(
 
 
 def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool = False) -> Markup:
-    """SVG dot plot of before (hollow) and after (filled) per seed. rows: (seed, before, after)."""
+    """SVG dot plot of before (hollow) and after (filled) training, a row per seed. rows: (seed, before, after)."""
     with _figure(40 + 24 * len(rows)) as (figure, axes):
         for i, (_, before, after) in enumerate(rows):
             axes.plot([before, after], [i, i], color=RULE, linewidth=3, solid_capstyle="round", zorder=1)
@@ -195,7 +195,7 @@ def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool 
 
 
 def legend(labels: Sequence[str]) -> Markup:
-    """HTML legend of plots whose series come in this order."""
+    """HTML legend of plots whose series have these labels in this order; empty without labels."""
     if not labels:
         return Markup("")
     items = Markup("").join(

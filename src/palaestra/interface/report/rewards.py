@@ -30,7 +30,7 @@ ROWS = 5
 
 @dataclass(frozen=True)
 class ComponentRow:
-    """A reward component's row in the report: mean per episode, share of all absolute values, share of turns.
+    """Data of a reward component's row in the report: mean per episode, share of all absolute values, share of turns.
 
     paid: share of the turns where it is not 0.
     """
@@ -43,7 +43,7 @@ class ComponentRow:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """The gravest finding of one audit over the seeds, with the seeds that have this verdict.
+    """Data of the gravest finding of one audit over the seeds, with the seeds that have this verdict.
 
     columns: what `rows` hold.
     """
@@ -56,7 +56,7 @@ class AuditSummary:
 
 @dataclass(frozen=True)
 class Rewards:
-    """The report's section on reward components: table, histograms, correlations and audits.
+    """Data of the report's section on reward components: table, histograms, correlations and audits.
 
     turns, episodes: sizes of the distributions.
     """
@@ -72,7 +72,7 @@ class Rewards:
 
 
 def rewards(seeds: Sequence[SeedRun]) -> Rewards | None:
-    """The report's section on reward components; None if no seed's turns have one."""
+    """`Rewards` data of the report's section on reward components; None if no seed's turns have one."""
     tables = {seed.name: Turns(seed.training) for seed in seeds if seed.training is not None and len(seed.training)}
     tables = {name: turns for name, turns in tables.items() if component_columns(turns)}
     if not tables:

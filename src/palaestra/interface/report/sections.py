@@ -15,7 +15,7 @@ from palaestra.interface.report.load import Interval, Run, SeedRun
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of one run: what `summary.json` says, checked. percent: the measure is a share."""
+    """Data of the outcome of one run: the checked content of `summary.json`. percent: the measure is a share."""
 
     measure: str
     percent: bool
@@ -34,7 +34,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Result of the search for settings of one side: settings, values, trials and cost."""
+    """Result data of the hyperparameter search for one system: settings, values, trials and cost."""
 
     side: str
     settings: str
@@ -48,7 +48,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Claim:
-    """The trained team against one control: the verdict, and a note on the control."""
+    """Data of the trained team's comparison with one control: its name, the verdict, and a note."""
 
     control: str
     verdict: str
@@ -57,7 +57,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A row of the comparison table. percent: its difference is one of shares (success), not of scores."""
+    """Data of a row of the comparison table. percent: its difference is one of shares (success), not of scores."""
 
     system: str
     percent: bool
@@ -77,7 +77,7 @@ class ComparisonRow:
 
 
 def result(run: Run) -> RunResult | None:
-    """The checked content of a run's summary as a `RunResult`; None if the run has none.
+    """`RunResult` of a run: the checked content of its `summary.json`; None if the run has none.
 
     Raises:
         StorageError: a field has a shape that cannot be shown.
@@ -150,7 +150,7 @@ def result(run: Run) -> RunResult | None:
 
 
 def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
-    """A `ComparisonRow` from a row of the summary or of `palaestra.evaluation.SystemResult.to_dict()`.
+    """Makes a `ComparisonRow` from a dict of the summary or of `palaestra.evaluation.SystemResult.to_dict()`.
 
     There p is inside the difference.
     """
@@ -204,7 +204,7 @@ def _list(parent: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, 
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """Facts of a run for the report's header, as (label, value)."""
+    """List of (label, value) facts of a run for the report's header."""
     summary = run.summary or {}
     rows = [seed.metrics for seed in run.seeds if seed.metrics]
     total = {name: sum(r.get(name) or 0 for seed in rows for r in seed) for name in ("episodes", "turns")}
@@ -249,7 +249,7 @@ def _is_gain(summary: Mapping[str, Any]) -> bool:
 
 
 def median_seconds(value: Any) -> str:
-    """Median of `seconds_to_significance` over the seeds that reached it, as text, with how many did.
+    """Text of the median of `seconds_to_significance` over the seeds that reached it, with how many did.
 
     >>> median_seconds({"0": 12.0, "1": 20.0, "2": None})
     '16.0 s (2 of 3 seeds)'
@@ -263,7 +263,7 @@ def median_seconds(value: Any) -> str:
 
 
 def versions(run: Run) -> list[tuple[str, str]]:
-    """Package versions and platform of a run, as (dotted name, value)."""
+    """List of (dotted name, value): package versions and platform of a run."""
 
     def flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
@@ -276,7 +276,7 @@ def versions(run: Run) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Share:
-    """An additive term of the credit and its share, mean and range over seeds."""
+    """Data of an additive term of the credit and its share, mean and range over seeds."""
 
     term: str
     mean: float
@@ -285,7 +285,7 @@ class Share:
 
 
 def contributions(seeds: Sequence[SeedRun]) -> list[Share]:
-    """Share of the credit of each additive term, largest first, over seeds with any credit in the last batch."""
+    """List of `Share` of each additive credit term, largest first, over seeds with any credit in the last batch."""
     seeds = [seed for seed in seeds if any(seed.contributions.values())]
     terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
     shares = []
@@ -297,7 +297,7 @@ def contributions(seeds: Sequence[SeedRun]) -> list[Share]:
 
 @dataclass(frozen=True)
 class ErrorKind:
-    """Failed episodes at one boundary, with the most frequent message among those that are on file."""
+    """Data of failed episodes with errors at one boundary (env, policy, …): counts, and the most frequent message."""
 
     boundary: str
     training: int
@@ -306,7 +306,7 @@ class ErrorKind:
 
 
 def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
-    """Counts of failed episodes by boundary over all seeds, the most frequent first."""
+    """List of `ErrorKind`, counts of failed episodes by boundary over all seeds, the most frequent first."""
     training: dict[str, int] = {}
     for seed in seeds:
         for row in seed.metrics:
@@ -337,7 +337,7 @@ def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A warning of the trainer: how often, in which seeds, from which iteration to which."""
+    """Data of a warning of the trainer: its text, how often, in which seeds, from which iteration to which."""
 
     text: str
     count: int
@@ -347,7 +347,7 @@ class Alarm:
 
 
 def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
-    """Alarms of the trainer over all seeds; those that differ only in their numbers are one."""
+    """List of `Alarm` of the trainer over all seeds; those that differ only in their numbers are one."""
     raised: dict[str, list[tuple[str, str, int]]] = {}
     for seed in seeds:
         for row in seed.metrics:

@@ -30,7 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Member:
-    """Statistics of one agent, per episode.
+    """Data of one agent's statistics, per episode.
 
     Attributes:
         right: share of its turns that were right; an answer that could not be read is not right.
@@ -48,7 +48,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """The report's section on the team: charts, members, coordination, channels and economy.
+    """Data of the report's section on the team: charts, members, coordination, channels and economy.
 
     system: whose play it is. channels: effective number of different members, of how many.
     """
@@ -66,7 +66,7 @@ class Group:
 
 
 def team(run: Run) -> Group | None:
-    """The report's section on the team, a `Group`; None if no messages or answers are recorded."""
+    """`Group` data of the report's section on a run's team; None if no messages or answers are recorded."""
     table = _table(run)
     if table is None or "answer" not in table.columns:
         return None
@@ -171,7 +171,7 @@ def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Chart
 
 
 def frontier(economy: Sequence[Mapping[str, Any]]) -> Chart:
-    """Chart of cost against success from rows of `evaluation.teamwork.economy`."""
+    """`Chart` of cost against success from dicts, rows of `evaluation.teamwork.economy`."""
     unit = str(economy[0].get("unit") or "cost")
     rows = [
         Priced(

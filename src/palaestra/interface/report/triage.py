@@ -27,7 +27,10 @@ WHOLE, ENDS, AROUND = 40, 6, 3
 
 @dataclass(frozen=True)
 class Sign:
-    """A detection as the triage page shows it. kind: the first word of its type, which decides the colour."""
+    """Data of a detection as the triage page shows it: name, kind, confidence, evidence.
+
+    kind: the first word of its type, which decides the colour.
+    """
 
     name: str
     kind: str
@@ -37,7 +40,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of an episode on the triage page, or, with `skipped`, that many rows left out."""
+    """Data of a line of an episode on the triage page, or, with `skipped`, of that many rows left out."""
 
     number: int
     who: str
@@ -50,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Read:
-    """A chosen episode on the triage page. outcome: success | failure | error | played."""
+    """Data of a chosen episode on the triage page. outcome: success | failure | error | played."""
 
     rank: int
     name: str
@@ -74,7 +77,7 @@ def write_triage(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> Path:
-    """Write the triage page (`triage.html`) and its table (`.parquet`, `.jsonl`) into `directory`; returns its path.
+    """Write `triage.html`, `triage.parquet` and `triage.jsonl` of chosen episodes into `directory`; the page's path.
 
     chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
     the logs was left out, a line each. of_all: how many episodes there are and the detections in them by kind (`type,
@@ -114,7 +117,7 @@ def triage_page(
 
 
 def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
-    """The chosen episodes in display form, in order, with the turns that are shown."""
+    """List of the chosen episodes in display form (`Read`), in order, with the turns that are shown."""
     signs: dict[int, list[Sign]] = {}
     for row in detections.to_dicts():
         sign = Sign(_name(row["type"]), _kind(row["type"]), row["confidence"], row["evidence"])
