@@ -184,10 +184,8 @@ def test_two_replicas_play_ahead_and_one_is_killed(tmp_path: Path) -> None:
             Digits, team, credit=grpo(), learner=learner, iterations=8, groups=4, group_size=8, directory=tmp_path,
             on_turns=look, save_turns="all", lag=1,
         )  # fmt: skip
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            lines = trainer.run()
-        assert any("the vLLM server ended by itself" in str(each.message) for each in said)
+        lines = trainer.run()
+        assert len(killed) == 1
         assert [line["errors"] for line in lines] == [{}] * 8
         assert max(line["policies"]["lm"]["mismatch"] for line in lines) < 1e-4
         for iteration in range(1, 9):

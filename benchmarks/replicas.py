@@ -1,0 +1,74 @@
+"""Two replicas of a served policy beside one: the same weights, prompts and seeds, in turns.
+
+Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`). On a CPU each
+replica has half of the cores, one as well as two, so the second brings cores of its own, as it brings a GPU elsewhere.
+
+1. Tokens per second of two replicas, over those of one. Target: at least 1.7.
+2. Answers of the two equal those of the one: which server is asked changes nothing.
+
+Run: python benchmarks/replicas.py [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from served import ENGINE, model, requests
+
+from palaestra.agents import ServedPolicy
+
+ROUNDS = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
+TARGET = 1.7
+
+
+def main() -> None:
+    """Play rounds in turns and print the ratio. Ends with 1 if it is below the target."""
+    usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
+    python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
+    if not Path(python).exists():
+        print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
+        return
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    with TemporaryDirectory(prefix="replicas-") as folder:
+        served = ServedPolicy(model(Path(folder) / "model"), server="vllm", replicas=2, engine=ENGINE)
+        both = served.servers
+        served.sync(0)
+        speeds: dict[int, list[float]] = {1: [], 2: []}
+        for round_ in range(ROUNDS + 1):
+            answers = {}
+            for count in (1, 2) if round_ % 2 else (2, 1):
+                served.servers = both[:count]
+                asked = requests(round_)[: None if round_ else 16]
+                began = time.perf_counter()
+                decisions = served.act(asked)
+                seconds = time.perf_counter() - began
+                assert not any(each.error for each in decisions), next(each.error for each in decisions if each.error)
+                answers[count] = [each.action_ids.tolist() for each in decisions]  # type: ignore[union-attr]
+                if round_:  # the first warms both up
+                    speeds[count].append(sum(map(len, answers[count])) / seconds)
+            if round_:
+                equal = np.mean([a == b for a, b in zip(answers[1], answers[2], strict=True)])
+                print(
+                    f"round {round_}: one {speeds[1][-1]:,.0f} tokens/s, two {speeds[2][-1]:,.0f}; "
+                    f"{equal:.0%} of the answers equal",
+                    flush=True,
+                )
+        served.servers = both
+        served.close()
+    ratios = [b / a for a, b in zip(speeds[1], speeds[2], strict=True)]
+    ratio = median(ratios)
+    print(
+        f"two replicas say {ratio:.2f} times as much as one ({min(ratios):.2f} to {max(ratios):.2f}), target {TARGET}"
+    )
+    if ratio < TARGET:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
