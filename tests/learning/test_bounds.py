@@ -51,7 +51,7 @@ new_reference(): every >= 1
 omission_turns(): share in (0., 1.)
 outcome_critics(): heads >= 1; memory >= 1
 pair_reward("a", "reward"): memory >= 1; steps >= 1; size >= 1; lr > 0.
-population(): size >= 1; every >= 1; tasks >= 1; trials >= 1; mutation >= 1.; distil >= 0
+population(): size >= 1; every >= 1; tasks >= 1; trials >= 1; mutation >= 1.; generation >= 1; distil >= 0
 predicted_budget(): minimum >= 1; last >= 2
 preference_reward("a", "reward"): pairs >= 1; steps >= 1; size >= 1; lr > 0.
 probe(): samples >= 0

@@ -21,6 +21,7 @@ handover(Grid, "walker_0", "b"): after >= 0
 mean_field(Grid): centres >= 2; bandwidth > 0.; low < 1.; high > -1.
 options(Grid): longest >= 1; gamma in (0., 1.]
 orchestrated(World, {"a": "chain(2)", "b": "single()"}): price >= 0.
+pipeline(World): longest >= 1
 proposer(World): given in [0., 1.]; controls >= 0; longest >= 1
 self_consistency(World): samples >= 1
 self_organized(World): agents >= 2; least in [0., 1.]
@@ -35,7 +36,7 @@ RULES = {
     "route": "agreeing(2): start >= 2; above >= 0\nawarded([1.0]): weight >= 0.\nsampled(): most >= 1",
     "aggregate": "quorum(): least >= 1\nweighted({}): default >= 0.",
     "verifier": "accepts(): tpr in [0., 1.]; fpr in [0., 1.]\nnoisy(): deviation >= 0.",
-    "stop": "agree(): share in (0., 1.]",
+    "stop": "agree(): share in (0., 1.]; least >= 1",
 }
 KINDS = {"workflow": table(WORKFLOWS)} | {kind: table(text) for kind, text in RULES.items()}
 EVERY = [pytest.param(kind, word, id=word) for kind, words in KINDS.items() for word in words]

@@ -159,6 +159,7 @@ class NoTask:
         (Sums, {"roles": ("a", "a")}, "name of its own"),
         (Sums, {"instructions": {"chekcer": "?"}}, "chekcer"),
         (Sums, {"separator": " "}, "blank"),
+        (Sums, {"longest": 0}, "longest=0"),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_reason(make, options, message):

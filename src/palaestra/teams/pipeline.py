@@ -60,6 +60,8 @@ class PipelineEnv(AroundTask):
             raise InputError(f"pipeline: roles={list(roles)}; at least one role is needed, each with a name of its own")
         if not accept.strip() or not separator.strip():
             raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
+        if longest is not None and longest < 1:
+            raise InputError(f"pipeline: longest={longest}, expected at least 1, or None for all of an answer")
         self.inner: TaskEnv = made_task(tasks, "pipeline")
         self.agents = tuple(roles)
         self.task = ""

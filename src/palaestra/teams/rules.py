@@ -334,6 +334,8 @@ def never() -> Stop:
 def agree(share: float = 1.0, least: int = 2) -> Stop:
     """Makes a stop rule (messages -> bool): of at least `least` last answers more than `share` agree (1: all)."""
     _share("agree", share)
+    if least < 1:
+        raise InputError(f"agree: least={least}, expected at least 1")
 
     def stop(said: Sequence[Message]) -> bool:
         most = max(Counter(each.text for each in said).values())

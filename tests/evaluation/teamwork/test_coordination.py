@@ -167,6 +167,8 @@ def test_a_law_with_products_advises_what_it_has_not_seen() -> None:
     advised = dict(advise(frame, features, products).select("task", "architecture").iter_rows())
     assert (advised["1"], advised["19"]) == ("team", "one")
     assert ScalingLaw(features, products).held_out(frame, "task") > 0.95
+    unknown = frame.with_columns(pl.col("success").fill_null(float("nan")))
+    assert ScalingLaw(features, products).held_out(unknown, "task") > 0.95
     assert set(advise(frame, features, products, tokens=2)["architecture"]) == {"one"}
     assert len(set(advise(frame, features, by="average")["architecture"])) == 1
     with pytest.raises(InputError, match="no feature"):

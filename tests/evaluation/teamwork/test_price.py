@@ -116,6 +116,9 @@ def test_settings_are_chosen_one_factor_at_a_time() -> None:
     assert best_settings(table, ["model", "tries"], by="success")["setting"].to_list() == ["large", "4"]
     with pytest.raises(InputError, match="by="):
         best_settings(table, ["model"], by="luck")
+    equally = table.filter(pl.col("model").is_in(["small"]), pl.col("task") != "x").sort("tries", descending=True)
+    each = equally.unique(["tries", "task"], maintain_order=True)  # as many of four tries as of one, those of four first
+    assert best_settings(each.with_columns(model=pl.lit("m")), ["model", "tries"])["success"].to_list()[0] == 0.9
 
 
 def test_levels_and_kinds_are_told_apart() -> None:

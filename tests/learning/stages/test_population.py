@@ -56,6 +56,7 @@ def test_its_state_is_that_of_its_members():
     [
         ({"size": 0}, "size=0"),
         ({"mutation": 0.5}, "mutation=0.5"),
+        ({"generation": 0}, "generation=0"),
         ({"vary": {"lr": [0.0, 1.0]}}, "above 0"),
         ({"vary": {"solved": [0.5, 1.0]}}, "no attribute"),
     ],

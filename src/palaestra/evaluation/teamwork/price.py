@@ -78,7 +78,8 @@ def best_settings(
     need_columns("best_settings", trials.columns, ("task", "success", cost, *factors))
     if by not in ("cost", "success"):
         raise InputError(f"best_settings: by={by!r}, expected 'cost' or 'success'")
-    base = {name: trials[name].value_counts(sort=True)[name][0] for name in factors}
+    # of settings that are equally common the first that came
+    base = {name: trials[name].mode(maintain_order=True)[0] for name in factors}
     rows = []
     for name in factors:
         others = [pl.col(other) == value for other, value in base.items() if other != name]

@@ -63,7 +63,7 @@ class ScalingLaw:
 
     def held_out(self, frame: pl.DataFrame, by: str, score: str = "success") -> float:
         """R² of cross-validation: predictions for each value of `by` from a law fitted to all others."""
-        known = frame.filter(pl.col(score).is_not_null())
+        known = frame.filter(pl.col(score).cast(pl.Float64).fill_nan(None).is_not_null())
         found = np.zeros(len(known))
         groups = known[by].to_numpy()
         for group in np.unique(groups):
