@@ -1,10 +1,11 @@
 """What a turn of an adapter costs beside the library's own loop: legal actions at random, from a table, from a network.
 
-Both sides make features and mask of every turn, and one function chooses the action for both, asked about one state at a
-time, as a bare loop asks. A table is a dictionary from a state's key to a row of logits; the key is `Observation.key()`
-here, the state's own text in pyspiel's loop, and the bytes of the board in PettingZoo's. The network has two tanh layers
-of 64, in torch. Then the same with `pa.rollout` and the policies `TabularPolicy` and `MLPPolicy`: it asks for 256 episodes
-at once, checks every answer, and leaves a table of turns, which the bare loops do not.
+Both sides make features and mask of every turn, and one function chooses the action for both, asked about one state at
+a time, as a bare loop asks. A table is a dictionary from a state's key to a row of logits; the key is
+`Observation.key()` here, the state's own text in pyspiel's loop, and the bytes of the board in PettingZoo's. The
+network has two tanh layers of 64, in torch. Then the same with `pa.rollout` and the policies `TabularPolicy` and
+`MLPPolicy`: it asks for 256 episodes at once, checks every answer, and leaves a table of turns, which the bare loops
+do not.
 
 No seed comes twice but in the rows that say so, which are as the episodes of a group. In the loops seeds are told
 beforehand, 256 at a time, as by the engine. Times are CPU times, medians of seven in turn.

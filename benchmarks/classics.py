@@ -6,9 +6,11 @@ agents times steps), and plays the recipe's held-out tasks, which are the same f
 training episode, mean over agents, in the four quarters of training; the measure of the held-out tasks, and its
 difference from the first method's with the same seeds. Intervals are Student's t over seeds, 95 %.
 
-Every run has a directory below `--out`. What is there is not run again, and what was interrupted goes on.
+Q-learners explore less from update to update, on held-out tasks too: in a short training `--explore` must be small,
+half of the updates or less. Every run has a directory below `--out`, named by all of its settings. What is there is
+not run again, and what was interrupted goes on.
 
-Run: python benchmarks/classics.py hanabi --steps 20000 [--methods vdn,qmix] [--seeds 1000,1001,1002] [field=value …]
+Run: python benchmarks/classics.py hanabi --steps 20000 [--explore 15] [--methods vdn,qmix] [--seeds 1000,1001] [A=B …]
 """
 
 # ruff: noqa: E402
@@ -34,7 +36,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation import trials
 from palaestra.runs.build import resolve
 from palaestra.runs.recipe import Recipe, alone, load, override
-from palaestra.runs.seed import run_seed
+from palaestra.runs.seed import digest, run_seed
 
 OWN = {"foraging": "vdn"}
 """The method of a recipe itself; of all others MAPPO."""
@@ -57,12 +59,15 @@ def methods(name: str) -> list[str]:
     return [OWN.get(name, "mappo"), *(each for each, part in controls.items() if part.train)]
 
 
-def recipe_of(name: str, method: str, steps: int, changes: Sequence[str]) -> Recipe:
+def recipe_of(name: str, method: str, steps: int, explore: int | None, changes: Sequence[str]) -> Recipe:
     """The recipe with one method and the budget of env steps, without looks during training."""
     recipe = load(name, changes)
     agents = len(resolve(recipe).agents)
     if method != OWN.get(name, "mappo"):
         recipe = override(recipe, recipe.evaluation.controls[method].train or {})
+    learners = [each for each, part in recipe.policies.items() if part.kind == "q_network"] if explore else []
+    for each in learners:
+        recipe = override(recipe, {"policies": {each: {"options": {"explore": explore}}}})
     train = {"iterations": ENDLESS, "budget": {"turns": steps * agents}, "evaluate_every": ENDLESS}
     return override(alone(recipe), {"train": train, "evaluation": {"look_tasks": 2, "look_trials": 1}})
 
@@ -116,6 +121,7 @@ def main() -> None:
         help="spread, reference, foraging, hanabi, overcooked; then field=value",
     )
     parser.add_argument("--steps", type=int, default=4000, help="env steps of a training")
+    parser.add_argument("--explore", type=int, help="updates over which Q-learners explore less; default: the recipe's")
     parser.add_argument("--methods", help="some of the recipe's, with commas; default: all")
     parser.add_argument("--seeds", default="1000,1001,1002")
     parser.add_argument("--out", type=Path, default=Path("runs/classics"))
@@ -127,8 +133,9 @@ def main() -> None:
         found: dict[str, list[Run]] = {method: [] for method in chosen}
         for seed in map(int, asked.seeds.split(",")):  # all methods of a seed first: a grid that is cut stays balanced
             for method in chosen:
-                folder = asked.out / f"{name}-{asked.steps}" / method / f"seed-{seed}"
-                found[method].append(run(recipe_of(name, method, asked.steps, changes), seed, folder))
+                recipe = recipe_of(name, method, asked.steps, asked.explore, changes)
+                folder = asked.out / name / f"{method}-{digest(recipe)[:8]}" / f"seed-{seed}"
+                found[method].append(run(recipe, seed, folder))
                 last = found[method][-1]
                 console.print(f"{name} {method} {seed}: {last.before:.2f} to {last.after:.2f}, {last.seconds:.0f} s")
         show(name, found, console)
