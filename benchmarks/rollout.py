@@ -2,9 +2,7 @@
 
 1. Overhead per turn in CPU time: a trivial env and a trivial policy, whose own time is subtracted.
 2. Wall time of envs that wait in every step, and of some that never answer.
-3. CPU time per turn of the adapters, legal actions at random, beside a bare loop over the library; with the text of
-   observations and without.
-4. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
+3. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
 
 Run: python benchmarks/rollout.py
 """
@@ -13,8 +11,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, process_time, sleep
@@ -25,7 +21,6 @@ import numpy as np
 import palaestra as pa
 from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.envs.protocol import Action, Observation, StepResult
-from palaestra.foundation.generators import remember
 from palaestra.play.executors import Local, Plan, Threads
 
 CONCURRENCY = 256
@@ -156,96 +151,6 @@ def waiting() -> None:
     print()
 
 
-def adapters() -> None:
-    """Print microseconds per turn of our envs and of the libraries' own loops: with the text, and without.
-
-    Both sides make features and mask of every turn, and play legal actions at random. No seed comes twice but in the
-    rows that say so, which are as the episodes of a group. Seeds are told beforehand, 256 at a time, as by the engine.
-    """
-    import pettingzoo.classic.tictactoe_v3 as tictactoe
-    import pyspiel
-
-    from palaestra.envs.discrete import describe
-
-    fresh = itertools.count()
-    numbers = np.random.default_rng(0).random(4096).tolist()
-
-    def pick(mask: np.ndarray, turn: int) -> int:
-        legal = mask.nonzero()[0]
-        return int(legal[int(numbers[turn % 4096] * len(legal))])
-
-    def ours(factory: Callable[[], Any], told: bool, again: bool, episodes: int) -> int:
-        env, turns = factory(), 0
-        for played, seed in enumerate(seeds := list(range(episodes) if again else itertools.islice(fresh, episodes))):
-            if played % CONCURRENCY == 0:
-                remember(seeds[played : played + CONCURRENCY])
-            seen = env.reset(seed)
-            while seen:
-                moves = {}
-                for agent, each in seen.items():
-                    assert each.array is not None
-                    assert not told or each.text
-                    moves[agent] = pick(each.mask, turns)
-                seen, turns = env.step(moves).observations, turns + 1
-        return turns
-
-    def spiel(name: str, told: bool, episodes: int) -> int:
-        game, turns = pyspiel.load_game(name), 0
-        rng = np.random.default_rng(0)
-        for _ in range(episodes):
-            state = game.new_initial_state()
-            while not state.is_terminal():
-                if state.is_chance_node():
-                    outcomes = state.chance_outcomes()
-                    state.apply_action(outcomes[int(rng.random() * len(outcomes))][0])
-                    continue
-                player = state.current_player()
-                if name.endswith("poker"):
-                    if told:
-                        state.information_state_string(player)
-                    np.array(state.information_state_tensor(player), np.float32)
-                else:
-                    if told:
-                        state.observation_string(player)
-                    np.array(state.observation_tensor(player), np.float32)
-                state.apply_action(pick(np.array(state.legal_actions_mask(player), bool), turns))
-                turns += 1
-        return turns
-
-    def aec(told: bool, episodes: int) -> int:
-        env, turns = tictactoe.env(), 0
-        for seed in range(episodes):
-            env.reset(seed=seed)
-            for _ in env.agent_iter():
-                seen, _, over, cut, _said = env.last()
-                if told:
-                    describe(seen["observation"])
-                np.array(seen["observation"], np.float32)
-                env.step(None if over or cut else pick(seen["action_mask"], turns))
-                turns += not (over or cut)
-        return turns
-
-    rows: list[tuple[str, Callable[[int], int], Callable[[int], int], int]] = []
-    for told, again, what in ((True, False, ""), (False, False, ", no text"), (False, True, ", no text, seeds again")):
-        for name in ("kuhn_poker", "leduc_poker", *(() if again else ("tic_tac_toe", "connect_four"))):
-            mine = functools.partial(ours, pa.envs.openspiel(name), told, again)
-            rows.append((name + what, mine, functools.partial(spiel, name, told), 500))
-    for told, what in ((True, ""), (False, ", no text")):
-        mine = functools.partial(ours, pa.envs.pettingzoo("classic.tictactoe_v3"), told, False)
-        rows.append(("tictactoe_v3 (PettingZoo)" + what, mine, functools.partial(aec, told), 200))
-    print(f"{'adapter':<36} {'ours us':>8} {'library us':>11} {'ratio':>6}   medians of seven, one after the other")
-    for name, mine, theirs, episodes in rows:
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(7):
-            for call, found in zip((mine, theirs), times, strict=True):
-                began = process_time()
-                played = call(episodes)
-                found.append((process_time() - began) / played * 1e6)
-        here, there = (statistics.median(found) for found in times)
-        print(f"{name:<36} {here:>8.1f} {there:>11.1f} {here / there:>6.1f}")
-    print()
-
-
 class Stopwatch:
     """Sums the wall time inside calls."""
 
@@ -306,5 +211,4 @@ def forward_share() -> bool:
 if __name__ == "__main__":
     holds = overhead()
     waiting()
-    adapters()
     sys.exit(0 if forward_share() & holds else 1)

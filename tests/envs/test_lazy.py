@@ -67,6 +67,13 @@ def test_it_equals_an_ordinary_observation_and_prints_like_one() -> None:
         seen.text = "other"  # type: ignore[misc]
 
 
+def test_its_key_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, key = lazy([]), Observation(**FIELDS).key()
+    assert seen.key() == key
+    monkeypatch.setattr(Observation, "key", lambda _: 0)
+    assert seen.key() == key
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda seen: pickle.loads(pickle.dumps(seen))])
 def test_copies_and_pickles_are_ordinary_observations(copied: Any) -> None:
     again = copied(lazy([]))

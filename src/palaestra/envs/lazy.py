@@ -64,6 +64,14 @@ class LazyObservation(Observation):
             return action if 0 <= action < len(mask) and mask[action] else None
         return Observation.index(self, action)
 
+    def key(self) -> int:
+        """As `Observation.key`, kept: envs may share one observation between episodes."""
+        kept = self.__dict__
+        found: int | None = kept.get("_key")
+        if found is None:
+            found = kept["_key"] = Observation.key(self)
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What is pickled and copied is an ordinary observation."""
         return Observation, tuple(getattr(self, field.name) for field in fields(Observation))
