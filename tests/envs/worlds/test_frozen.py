@@ -84,7 +84,7 @@ def leaves(name: str, value: object) -> Iterator[tuple[str, Any]]:
 
 TRIED = {world for world, _, _ in SETTINGS}
 OTHERS = sorted({name.removeprefix("native/") for name in ENVS if name.startswith("native/")} - TRIED)
-PLAYED: list[tuple[str, Mapping[str, Any]]] = [
+PLAYED: list[tuple[str, Any]] = [
     *((world, options) for world, options, _ in SETTINGS), *((world, {}) for world in OTHERS)
 ]  # fmt: skip
 CASES = {f"{world} {options or ''}".strip(): partial(play, world, options) for world, options in PLAYED}
