@@ -59,6 +59,19 @@ def test_refusals_pass_and_others_are_asked_meanwhile(server: Server) -> None:
     assert sorted(server.prompts[:3]) == [prompt for prompt, _ in questions(3)]
 
 
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [
+        *((each, True) for each in (408, 409, 429, 500, 503, 599)),
+        *((each, False) for each in (400, 404, 410, 422, 499)),
+    ],
+)
+def test_which_answers_are_asked_for_again(server: Server, status: int, again: bool) -> None:
+    server.respond = lambda prompt, number: YES if number else http(status, b"no", "retry-after-ms: 1")
+    (found,) = server.ask(retries=1).ask(questions(1))
+    assert (found.text is not None, len(server.prompts)) == (again, 1 + again)
+
+
 def test_what_stays_refused_is_an_error_and_is_asked_again_by_the_next_run(server: Server, tmp_path: Path) -> None:
     server.respond = lambda prompt, number: http(400, b'{"error": {"message": "no such model"}}')
     endpoint = server.ask(ledger=tmp_path / "calls.sqlite")

@@ -31,6 +31,14 @@ def test_the_smaller_part_has_at_least_so_many_members():
         split(distance[:3, :3])
 
 
+def test_twenty_members_are_the_most_that_are_tried():
+    labels = np.arange(20) % 2
+    distance = (labels[:, None] != labels).astype(float)
+    assert split(distance, least=10).labels.tolist() == labels.tolist()
+    with pytest.raises(InputError, match="21 members"):
+        split(np.zeros((21, 21)))
+
+
 def test_places_that_are_too_small_are_not_split():
     assert first_split({"small": np.zeros((3, 3))}) is None
 

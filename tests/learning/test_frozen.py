@@ -62,7 +62,7 @@ def tables(agents: tuple[str, ...] = ("a", "b")) -> list[Turns]:
 
 
 def after(text: str, env: Any = None, team: Team | None = None, size: int = 6) -> list[object]:
-    """What a stage plans and what it adds, in three iterations: of play in an env, or of the tables."""
+    """What a stage plans, adds and measures, in three iterations: of play in an env, or of the tables."""
     stage, found = STAGES.build(text), []
     given = [None] * 3 if env else tables()
     for iteration, turns in enumerate(given, start=1):
@@ -83,6 +83,7 @@ def after(text: str, env: Any = None, team: Team | None = None, size: int = 6) -
                 list(plan.env_seeds or ()),
                 context.spent.calls,
                 context.spent.tokens,
+                {name: value for name, value in context.metrics.items() if "seconds" not in name},
             ]
         )
     return found
@@ -105,7 +106,9 @@ STAGE_TEXTS = texts("""
     replay(k=2, last=2, solved=0.0) | replay(k=1, tasks=1, score='cost') |
     token_critic(buckets=8, size=4, hidden=4, steps=2, batch=4)~~ |
     token_critic(buckets=2, gamma=0.5, size=4, hidden=4, steps=1, lr=0.01)~~ | tournament() |
-    tournament(topology='round_robin') | tournament('cost', noise=0.5)
+    tournament(topology='round_robin') | tournament('cost', noise=0.5) | preferences() | dynamic_sampling() |
+    failure_tasks() | fixed_data() | outcome_critics() | reference_logprobs()~~ | thinking() | pairs() | accumulate() |
+    task_table() | utterance_reward()
 """)
 PLAYED = texts("""
     q_critic(states=6, batches=3, batch=4) | q_critic(rows='played', batches=3, gamma=0.5, tau=0.5, rate=0.25) |
@@ -115,7 +118,9 @@ PLAYED = texts("""
     predicted_budget(last=8) | failure_replay(every=2, capacity=3, solved=0.5) |
     failure_replay(every=1, fraction=0.75, capacity=2) | failure_replay(every=1, solved=1.0) |
     curriculum(edges=[2, 4], at_step=[2, 3], draws=2) | curriculum(edges=[2, 4], at_success=0.5, draws=3) |
-    curriculum(edges=[50], at_success=0.0, draws=2) | mc_values(2)
+    curriculum(edges=[50], at_success=0.0, draws=2) | mc_values(2) | control_filter() | injection() | experience() |
+    search_paths() | share() | share(1, 2) | success_replay() | dynamic_sampling() | population() | outcome_critics() |
+    task_table() | failure_tasks() | preferences()
 """)
 
 

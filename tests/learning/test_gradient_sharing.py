@@ -70,3 +70,11 @@ def test_there_are_never_more_sets_than_allowed():
     for _ in range(4):
         learner.update(turns)
     assert len(policy.groups()) == 2
+
+
+@pytest.mark.parametrize(("apart", "sets"), [(0.6, 2), (1.9, 1)])
+def test_what_counts_is_how_far_the_two_halves_are_from_each_other(apart, sets):
+    """Seats of one role lie closer together than that, seats of both roles farther apart."""
+    policy, learner, turns = played(after=1, every=1, batches=1, apart=apart)
+    learner.update(turns)
+    assert len(policy.groups()) == sets

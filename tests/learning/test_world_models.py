@@ -57,3 +57,13 @@ def test_alone_nothing_of_the_other_is_read() -> None:
         one, two = (made.pooled(made.contexts(x, did, there), there) for x in (seen, other))
     torch.testing.assert_close(one[:, 0], two[:, 0])
     assert not torch.equal(one[:, 1], two[:, 1])
+
+
+def test_what_is_pooled_is_the_mean_of_those_who_are_there() -> None:
+    made = JointWorldModel(3, 1, 2, size=16)
+    x = torch.arange(12.0).reshape(2, 3, 2)
+    there = torch.tensor([[True, True, True], [True, False, True]])
+    expected = torch.tensor([[[2.0, 3.0]] * 3, [[8.0, 9.0]] * 3])
+    assert torch.equal(made.pooled(x, there), expected)
+    assert torch.equal(made.pooled(x, torch.zeros_like(there)), torch.zeros_like(x))
+    assert torch.equal(JointWorldModel(3, 1, 2, size=16, fuse=False).pooled(x, there), x)

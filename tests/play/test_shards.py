@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 
 import numpy as np
 import polars as pl
@@ -132,8 +133,10 @@ def test_answers_are_put_together_whatever_their_columns_are() -> None:
 def test_what_goes_wrong_in_a_worker_is_told() -> None:
     player = Player(lambda place: place)
     broken = PlayJob(published(b"no pickle"), published(pickle.dumps(players)))
+    answer, limit = player.play(broken, [Plan(1)]), time.process_time()
+    assert (answer.table, answer.shards, 0 <= answer.seconds < limit) == (b"", 1, True)
     with pytest.raises(InputError, match=r"a worker cannot make the env: .*same packages"):
-        player.play(broken, [Plan(1)]).raise_()
+        answer.raise_()
     with pytest.raises(PalaestraError, match="a worker failed: ZeroDivisionError: by zero"):
         ShardResult(b"", ("ZeroDivisionError", "by zero")).raise_()
     with pytest.raises(InputError, match="a number"):

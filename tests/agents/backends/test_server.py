@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.agents.backends.web import Web
 
@@ -15,6 +16,7 @@ from palaestra.agents.backends.server import (
     Client,
     GoneError,
     HttpCall,
+    SampledAnswer,
     ServerError,
 )
 
@@ -114,3 +116,23 @@ def test_a_redirect_is_refused_by_both_hosts(web: Web) -> None:
     with pytest.raises(ServerError, match=said):
         Client(web.url).ask(HttpCall("/v1/completions", {}))
     assert len(web.headers) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "least", "fits"),
+    [
+        ([1, 9], -100.0, True),  # as many tokens, as large an id and as unlikely a token as there may be
+        ([9], -100.0, True),
+        ([1, 9], -100.01, False),
+        ([1, 10], -1.0, False),
+        ([1, 2], -1.0, True),  # cut off by the number of tokens
+        ([1], -1.0, False),
+        ([9, 1], -1.0, False),
+        ([1, 2, 9], -1.0, False),
+    ],
+)
+def test_an_answer_may_reach_its_limits_and_not_pass_them(ids: list[int], least: float, fits: bool) -> None:
+    logprobs = np.linspace(least, 0.0, len(ids), dtype=np.float32)
+    answer = SampledAnswer(np.array(ids, np.int32), logprobs, finish="stop")
+    with contextlib.nullcontext() if fits else pytest.raises(ServerError, match="the server s"):
+        answer.check(tokens=2, ends=frozenset({9}), vocabulary=10)

@@ -67,6 +67,21 @@ def test_a_move_counts_if_both_make_it_and_a_wall_ends_it():
     assert not env.step({"a": "fly", "b": "fly"}).info["valid"]["a"]
 
 
+@pytest.mark.parametrize(("horizon", "reached"), [("shortest", True), ("one less", False), (3, False)])
+def test_the_last_step_says_whether_the_goal_was_reached_and_no_other_does(horizon, reached):
+    env = Halves()
+    env.reset(3)
+    steps = way(env)
+    last = horizon if isinstance(horizon, int) else len(steps) - (horizon == "one less")
+    env = Halves(horizon=last)
+    env.reset(3)
+    played = [env.step({"a": word, "b": word}) for word in steps[:last]]
+    assert [each.info.get("success") for each in played] == [None] * (last - 1) + [reached]
+    assert [bool(each.observations) for each in played] == [True] * (last - 1) + [False]
+    assert [each.info["distance"] for each in played] == [len(steps) - n - 1 for n in range(last)]
+    assert played[-1].rewards == {"a": float(reached), "b": float(reached)}
+
+
 def test_options_are_checked():
     with pytest.raises(InputError, match="did you mean 'joint'"):
         Halves(condition="jont")  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palaestra.envs.worlds import TaxEconomy
-from palaestra.envs.worlds.exact.taxes import BRACKETS, inequality, saez_rates
+from palaestra.envs.worlds.exact.taxes import BRACKETS, inequality, saez_rate, saez_rates
 from palaestra.errors import InputError
 
 
@@ -53,3 +53,12 @@ def test_rates_by_saez():
 def test_what_cannot_be_is_named(options, complaint):
     with pytest.raises(InputError, match=complaint):
         TaxEconomy(**options)
+
+
+def test_a_rate_by_saez_is_that_of_evenly_spread_incomes():
+    """Of incomes from 0 to 2z the density at their mean z is 1 / 2z, and half earn more: z · density / share is 1."""
+    income = np.arange(0.5, 2000.0)
+    weights = 1 / np.maximum(income, 1)
+    weight = weights[income >= 1000].mean() / weights.mean()
+    (found,) = saez_rates(income, np.array([0.0]), 0.5)
+    assert found == pytest.approx(saez_rate(1.0, 0.5, weight), rel=1e-3)

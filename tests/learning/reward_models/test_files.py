@@ -340,3 +340,12 @@ def test_a_pairing_makes_the_pairs_of_the_files_own_rows(tmp_path: Path) -> None
     assert found.margin is None
     with pytest.raises(InputError, match="file's own rows"):
         read(path, rows=path, features="x", pairing='all_pairs("liked")')
+
+
+def test_of_one_label_it_is_said_which_of_two_is_better(tmp_path: Path) -> None:
+    x = np.arange(40.0)
+    file = write(tmp_path, "labels.parquet", pl.DataFrame({"x": x[:, None] / 40, "y": x}))
+    found = fit_reward(file, tmp_path / "rm", "linear", features="x", target="y", held_out=0.25)
+    assert (found["learned"]["rows"], found["learned"]["held_out"]) == (30, 10)
+    assert found["accuracy"]["mean"] == 1.0
+    assert found["explained"] == pytest.approx([1.0], abs=1e-3)

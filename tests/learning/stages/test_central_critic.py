@@ -86,3 +86,13 @@ def test_who_acts_must_be_the_same_in_every_turn():
         joint_arrays(table().with_column(features=pl.Series([None] * 200, dtype=pl.List(pl.Float64))))
     with pytest.raises(InputError, match="steps=0"):
         central_critic(steps=0)
+
+
+def test_it_counts_number_mean_and_spread_of_all_returns_so_far():
+    """Episodes of one turn: the return is the reward."""
+    stage, tables = central_critic(), [table(place, episodes=10 + 5 * place) for place in range(3)]
+    for place, turns in enumerate(tables):
+        stage(turns, context(place))
+    every = np.concatenate([turns["reward"].to_numpy() for turns in tables])
+    expected = [len(every), every.mean(), ((every - every.mean()) ** 2).sum()]
+    assert stage.state_dict()["moments"].tolist() == pytest.approx(expected)

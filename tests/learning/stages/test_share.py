@@ -26,7 +26,7 @@ def test_who_shares_finds_more() -> None:
         found[external] = sum(line["reward"] for line in done.lines)
         counts = done.lines[-1]["stages"]["share"]
         assert counts["local"] == 4 * local
-        assert counts["external"] <= 4 * external
+        assert min(external, 1) <= counts["external"] <= 4 * external
     assert found[4] > 1.1 * found[0]
 
 
