@@ -117,7 +117,7 @@ def test_settings_are_chosen_one_factor_at_a_time() -> None:
     with pytest.raises(InputError, match="by="):
         best_settings(table, ["model"], by="luck")
     equally = table.filter(pl.col("model").is_in(["small"]), pl.col("task") != "x").sort("tries", descending=True)
-    each = equally.unique(["tries", "task"], maintain_order=True)  # as many of four tries as of one, those of four first
+    each = equally.unique(["tries", "task"], maintain_order=True)  # four tries as often as one, and first
     assert best_settings(each.with_columns(model=pl.lit("m")), ["model", "tries"])["success"].to_list()[0] == 0.9
 
 

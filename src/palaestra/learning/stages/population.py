@@ -89,7 +89,8 @@ class population(Stage):
         generation: int | None = None,
         distil: int = 5,
     ) -> None:
-        if min(size, every, tasks, trials) < 1 or mutation < 1 or distil < 0 or (generation is not None and generation < 1):
+        counts = (size, every, tasks, trials, *(() if generation is None else (generation,)))
+        if min(counts) < 1 or mutation < 1 or distil < 0:
             raise InputError(
                 f"population: size={size}, every={every}, tasks={tasks}, trials={trials}, generation={generation} and "
                 f"mutation={mutation} must be at least 1, distil={distil} at least 0"
