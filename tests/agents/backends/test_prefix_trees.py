@@ -11,6 +11,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agents.backends.test_forward import GROUPED, make
 
 from palaestra.agents.backends import forward, llama, prefix_trees, sampling
 from palaestra.agents.backends.forward import Generic, Once
@@ -18,7 +19,6 @@ from palaestra.agents.backends.interleaved import evaluate_interleaved
 from palaestra.agents.backends.llama import Llama
 from palaestra.agents.backends.prefix_trees import ancestors, bins, grow, pack, unshared
 from palaestra.agents.backends.sampling import evaluate
-from tests.agents.backends.test_forward import GROUPED, make
 
 Row = tuple[np.ndarray, np.ndarray]
 
@@ -155,7 +155,8 @@ def test_a_wrong_mask_or_position_would_be_noticed(way: type, fault: str, monkey
     with unshared():
         alone, expected = slopes(model, one, rows)
     monkeypatch.setattr(prefix_trees, "PER_WIDTH", 10**6)
-    own, place = prefix_trees.ancestors, sampling.plant
+    own = prefix_trees.ancestors
+    place: Any = prefix_trees.plant
 
     def seen(first: torch.Tensor, end: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         right = own(first, end, positions)
@@ -182,8 +183,12 @@ def test_a_wrong_mask_or_position_would_be_noticed(way: type, fault: str, monkey
 def test_context_between_answers_is_part_of_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Llama(MODELS["qwen3"])
     said, shown = np.array([11, 12, 13, 14]), np.array([21, 22, 23])
-    talks = ([np.array([1, 2])] * 4, [said, said, np.array([11, 12, 15]), said[:1]],
-             [shown, shown[:1], shown, shown[:0]], [np.array([2, 2, 2]), np.array([1]), np.array([1, 2, 2]), shown[:0]])  # fmt: skip
+    talks = (
+        [np.array([1, 2])] * 4,
+        [said, said, np.array([11, 12, 15]), said[:1]],
+        [shown, shown[:1], shown, shown[:0]],
+        [np.array([2, 2, 2]), np.array([1]), np.array([1, 2, 2]), shown[:0]],
+    )
     with torch.no_grad():
         with unshared():
             expected = evaluate_interleaved(one, *talks, temperature=1.0, top_p=0.9)
@@ -241,8 +246,14 @@ def test_sequences_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(llama, "BLOCK", 30)
     all_ = [np.concatenate(row) + start for start in (0, 1, 2) for row in FAN]
     rows = [(ids[: 9 + number % 5], ids[9 + number % 5 :]) for number, ids in enumerate(all_)]
-    own, seen = prefix_trees.ancestors, []
-    monkeypatch.setattr(prefix_trees, "ancestors", lambda *args: seen.append(len(args[0])) or own(*args))
+    own = prefix_trees.ancestors
+    seen: list[int] = []
+
+    def watched(*arrays: torch.Tensor) -> torch.Tensor:
+        seen.append(len(arrays[0]))
+        return own(*arrays)
+
+    monkeypatch.setattr(prefix_trees, "ancestors", watched)
     for way in (Llama, Generic):
         one = way(MODELS["qwen3"])
         with unshared():

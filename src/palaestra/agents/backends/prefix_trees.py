@@ -99,7 +99,9 @@ def ancestors(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
     """Attention mask of packed trees, bool[sequences, tokens, places]: which places a token attends to.
 
     Args:
-        first, end, positions: See `Forest`, int64[sequences, tokens].
+        first: First row that a token belongs to, int64[sequences, tokens].
+        end: The row behind the last one that it belongs to, of that shape.
+        positions: Position of a token in its row, of that shape.
     """
     row = first[:, :, None]
     within = (first[:, None] <= row) & (row < end[:, None])

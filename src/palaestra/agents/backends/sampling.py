@@ -128,6 +128,8 @@ def evaluate_at(
         after: Token ids behind the prompts, padded on the right, int64[rows, longest].
         real: Which columns of the result are tokens, bool[rows, tokens].
         at: Where in `after` each token of the result is, int64[rows, tokens]; None: in order from the first on.
+        temperature: Of the distribution that is sampled from.
+        top_p: Likewise.
     """
     device = forward.device
     unique, rows = distinct(prompts)
@@ -175,9 +177,8 @@ def _score_trees(
 ) -> Scored:
     """Scores of each row's tokens from packed trees: what several rows say after the same tokens is scored once.
 
-    Args:
-        before: Position in its row of the token before each token of the result, int64[rows, tokens].
-        said, mask: Tokens of the result and which of them are real, of that shape.
+    before: position in its row of the token before each token of the result, int64[rows, tokens]. said, mask: tokens of
+    the result and which of them are real, of that shape.
     """
     device = said.device
     places = torch.from_numpy(np.take_along_axis(forest.places, before, 1)).to(device)
