@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
+from palaestra.agents.backends import prefix_trees
 from palaestra.agents.backends.forward import Generic, Once
 from palaestra.agents.backends.llama import Llama
 from palaestra.agents.conversation import sequences
@@ -92,7 +93,7 @@ def test_a_loss_over_tokens_is_that_of_rows_of_turns(terms: str) -> None:
     (one, first), (other, second) = (slope(turns, terms, rows, model().twin()) for rows in ("turn", "conversation"))
     assert other["loss"] == pytest.approx(one["loss"], rel=1e-6, abs=1e-6)
     alike(first, second)
-    for name in one.keys() - {"rows", "seconds", "zero_credit", "grad_norm"}:
+    for name in one.keys() - {"rows", "seconds", "shared", "zero_credit", "grad_norm"}:
         assert other[name] == (one[name] and pytest.approx(one[name], rel=1e-5, abs=1e-6)), name
     assert other["rows"] == 10 < other["turns"] == one["rows"] == len(turns)
     assert other["splits"] == 0
@@ -275,3 +276,66 @@ def test_weights_of_several_steps_are_scored_in_pieces(monkeypatch: pytest.Monke
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
     assert widths[0] == 6
     assert len(widths) > 4
+
+
+def branching(seed: int = 0, episodes: int = 6, turns: int = 3) -> Turns:
+    """Talks that branch: an episode keeps some turns of one before it, and goes on by itself."""
+    rng = np.random.default_rng(seed)
+    talks: list[list[tuple[list[int], list[int]]]] = []
+    for _ in range(episodes):
+        talk = list(talks[rng.integers(len(talks))][: rng.integers(turns)]) if talks else []
+        while len(talk) < turns:
+            past = [*talk[-1][0], *talk[-1][1]] if talk else [4, 5]
+            talk.append((past + rng.integers(3, 250, 4).tolist(), rng.integers(3, 250, rng.integers(1, 5)).tolist()))
+        talks.append(talk)
+    rows = [
+        {"group": episode // 3, "episode": episode % 3, "turn": turn, "agent": "a", "policy": "lm",
+         "prompt_ids": prompt, "action_ids": action, "logprobs": (-rng.exponential(size=len(action)) - 4).tolist(),
+         "reward": float(rng.normal()), "advantage": float(rng.normal()), "weight": float(rng.integers(1, 4))}
+        for episode, talk in enumerate(talks) for turn, (prompt, action) in enumerate(talk)
+    ]  # fmt: skip
+    return Turns(pl.DataFrame(rows).sample(fraction=1, shuffle=True, seed=seed))
+
+
+SEQUENCE_TERMS = (
+    "gspo()", "gmpo()", "rloo()", "vespo()", "surrogate(aggregate='sequence-mean')", "kl_cov(share=.2)",
+    "surrogate(), kl(.1), entropy(.01), value(.5, 'weight', level='token')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", ["turn", "conversation"])
+@pytest.mark.parametrize("terms", [*SEQUENCE_TERMS, "surrogate(clip=[.2, .28])", "cispo()"])
+def test_branches_share_what_was_before_them(terms: str, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loss and gradient are those of rows that are read apart, in one piece and in several."""
+    monkeypatch.setattr(prefix_trees, "PER_WIDTH", 10**6)  # as if the model were large
+    turns = branching(2)
+    with prefix_trees.unshared():
+        one, first = slope(turns, terms, rows, model().twin())
+    assert one["shared"] == 0
+    for chunk in (8192, 60):
+        other, second = slope(turns, terms, rows, model().twin(), chunk_tokens=chunk)
+        assert other["shared"] > 0.1
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-6, abs=1e-6)
+        alike(first, second)
+        for name in one.keys() - {"seconds", "shared"}:
+            assert other[name] == (one[name] and pytest.approx(one[name], rel=1e-5, abs=1e-6)), name
+
+
+def test_rows_of_a_tree_are_in_one_piece_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_trees, "PER_WIDTH", 10**6)
+    turns, policy = branching(3, episodes=12), model().twin()
+    score, sizes = policy.score, []
+
+    def watched(rows: pl.DataFrame) -> Any:
+        sizes.append(len(rows))
+        return score(rows)
+
+    monkeypatch.setattr(policy, "score", watched)
+    metrics, gradient = slope(turns, "surrogate()", "conversation", policy, chunk_tokens=100)
+    shared = metrics["shared"]
+    with prefix_trees.unshared():
+        metrics, expected = slope(turns, "surrogate()", "conversation", model().twin(), chunk_tokens=100)
+        batch = pack(make_batch(turns, "lm", "advantage"))
+    alike(gradient, expected)
+    assert shared > 0.2
+    assert len(sizes) < batch.size.sum() / 100

@@ -24,7 +24,8 @@ import torch
 from palaestra.agents import conversation
 from palaestra.agents.backends import loading
 from palaestra.agents.backends.fastest import forward_of
-from palaestra.agents.backends.interleaved import evaluate_rows
+from palaestra.agents.backends.interleaved import evaluate_rows, trees_of
+from palaestra.agents.backends.prefix_trees import Tree
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.envs.conversations import ChatMessage, Reader
@@ -378,6 +379,10 @@ class LMPolicy:
         Raises InputError if a row lacks its tokens.
         """
         return evaluate_rows(self.forward, rows, temperature=self.temperature, top_p=self.top_p)
+
+    def prefix_trees(self, rows: pl.DataFrame, limit: int) -> list[Tree] | None:
+        """Rows that begin with the same tokens, in trees of at most `limit` tokens; None where that does not pay."""
+        return trees_of(self.forward, rows, limit)
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         """Exact probabilities of legal choices, float64[n, choices], and the illegal mass, [n].

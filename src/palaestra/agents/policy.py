@@ -106,11 +106,11 @@ def said(error: BaseException) -> str:
 class Distribution:
     """Lazy log-probabilities over a whole vocabulary, computed in slices of tokens to save memory.
 
-    make: from a slice of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens: how many there
-    are. step: how many to make at once.
+    make: from a slice or the numbers of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens:
+    how many there are. step: how many to make at once.
     """
 
-    make: Callable[[slice], torch.Tensor]
+    make: Callable[[slice | torch.Tensor], torch.Tensor]
     tokens: int
     step: int
 
@@ -122,6 +122,7 @@ class Scored:
     logprobs, entropies: float; mask: bool, True on real tokens.
     distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
     units: what the last layer read, [rows, tokens, width], where that is known.
+    read: number of tokens that were read for it where rows were read as prefix trees, else None.
     """
 
     logprobs: torch.Tensor
@@ -129,6 +130,7 @@ class Scored:
     mask: torch.Tensor
     distribution: torch.Tensor | Distribution
     units: torch.Tensor | None = None
+    read: int | None = None
 
     @property
     def logits(self) -> torch.Tensor:

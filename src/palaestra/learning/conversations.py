@@ -7,8 +7,8 @@ has the value and gradient that it has on rows of turns. A loss that averages, o
 conversation for its unit, as the trainers of TRL 1.16 and verl 0.9.1 have when tools are called in between.
 
 Where a prompt does not begin with the turn before it (a history that was cut, edited or rendered anew), another
-sequence begins; the metrics count these as `splits`. Episodes that branched off a common history are episodes of their
-own and are packed apart; only their first prompts are read once.
+sequence begins; the metrics count these as `splits`. Episodes that branched off a common history are rows of their own;
+a model that can reads what they share once (`agents.backends.prefix_trees`).
 """
 
 from __future__ import annotations

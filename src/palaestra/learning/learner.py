@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -465,13 +465,26 @@ class PolicyGradient:
         left = "nothing was updated" if self.transaction == "update" or not number else f"{number} steps were taken"
         what = f"policy {name!r}, update {self.updates}"
         with self.devices.step(name, self._parameters(name), what, left) as shared:
-            for at, weight in self.devices.passes(name, active, batch.size, None if whole else self.chunk_tokens):
+            for at, weight in self._passes(name, batch, active, None if whole else self.chunk_tokens):
                 with nullcontext() if name in self.devices.sharded else adding_up():
                     part = self._loss(name, batch, step, at)
                 (part * (weight * shared.scale)).backward()
                 shared.add(float(part.detach()), weight, step.logged)
         self._ready[name] = shared.norm
         return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)
+
+    def _passes(
+        self, name: str, batch: Batch, active: np.ndarray, limit: int | None
+    ) -> Iterator[tuple[np.ndarray, float]]:
+        """Rows and weight of each pass, as `Devices.passes`; rows of a prefix tree are in one pass."""
+        trees_of = getattr(self.learned[name], "prefix_trees", None)
+        trees = None if limit is None or trees_of is None else trees_of(batch.rows[active], limit)
+        if trees is None:
+            yield from self.devices.passes(name, active, batch.size, limit)
+            return
+        size = np.array([tree.size for tree in trees])
+        for chosen, weight in self.devices.passes(name, np.arange(len(trees)), size, limit):
+            yield active[np.concatenate([trees[number].rows for number in chosen])], weight
 
     def _loss(self, name: str, batch: Batch, step: Step, at: np.ndarray) -> torch.Tensor:
         """Loss of the rows `at`: the sum of the terms."""
@@ -480,6 +493,10 @@ class PolicyGradient:
             scored, units = score_with_units(policy, frame)
         else:
             scored = policy.score(frame)
+        if hasattr(policy, "prefix_trees"):
+            saved = 0 if scored.read is None else int((batch.size[at] - 1).sum()) - scored.read
+            share = torch.tensor(saved / int(batch.size[step.chosen].sum()))
+            step.logged.append(("", "shared", "step", share))
         advantage, old, mask = batch.tensors(name, at, scored)
         piece = MicroBatch(step, at, frame, scored, old, advantage, mask, units)
         modules = dict(self.modules[name].items())

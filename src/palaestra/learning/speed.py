@@ -2,7 +2,7 @@
 
 A token that is read or written takes 2·N operations for N parameters, one that is learned from 6·N, or 4·N where only
 adapters learn; attention is left out. Divided by what the device can do at most in 16 bits it is the MFU (model FLOPs
-utilisation, arXiv 2204.02311, appendix B). Equal prompts count as often as they stand there, though they are read once.
+utilisation, arXiv 2204.02311, appendix B). Equal prompts and prefixes count once per row, though they are read once.
 """
 
 from __future__ import annotations

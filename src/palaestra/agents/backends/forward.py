@@ -23,11 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from palaestra.agents.backends.head import Head
+from palaestra.agents.backends.head import Head, slices
+from palaestra.agents.backends.prefix_trees import MOST, Forest, Tree, masks, pack
 from palaestra.errors import InputError
 
 BLIND = -1e30
 """Added to the score of a place that is not to be seen; finite, so that padding may look at padding."""
+WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size")
+"""Fields of configurations that limit how far back a layer attends."""
 
 
 class State(Protocol):
@@ -46,6 +49,7 @@ class Forward(Protocol):
     """Protocol of a causal model's forward pass with cache, which returns hidden states [rows, tokens, width].
 
     compute: the type in which matrices are multiplied, if not that of the weights; see `precision`.
+    shares: whether it can read prefix trees. width: hidden size, by which costs are estimated.
     """
 
     device: torch.device
@@ -54,6 +58,14 @@ class Forward(Protocol):
     @property
     def head(self) -> Head:
         """The output head, which maps hidden states to logits."""
+
+    @property
+    def shares(self) -> bool:
+        """See above."""
+
+    @property
+    def width(self) -> int:
+        """See above."""
 
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
         """Read `prompts` (ascending in length); row i continues `prompts[rows[i]]` by at most `room` tokens.
@@ -66,6 +78,9 @@ class Forward(Protocol):
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """Hidden state before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
+
+    def trees(self, forest: Forest) -> Tensor:
+        """Hidden state after each packed token, with gradient: [sequences, tokens, width]; only if it `shares`."""
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
@@ -187,6 +202,37 @@ class Generic:
             and not getattr(self.inner, "_is_stateful", False)
         )
 
+    @property
+    def width(self) -> int:
+        """Hidden size of the configuration, 0 if it does not say."""
+        return int(getattr(self.inner.config.get_text_config(), "hidden_size", 0) or 0)
+
+    @functools.cached_property
+    def shares(self) -> bool:
+        """Whether the model attends by a mask of four dimensions and by given positions, in every layer.
+
+        Tried once: in a packed tree hidden states must be those of the rows. No layer may have a window: what it
+        leaves out depends on where a token is packed.
+        """
+        if not self.plain or not self.width or any(getattr(self.inner.config, name, None) for name in WINDOWS):
+            return False
+        rows = [np.array(ids, np.int64) for ids in ([1, 2, 3, 0], [1, 2, 0, 3, 1], [1, 0])]
+        forest = pack(rows, [Tree(np.array([2, 1, 0]), np.array([0, 1, 2]), 8, 5)], [[0]])
+        half = self.compute is not None or self.inner.dtype.itemsize < 4
+        try:
+            with torch.no_grad(), precision(self):
+                packed = self.trees(forest).flatten(0, 1).float()
+                for row, places in zip(rows, forest.places, strict=True):
+                    ids = torch.from_numpy(row)[None].to(self.device)
+                    state = _GenericState(None, torch.zeros(1, dtype=torch.long, device=self.device), len(row), 0)
+                    alone = self._call(state, ids, keep=len(row), use_cache=False)[0].float()
+                    apart = (packed[torch.from_numpy(places[: len(row)]).to(self.device)] - alone).norm()
+                    if not bool(apart <= (0.03 if half else 1e-4) * alone.norm()):
+                        return False
+        except Exception:  # a model may refuse the mask in any way
+            return False
+        return True
+
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
         """Read all prompts in one forward pass; see `Forward.read`."""
         ids, pad = left_pad(prompts, self.device)
@@ -213,9 +259,20 @@ class Generic:
         every, pad = left_pad(both, self.device)
         return self._call(_GenericState(None, pad, every.shape[1], 0), every, keep=ids.shape[1], use_cache=False)
 
+    def trees(self, forest: Forest) -> Tensor:
+        """Read packed trees, as many sequences at once as have the mask of one large tree; see `Forward.trees`."""
+        found = []
+        for at in slices(len(forest.ids), max(1, MOST**2 // forest.ids.shape[1] ** 2)):
+            ids, positions, seen = masks(forest, self.device, at)
+            least = torch.finfo(self.inner.dtype).min
+            bias = torch.zeros(seen.shape, dtype=self.inner.dtype, device=self.device).masked_fill_(~seen, least)
+            arguments = {"position_ids": positions, "attention_mask": bias[:, None]}
+            found.append(self._hidden(ids, len(ids[0]), arguments, use_cache=False)[0])
+        return torch.cat(found)
+
     def _call(self, state: _GenericState, ids: Tensor, keep: int, use_cache: bool = True) -> Tensor:
         tokens = ids.shape[1]
-        arguments: dict[str, Any] = {"use_cache": use_cache}
+        arguments: dict[str, Any] = {}
         if state.cache is not None:
             arguments["past_key_values"] = state.cache
         if state.blind is not None:  # without padding a model makes its own mask, and most need none
@@ -228,6 +285,13 @@ class Generic:
             else:
                 there = torch.arange(state.length + tokens, device=ids.device)
                 arguments["attention_mask"] = (there >= state.pad[:, None]).long()
+        found, output = self._hidden(ids, keep, arguments, use_cache)
+        state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
+        return found
+
+    def _hidden(self, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool) -> tuple[Tensor, Any]:
+        """Input of the head for the last `keep` tokens, and all that the model returns."""
+        arguments["use_cache"] = use_cache
         if "logits_to_keep" in self.accepted:
             arguments["logits_to_keep"] = keep
         seen: list[Tensor] = []
@@ -243,14 +307,14 @@ class Generic:
             swaps |= {layer: functools.partial(_again, layer.forward) for layer in self.layers}
         with _instead(swaps):
             output = self.model(input_ids=ids, **arguments)
-        state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
         found = seen[0] if seen else output.logits
-        return found[:, -keep:]
+        return found[:, -keep:], output
 
 
 class Once(Generic):
     """`Forward` of a Hugging Face LM that reads each row from its beginning in one call, never sharing prompts."""
 
+    shares = False
     whole = Generic.once
 
 

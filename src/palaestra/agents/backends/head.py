@@ -109,7 +109,7 @@ class Head:
             return Scored(chosen, -(whole.exp() * whole).sum(-1) * mask, mask, whole, hidden)
         real, said = hidden[mask], ids[mask]
 
-        def distribution(at: slice) -> Tensor:
+        def distribution(at: slice | Tensor) -> Tensor:
             return torch.log_softmax(nucleus(self.logits(real[at]) / temperature, top_p, said[at, None]), -1)
 
         if self.linear and top_p >= 1:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from palaestra.agents.backends.forward import Forward, precision
-from palaestra.agents.backends.sampling import distinct, evaluate
+from palaestra.agents.backends.forward import Forward
+from palaestra.agents.backends.prefix_trees import WORTH, Tree, cost, grow, sharing
+from palaestra.agents.backends.sampling import evaluate, evaluate_at
 from palaestra.agents.policy import Scored
 from palaestra.errors import InputError
 
@@ -35,6 +35,35 @@ def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, t
         return evaluate(forward, prompts, actions, temperature=temperature, top_p=top_p)
     contexts, places = (_lists(rows, column, empty=True) for column in ("context_ids", "context_places"))
     return evaluate_interleaved(forward, prompts, actions, contexts, places, temperature=temperature, top_p=top_p)
+
+
+def trees_of(forward: Forward, rows: pl.DataFrame, limit: int) -> list[Tree] | None:
+    """Prefix trees of a table's rows, by which rows that share tokens come into one piece of an update.
+
+    Args:
+        forward: A model.
+        rows: As for `evaluate_rows`.
+        limit: Most tokens of a tree of several rows.
+
+    Returns:
+        None where trees are not estimated to cost clearly less than distinct prompts and then every row by itself.
+    """
+    if not sharing() or len(rows) < 2 or not getattr(forward, "shares", False):
+        return None
+    prompts, actions = (_lists(rows, column) for column in ("prompt_ids", "action_ids"))
+    if "context_ids" in rows.columns:
+        contexts, places = (_lists(rows, column, empty=True) for column in ("context_ids", "context_places"))
+        actions = [np.insert(*each) for each in zip(actions, places, contexts, strict=True)]
+    sequences = [np.concatenate(each)[:-1] for each in zip(prompts, actions, strict=True)]
+    width = forward.width
+    apart = sum(
+        cost(1, size, size, width) for size in map(len, {prompt.tobytes(): prompt for prompt in prompts}.values())
+    )
+    apart += sum(
+        cost(1, len(action) - 1, len(sequence), width) for action, sequence in zip(actions, sequences, strict=True)
+    )
+    trees = grow(sequences, width, limit)
+    return trees if sum(cost(1, tree.tokens, tree.tokens, width) for tree in trees) < WORTH * apart else None
 
 
 def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.ndarray]:
@@ -106,12 +135,6 @@ def evaluate_interleaved(
     every, sampled = interleave(actions, contexts, places)
     lengths = sampled.sum(1)
     real = np.arange(lengths.max()) < lengths[:, None]
-    at, ids = np.zeros(real.shape, np.int64), np.zeros(real.shape, np.int64)
-    at[real], ids[real] = np.nonzero(sampled)[1], np.concatenate(actions)
-    unique, rows = distinct(prompts)
-    device = forward.device
-    with precision(forward):
-        hidden = forward.whole(unique, rows.to(device), torch.from_numpy(every).to(device))
-        places_ = torch.from_numpy(at).to(device)[..., None].expand(-1, -1, hidden.shape[-1])
-        mask = torch.from_numpy(real).to(device)
-        return forward.head.score(hidden.gather(1, places_), torch.from_numpy(ids).to(device), mask, temperature, top_p)
+    at = np.zeros(real.shape, np.int64)
+    at[real] = np.nonzero(sampled)[1]
+    return evaluate_at(forward, prompts, every, real, at, temperature, top_p)

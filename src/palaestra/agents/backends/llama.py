@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from palaestra.agents.backends.forward import KeyValueCache, State, joined, left_pad, read_and_extend
+from palaestra.agents.backends.forward import BLIND, KeyValueCache, State, joined, left_pad, read_and_extend
 from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows, slices
+from palaestra.agents.backends.prefix_trees import Forest, masks
 
 BLOCK = 2048
 """Tokens read at once: activations that stay in the cache of one core are about a quarter faster. Under checkpoints a
@@ -63,6 +64,7 @@ class Llama:
     """Hand-written `Forward` of the model families in `KINDS` in float32, optionally with activation checkpoints."""
 
     compute: torch.dtype | None = None
+    shares = True
 
     @staticmethod
     def fits(model: Any) -> bool:
@@ -95,7 +97,7 @@ class Llama:
         self.body, c = self.inner.model, self.inner.config
         self.heads, self.groups = c.num_key_value_heads, c.num_attention_heads // c.num_key_value_heads
         self.size, self.eps = self.body.layers[0].self_attn.head_dim, c.rms_norm_eps
-        self.head = Head.of(self.inner)
+        self.head, self.width = Head.of(self.inner), c.hidden_size
         self.cos = self.sin = torch.empty(0)
 
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
@@ -128,6 +130,16 @@ class Llama:
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """See `Forward.whole`: distinct prompts are read once, then each row's tokens."""
         return read_and_extend(self, prompts, rows, ids)
+
+    def trees(self, forest: Forest) -> Tensor:
+        """Read packed trees, at most `BLOCK` tokens or one sequence at once; see `Forward.trees`."""
+        layers, width = self._layers(), forest.ids.shape[1]
+        self._turn(int(forest.positions.max()) + 1)
+        found = []
+        for at in slices(len(forest.ids), max(1, BLOCK // width)):
+            ids, positions, seen = masks(forest, self.device, at)
+            found.append(self._walk(_TreeState(layers, positions, seen), ids, keep=width))
+        return torch.cat(found)
 
     def _walk(self, state: _LlamaState, ids: Tensor, keep: int) -> Tensor:
         """Hidden states of the last `keep` tokens; the last layer computes queries for those only."""
@@ -304,6 +316,21 @@ class _LlamaState(KeyValueCache):
             self.values.append(v)
         elif torch.is_grad_enabled():
             self.news[i] = [*self.news[i], (k, v)]
+
+
+class _TreeState(_LlamaState):
+    """State of packed trees, which are read in one go: positions and mask are given, [sequences, tokens (, tokens)]."""
+
+    def __init__(self, layers: list[Layer], positions: Tensor, seen: Tensor) -> None:
+        super().__init__(layers, torch.zeros(len(positions), dtype=torch.long, device=positions.device), 0)
+        self.positions = positions
+        self.shade = torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, BLIND)[:, None]
+
+    def places(self, tokens: int) -> Tensor:
+        return self.positions
+
+    def bias(self, tokens: int) -> Tensor:
+        return self.shade
 
 
 def _of_rows(tensor: Tensor | None, rows: slice) -> Tensor | None:

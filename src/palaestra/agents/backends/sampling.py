@@ -13,7 +13,8 @@ import torch
 
 from palaestra.agents.backends.forward import Forward, State, precision
 from palaestra.agents.backends.nucleus import nucleus
-from palaestra.agents.policy import Scored
+from palaestra.agents.backends.prefix_trees import Forest, cost, plant, sharing
+from palaestra.agents.policy import Distribution, Scored
 
 EVERY = 8
 """Tokens between two looks at whether an answer is over."""
@@ -109,11 +110,96 @@ def evaluate(
     real = np.arange(lengths.max()) < lengths[:, None]
     padded = np.zeros(real.shape, np.int64)
     padded[real] = np.concatenate(actions)
-    ids, mask = torch.from_numpy(padded).to(forward.device), torch.from_numpy(real).to(forward.device)
+    return evaluate_at(forward, prompts, padded, real, None, temperature, top_p)
+
+
+def evaluate_at(
+    forward: Forward,
+    prompts: Sequence[np.ndarray],
+    after: np.ndarray,
+    real: np.ndarray,
+    at: np.ndarray | None,
+    temperature: float,
+    top_p: float,
+) -> Scored:
+    """Log-probabilities and entropies of some tokens after their prompts; tokens that rows begin with are read once.
+
+    Args:
+        forward: A model.
+        prompts: Token ids of each row.
+        after: Token ids behind the prompts, padded on the right, int64[rows, longest].
+        real: Which columns of the result are tokens, bool[rows, tokens].
+        at: Where in `after` each token of the result is, int64[rows, tokens]; None: in order from the first on.
+        temperature: Of the distribution that is sampled from.
+        top_p: Likewise.
+    """
+    device = forward.device
     unique, rows = distinct(prompts)
+    count = real.sum(1)
+    read = (count if at is None else np.take_along_axis(at, count[:, None] - 1, 1)[:, 0] + 1) - 1
+    read = np.maximum(read, 0)
+    ids = after if at is None else np.take_along_axis(after, at, 1)
+    said, mask = torch.from_numpy(np.where(real, ids, 0)).to(device), torch.from_numpy(real).to(device)
     with precision(forward):
-        hidden = forward.whole(unique, rows.to(forward.device), ids)
-        return forward.head.score(hidden, ids, mask, temperature, top_p)
+        forest = _forest(forward, prompts, unique, after, read)
+        if forest is not None:
+            places = np.arange(real.shape[1]) if at is None else at
+            before = np.array([len(prompt) for prompt in prompts])[:, None] - 1 + places
+            scored = _score_trees(forward, forest, np.where(real, before, 0), said, mask, temperature, top_p)
+            scored.read = forest.tokens
+            return scored
+        hidden = forward.whole(unique, rows.to(device), torch.from_numpy(after).to(device))
+        if at is not None:
+            index = torch.from_numpy(at).to(device)[..., None]
+            hidden = hidden.gather(1, index.expand(-1, -1, hidden.shape[-1]))
+        return forward.head.score(hidden, said, mask, temperature, top_p)
+
+
+def _forest(
+    forward: Forward, prompts: Sequence[np.ndarray], unique: Sequence[np.ndarray], after: np.ndarray, read: np.ndarray
+) -> Forest | None:
+    """Forest of all rows; None if the model does not share, or distinct prompts and then every row cost less."""
+    if not sharing() or len(prompts) < 2 or not getattr(forward, "shares", False):
+        return None
+    width, longest = forward.width, max(map(len, unique))
+    apart = cost(len(unique), longest, longest, width)
+    apart += cost(len(prompts), int(read.max()), longest + int(read.max()), width)
+    sequences = [np.concatenate([prompt, row[:n]]) for prompt, row, n in zip(prompts, after, read, strict=True)]
+    return plant(sequences, width, apart)
+
+
+def _score_trees(
+    forward: Forward,
+    forest: Forest,
+    before: np.ndarray,
+    said: torch.Tensor,
+    mask: torch.Tensor,
+    temperature: float,
+    top_p: float,
+) -> Scored:
+    """Scores of each row's tokens from packed trees: what several rows say after the same tokens is scored once.
+
+    before: position in its row of the token before each token of the result, int64[rows, tokens]. said, mask: tokens of
+    the result and which of them are real, of that shape.
+    """
+    device = said.device
+    places = torch.from_numpy(np.take_along_axis(forest.places, before, 1)).to(device)
+    largest = int(said.max()) + 1
+    pairs, index = torch.unique((places * largest + said)[mask], return_inverse=True)
+    hidden = forward.trees(forest).flatten(0, 1).index_select(0, pairs // largest)
+    scored = forward.head.score(
+        hidden[None], (pairs % largest)[None], torch.ones_like(pairs, dtype=torch.bool)[None], temperature, top_p
+    )
+    of = torch.zeros_like(said).masked_scatter(mask, index)
+    whole, step = scored.distribution, forward.head.step
+    if isinstance(whole, torch.Tensor):
+        nodes = whole[0]
+        small = forward.head.small(mask.numel())
+        spread = nodes[of] if small else Distribution(lambda at: nodes[index[at]], len(index), step)
+    else:
+        make = whole.make
+        spread = Distribution(lambda at: make(index[at]), len(index), step)
+    return Scored(scored.logprobs[0][of] * mask, scored.entropies[0][of] * mask, mask, spread, hidden[of])
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
