@@ -46,7 +46,12 @@ def test_both_sides_are_tuned(name: str) -> None:
             "negotiation-selfplay",
             (),
             "player_0",
-            ("Negotiation Game", "gain more value by the end wins", "End your reply with a line `Action: `", "`[Deny]`"),
+            (
+                "Negotiation Game",
+                "gain more value by the end wins",
+                "End your reply with a line `Action: `",
+                "`[Deny]`",
+            ),
         ),
     ],
 )

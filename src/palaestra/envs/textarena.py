@@ -153,7 +153,7 @@ class TextArenaEnv:
         elif self._observation == "short":
             assert self._view is not None
             text = self._view.text(self.game, player)
-            if self._view.only_short:
+            if self._view.told is not None:
                 self._heard[player] += _lines(messages)
         else:
             text = "\n".join(self._heard[player])
@@ -162,9 +162,9 @@ class TextArenaEnv:
             allowed = set(self._view.legal(self.game, player))
             mask = np.array([name in allowed for name in self._choices])
         seen = Observation(text=text, choices=self._choices, mask=mask)
-        if self._view is not None and self._view.only_short:
+        if self._view is not None and self._view.told is not None:
             heard, standing, legal = "\n".join(self._heard[player]), self._view.told(self.game, player), seen.legal
-            talk = Conversation(lambda reader: choosing(f"{heard}\n\n{standing()}".strip(), legal, reader))
+            talk = Conversation(lambda reader: choosing(f"{heard}\n\n{standing()}", legal, reader))
             seen = dataclasses.replace(seen, messages=talk)
         self._turn = {self.agents[player]: seen}
         return dict(self._turn)
@@ -240,8 +240,9 @@ def textarena(
 class View:
     """Short text view of one TextArena game for small models: functions that give its text and legal actions.
 
-    only_short: the choices are some of what may be said, so they are offered beside the short text alone. told:
-    makes the text that chat models read then behind the game's own; it is written when they read it.
+    only_short: the choices are some of what may be said, so they are offered beside the short text alone. told: with
+    it, chat models read all that the game told them beside the short text, and behind it what this function returns;
+    that is written when they read it.
     """
 
     text: Callable[[Any, int], str]
@@ -249,7 +250,7 @@ class View:
     legal: Callable[[Any, int], list[str]]
     start: Callable[[Any], str]
     only_short: bool = False
-    told: Callable[[Any, int], Callable[[], str]] = lambda game, player: str
+    told: Callable[[Any, int], Callable[[], str]] | None = None
 
 
 def _nim_moves(piles: Sequence[int]) -> tuple[str, ...]:
