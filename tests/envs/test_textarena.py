@@ -53,7 +53,7 @@ def test_a_chat_model_is_told_where_the_negotiation_stands_and_who_wins():
     said = [str(each.conversation()[-1]["content"]) for each in (first, second, third)]  # read once all were made
     assert "move 1 of 3" in said[0]
     assert "no offer that you could accept" in said[0]
-    assert "0 more than" in said[0]
+    assert "that is as much as at the start" in said[0]
     assert "move 2 of 3" in said[1]
     assert "Player 0 offers you 3 Ore and asks for 8 Sheep." in said[1]
     assert "You now hold 6 Wheat, 7 Wood, 15 Sheep, 16 Brick, 7 Ore. By your values that is 22 more" in said[2]
