@@ -45,6 +45,24 @@ def test_a_short_negotiation_offers_fair_trades_and_keeps_the_protocol():
     assert "made the following offer" in second.conversation()[-1]["content"]
 
 
+def test_a_chat_model_is_told_where_the_negotiation_stands_and_who_wins():
+    env = textarena("SimpleNegotiation-v0", observation="short", max_turns=2)()
+    first = env.reset(2)["player_0"]
+    second = env.step({"player_0": "[Offer: 3 Ore -> 8 Sheep]"}).observations["player_1"]
+    third = env.step({"player_1": "[Accept]"}).observations["player_0"]
+    said = [str(each.conversation()[-1]["content"]) for each in (first, second, third)]  # read once all were made
+    assert "move 1 of 3" in said[0]
+    assert "no offer that you could accept" in said[0]
+    assert "that is as much as at the start" in said[0]
+    assert "move 2 of 3" in said[1]
+    assert "Player 0 offers you 3 Ore and asks for 8 Sheep." in said[1]
+    assert "You now hold 6 Wheat, 7 Wood, 15 Sheep, 16 Brick, 7 Ore. By your values that is 22 more" in said[2]
+    assert "This is the last move" in said[2]
+    assert "last move" not in said[1]
+    assert all("gain more value by the end wins" in each for each in said)
+    assert env.step({"player_0": "[Deny]"}).terminated
+
+
 def roll_or_hold(seen, rng):
     return ("[roll]", "[hold]")[rng.integers(2)]
 

@@ -14,7 +14,7 @@ SHORT = ("warm_start.groups=40", "warm_start.steps=6", "train.iterations=2", "tr
          "tune=null", "evaluation.controls={}", "seeds=1")  # fmt: skip
 NAMES: dict[str, tuple[str, ...]] = {
     "two-lookups": ("policies.seeker.options.hidden=16",),
-    "code-review": ("policies.writer.options.max_new_tokens=8", "policies.reviewer.options.max_new_tokens=8"),
+    "code-review": ("policies.coder.options.max_new_tokens=8",),
     "negotiation-selfplay": ("opponents.every=1",),
 }
 
@@ -41,12 +41,17 @@ def test_both_sides_are_tuned(name: str) -> None:
     ("name", "changes", "agent", "told"),
     [
         ("two-lookups", (), "finder", ("Find the home port", "You are finder", "Question:", "End your reply")),
-        ("code-review", ("env.options.prompt=full",), "writer", ("You are writer in a pipeline", "function f(xs)")),
+        ("code-review", ("env.options.prompt=full",), "writer", ("You are writer in a pipeline", "defines f(xs)")),
         (
             "negotiation-selfplay",
             (),
             "player_0",
-            ("Negotiation Game", "End your reply with a line `Action: `", "`[Deny]`"),
+            (
+                "Negotiation Game",
+                "gain more value by the end wins",
+                "End your reply with a line `Action: `",
+                "`[Deny]`",
+            ),
         ),
     ],
 )

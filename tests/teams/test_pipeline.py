@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pickle
 
@@ -126,6 +127,37 @@ def test_instructions_of_a_user_replace_the_shipped_ones():
     assert system == {"role": "system", "content": "Check the answer."}
     assert '<message from="solver">\n3 and 4 are 7.\nAnswer: 7\n</message>' in user["content"]
     assert "accept it: your answer is then the word ok" in user["content"]
+
+
+class Tested(Sums):
+    """Sums whose answers are reported on."""
+
+    def draw(self, seed):
+        return dataclasses.replace(super().draw(seed), report=lambda answer: f"{answer} | is {len(answer)} long")
+
+
+def test_later_roles_read_what_the_tests_say_of_the_standing_answer():
+    env = pipeline(Tested, ("a", "b", "c"), reports=True)()
+    assert env.reset(43)["a"].text == "3 + 4 ="
+    seen = env.step({"a": "77"}).observations["b"]
+    assert seen.text == "3 + 4 = | 77   is 2 long | 77"
+    assert "What the tests say of a's answer: 77 | is 2 long\n\nCheck the last answer" in seen.messages[1]["content"]
+    seen = env.step({"b": "ok"}).observations["c"]
+    assert "the tests say of a's answer" in seen.messages[1]["content"], "b let the answer of a stand"
+    with pytest.raises(InputError, match="reports=True, but Sums reports on no answer"):
+        pipeline(Sums, reports=True)().reset(0)
+
+
+def test_a_chat_model_is_told_what_becomes_of_its_answer():
+    env = pipeline(Sums, ("a", "b", "c"))()
+    systems = [env.reset(43)["a"].messages[0]["content"]]
+    systems.append(env.step({"a": "7"}).observations["b"].messages[0]["content"])
+    systems.append(env.step({"b": "ok"}).observations["c"].messages[0]["content"])
+    assert "You answer a question first; b then accepts your answer or replaces it." in systems[0]
+    assert "you accept it, or you replace it" in systems[1]
+    assert "You are the last" not in systems[1]
+    assert "what stands after your turn is the team's answer" in systems[2]
+    assert "then accepts" not in pipeline(Sums, ("a",))().reset(43)["a"].messages[0]["content"]
 
 
 def test_task_question_and_answer_are_the_wrapped_ones():

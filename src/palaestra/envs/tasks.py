@@ -24,7 +24,8 @@ class Task:
 
     name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
     raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
-    parts: of the question, for a team whose members read one each.
+    parts: of the question, for a team whose members read one each. report: answer text -> what may be told of it to an
+    agent, such as the outcome of the tests that are no secret.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Task:
     score: Callable[[str], float]
     answer: str | None = None
     parts: tuple[str, ...] = ()
+    report: Callable[[str], str] | None = None
 
 
 class TaskEnv(ABC):

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.conversations import Conversation, choosing
+from palaestra.envs.conversations import TEMPLATES, Conversation, choosing
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, MissingExtraError, missing_extra, nearest
@@ -153,7 +153,7 @@ class TextArenaEnv:
         elif self._observation == "short":
             assert self._view is not None
             text = self._view.text(self.game, player)
-            if self._view.only_short:
+            if self._view.told is not None:
                 self._heard[player] += _lines(messages)
         else:
             text = "\n".join(self._heard[player])
@@ -162,9 +162,10 @@ class TextArenaEnv:
             allowed = set(self._view.legal(self.game, player))
             mask = np.array([name in allowed for name in self._choices])
         seen = Observation(text=text, choices=self._choices, mask=mask)
-        if self._view is not None and self._view.only_short:
-            told, legal = "\n".join(self._heard[player]), seen.legal
-            seen = dataclasses.replace(seen, messages=Conversation(lambda reader: choosing(told, legal, reader)))
+        if self._view is not None and self._view.told is not None:
+            heard, standing, legal = "\n".join(self._heard[player]), self._view.told(self.game, player), seen.legal
+            talk = Conversation(lambda reader: choosing(f"{heard}\n\n{standing()}", legal, reader))
+            seen = dataclasses.replace(seen, messages=talk)
         self._turn = {self.agents[player]: seen}
         return dict(self._turn)
 
@@ -239,7 +240,9 @@ def textarena(
 class View:
     """Data of a short view of one TextArena game: functions that give its text, all actions and the legal ones.
 
-    only_short: the choices are some of what may be said, so they are offered beside the short text alone.
+    only_short: the choices are some of what may be said, so they are offered beside the short text alone. told: with
+    it, chat models read all that the game told them beside the short text, and behind it what this function returns;
+    that is written when they read it.
     """
 
     text: Callable[[Any, int], str]
@@ -247,6 +250,7 @@ class View:
     legal: Callable[[Any, int], list[str]]
     start: Callable[[Any], str]
     only_short: bool = False
+    told: Callable[[Any, int], Callable[[], str]] | None = None
 
 
 def _nim_moves(piles: Sequence[int]) -> tuple[str, ...]:
@@ -298,6 +302,30 @@ def _negotiation_text(game: Any, player: int) -> str:
             for word, side in (("get", "offered_resources"), ("give", "requested_resources"))
         )
     return f"{values} | {found} | {game.max_turns - game.state.turn} left"
+
+
+def _negotiation_told(game: Any, player: int) -> Callable[[], str]:
+    """Text of what the game's own text leaves out: who wins, what is held now, and which move this is.
+
+    The game ends after `max_turns` + 1 moves, and a denied offer stays open until another is made.
+    """
+    state = game.state.game_state
+    offer = state["current_offer"]
+    met = offer is not None and offer["to_player"] == player
+    values = {
+        "move": game.state.turn + 1,
+        "moves": game.max_turns + 1,
+        "holds": _items(state["player_resources"][player]),
+        "gain": state["inventory_value"][player]["change"],
+        "other": 1 - player,
+        "offered": _items(offer["offered_resources"]) if met else "",
+        "asked": _items(offer["requested_resources"]) if met else "",
+    }
+    return functools.partial(TEMPLATES.render, "trade", values)
+
+
+def _items(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{many} {name}" for name, many in counts.items())
 
 
 def _negotiation_legal(game: Any, player: int) -> list[str]:
@@ -366,5 +394,6 @@ _VIEWS = {
             for player in range(2)
         ),
         only_short=True,
+        told=_negotiation_told,
     ),
 }

@@ -5,6 +5,8 @@ What the roles read, with the defaults (nothing else is said, so that a tiny mod
     solver    4 + 3 =
     checker   4 + 3 = | 8          ("ok" accepts, anything else replaces the 8)
 
+With `reports=True` the task's report on the answer stands before it: `question | passes | answer`.
+
 Left out: several rounds, branches and messages between roles; those are other workflows.
 """
 
@@ -54,6 +56,7 @@ class PipelineEnv(AroundTask):
         improvement: float = 0.0,
         instructions: Mapping[str, str] | None = None,
         longest: int | None = None,
+        reports: bool = False,
     ) -> None:
         """See `pipeline` for the arguments."""
         if not roles or len(set(roles)) < len(roles):
@@ -66,7 +69,7 @@ class PipelineEnv(AroundTask):
         self.agents = tuple(roles)
         self.task = ""
         self._accept, self._separator = accept.strip(), separator
-        self._improvement, self._longest = improvement, longest
+        self._improvement, self._longest, self._reports = improvement, longest, reports
         self._instructions = Instructions(
             "pipeline",
             dict.fromkeys(roles, ""),
@@ -81,6 +84,8 @@ class PipelineEnv(AroundTask):
         """Ask the first role the question of `seed`."""
         self.inner.reset(seed)
         self.task = self.inner.task
+        if self._reports and self.inner.current.report is None:
+            raise InputError(f"pipeline: reports=True, but {type(self.inner).__name__} reports on no answer")
         self._place = 0
         self._current = ""
         self._answers: dict[str, str] = {}
@@ -128,13 +133,18 @@ class PipelineEnv(AroundTask):
 
     def _observe(self) -> dict[str, Observation]:
         role, text = self.agents[self._place], self.question
-        heard = []
+        heard, note, mark = [], None, self._separator.strip()
         if self._place > 0:
-            shown = self._current.replace(self._separator.strip(), " ")
+            report = self.inner.current.report if self._reports else None
+            if report is not None:
+                told = report(self._current)
+                text += self._separator + told.replace(mark, " ")
+                note = f"What the tests say of {self._by}'s answer: {told}"
+            shown = self._current.replace(mark, " ")
             text += self._separator + (shown if self._longest is None else first_words(shown, self._longest))
             heard = [Heard(self._by, self._reply, 0)]
         ask = "check" if heard else "answer"
-        talk = self._instructions.turn(role, ask, self.question, heard=heard, limit=self._longest)
+        talk = self._instructions.turn(role, ask, self.question, heard=heard, limit=self._longest, note=note)
         return {role: Observation(text, messages=talk, fields=ASKS[ask])}
 
 
@@ -147,6 +157,7 @@ def pipeline(
     improvement: float = 0.0,
     instructions: Mapping[str, str] | None = None,
     longest: int | None = None,
+    reports: bool = False,
 ) -> EnvFactory:
     """Env factory in which `roles` answer a task in turn, later ones checking; the arguments are checked at once.
 
@@ -159,6 +170,7 @@ def pipeline(
             score that all roles receive.
         instructions: {role: system prompt} for chat models instead of the shipped ones, Jinja templates.
         longest: most tokens of an answer that the next role reads; None: all of it.
+        reports: later roles also read the task's report on the answer that stands, such as what its visible tests say.
 
     Rewards come at the end. `info` has the `answers` given and the `scores` of the answer after each role, and the
     `expected` answer. An answer that is empty or that the task cannot read is not valid; an empty one of a later role
@@ -173,6 +185,7 @@ def pipeline(
         improvement=improvement,
         instructions=instructions,
         longest=longest,
+        reports=reports,
     )
     factory()
     return factory

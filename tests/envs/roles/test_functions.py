@@ -15,8 +15,10 @@ from palaestra.envs.roles.functions import (
     hidden_tests,
     mistaken,
     passed,
+    report,
     solve,
     specifications,
+    visible_tests,
 )
 from palaestra.errors import InputError
 from palaestra.testing import check_env
@@ -69,3 +71,32 @@ def test_no_specification_is_on_both_sides() -> None:
     for wrong in ({"split": "tset"}, {"prompt": "ful"}, {"held_out": 1.0}):
         with pytest.raises(InputError, match=r"did you mean|held_out=1.0"):
             Functions(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("sum(x * x for x in xs if x % 2 == 0)", "it passes all 4 visible tests."),
+        (
+            "def f(xs): return sum(x * x for x in xs if x % 2 == 1)",
+            "it fails 4 of 4 visible tests. f([8, -5, 0, -5, -6]) is 50, but should be 100.",
+        ),
+        ("xs[99]", "raises IndexError"),
+        ("sum(x for", "it cannot be read as Python"),
+    ],
+)
+def test_a_report_says_what_the_visible_tests_say(answer: str, told: str) -> None:
+    assert told in report(answer, SUM)
+    assert report(answer, SUM, short=True) == ("passes" if "passes" in told else "fails")
+
+
+def test_a_report_shows_the_first_failing_case_and_no_hidden_test() -> None:
+    given, wanted = visible_tests(SUM)[0]
+    assert report("7", SUM) == f"it fails 4 of 4 visible tests. f({list(given)}) is 7, but should be {wanted}."
+    assert not {case for case, _ in visible_tests(SUM)} & {case for case, _ in hidden_tests(SUM)}
+
+
+def test_most_wrong_programs_fail_a_visible_test() -> None:
+    rng = np.random.default_rng(0)
+    found = [report(mistaken(each.expression, rng), each, short=True) for each in specifications()[::30]]
+    assert found.count("fails") >= 0.85 * len(found)

@@ -2,8 +2,8 @@
 
 A specification takes some numbers of a list, changes each, and reduces them: "Take the even numbers of xs, square each,
 and return the sum." The answer is one expression in `xs`, or a program with a function `f(xs)`. Hidden tests follow
-from the task's key, and specifications are held out by it (`palaestra.envs.task_keys`). Left out: programs of several
-files, and tests that the agent may read.
+from the task's key, and specifications are held out by it (`palaestra.envs.task_keys`). Four visible tests make the
+task's report on an answer, for a reviewer. Left out: programs of several files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from palaestra.errors import InputError, nearest
 
 LIMITS = Limits(cpu=2, wall=2.0, memory=256 * 2**20, values=64)
 TESTS = 6
+VISIBLE = 4
 ONE_PROCESS = "def _test(xs, memory): return f(xs)"
-"""All tests of a program share a process of the sandbox, which takes half the time."""
+"""All tests of a program share a process, which takes half the time."""
 SPLITS = ("train", "test", "all")
 DIGITS = range(1, 10)
 TAKES: Mapping[str, str] = {
@@ -55,8 +56,8 @@ RETURNS: Mapping[str, str] = {
 """Result of the function: words to a template of an expression."""
 FULL = (
     "Take the {} of xs, a list of whole numbers, {}, and return {} (0 if there are none and a number is asked for).\n"
-    "The answer is one Python expression in xs; or a fenced program with a function f(xs), which begins on a line of "
-    "its own after `Answer:`. It is run on hidden tests."
+    "The answer is one Python expression in xs, such as len(xs); or else a program that defines f(xs), in a fence that "
+    "begins on the line below `Answer:`. It is run on hidden tests."
 )
 SHORT = "{} ; {} ; {}"
 
@@ -94,6 +95,37 @@ def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], A
     return tuple((each, function(each)) for each in lists)
 
 
+@functools.lru_cache(4096)
+def visible_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Tests of a specification whose outcome may be told: lists and what its function returns."""
+    rng = np.random.default_rng([1, task_key(SHORT.format(*specification))])
+    lists = [tuple(int(n) for n in rng.integers(-12, 13, size)) for size in rng.integers(5, 10, VISIBLE)]
+    function = eval(f"lambda xs: {specification.expression}")  # built from the tables above alone
+    return tuple((each, function(each)) for each in lists)
+
+
+def report(answer: str, specification: Specification, *, short: bool = False) -> str:
+    """What the visible tests say of an answer: how many it passes, and the first that it fails.
+
+    Args:
+        answer: An expression or a program.
+        specification: That of the task.
+        short: One word, "passes" or "fails", for small models.
+
+    >>> report("sum(xs)", Specification("all numbers", "keep each", "the sum"))
+    'it passes all 4 visible tests.'
+    """
+    try:
+        failed = [each for each in _ran(_source(answer), specification)[TESTS:] if each]
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return "fails" if short else f"it cannot be read as Python ({error})."
+    if short:
+        return "fails" if failed else "passes"
+    if not failed:
+        return f"it passes all {VISIBLE} visible tests."
+    return f"it fails {len(failed)} of {VISIBLE} visible tests. {failed[0]}"
+
+
 def passed(answer: str, specification: Specification) -> float:
     """Share in [0, 1] of a specification's hidden tests that an answer (Python expression or function text) passes.
 
@@ -103,24 +135,42 @@ def passed(answer: str, specification: Specification) -> float:
     >>> passed("sum(x * x for x in xs)", Specification("all numbers", "square each", "the sum"))
     1.0
     """
+    return _passed(_source(answer), specification)
+
+
+def _source(answer: str) -> str:
+    """Program with a function `f` that an answer stands for."""
     tree = ast.parse(answer.strip())
     if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr) and not isinstance(tree.body[0].value, ast.Lambda):
-        source = f"def f(xs): return {ast.unparse(tree)}"
-    else:
-        source = re.sub(r"^lambda\b", "f = lambda", ast.unparse(tree))
-    return _passed(source, specification)
+        return f"def f(xs): return {ast.unparse(tree)}"
+    return re.sub(r"^lambda\b", "f = lambda", ast.unparse(tree))
 
 
 @functools.lru_cache(32768)
 def _passed(source: str, specification: Specification) -> float:
-    if source == f"def f(xs): return {ast.unparse(ast.parse(specification.expression))}":
-        return 1.0  # the expression from which the tests were made
-    tests = hidden_tests(specification)
-    program = f"{source}\n{ONE_PROCESS}"
-    outcomes = run_table(program, "_test", [[list(given)] for given, _ in tests], keys=[0] * TESTS, limits=LIMITS)
-    pairs = zip(outcomes, tests, strict=True)
-    right = [outcome.error is None and bool(outcome.value == wanted) for outcome, (_, wanted) in pairs]
+    right = [not each for each in _ran(source, specification)[:TESTS]]
     return sum(right) / len(right)
+
+
+@functools.lru_cache(32768)
+def _ran(source: str, specification: Specification) -> tuple[str, ...]:
+    """For each hidden test and then each visible one: how the program fails it, or ""."""
+    tests = hidden_tests(specification) + visible_tests(specification)
+    if source == f"def f(xs): return {ast.unparse(ast.parse(specification.expression))}":
+        return ("",) * len(tests)  # the expression from which the tests were made
+    program = f"{source}\n{ONE_PROCESS}"
+    calls, found = [[list(given)] for given, _ in tests], []
+    outcomes = run_table(program, "_test", calls, keys=[0] * len(tests), limits=LIMITS)
+    for outcome, (given, wanted) in zip(outcomes, tests, strict=True):
+        got = f"raises {outcome.error}" if outcome.error is not None else f"is {_whole(outcome.value)}"
+        right = outcome.error is None and bool(outcome.value == wanted)
+        found.append("" if right else f"f({list(given)}) {got}, but should be {wanted!r}.")
+    return tuple(found)
+
+
+def _whole(value: Any) -> str:
+    """A value as Python writes it; whole numbers come out of the sandbox as floats."""
+    return re.sub(r"\.0\b", "", repr(value))
 
 
 @ENVS.register("roles/functions")
@@ -165,7 +215,9 @@ class Functions(TaskEnv):
         found = self.known[int(np.random.default_rng(seed).integers(len(self.known)))]
         text = (SHORT if self.prompt == "short" else FULL).format(*found)
         name = task_id("functions", task_key(SHORT.format(*found)))
-        return Task(name, text, functools.partial(passed, specification=found), found.expression)
+        score = functools.partial(passed, specification=found)
+        told = functools.partial(report, specification=found, short=self.prompt == "short")
+        return Task(name, text, score, found.expression, report=told)
 
 
 def solve(question: str) -> str | None:
