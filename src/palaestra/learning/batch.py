@@ -133,7 +133,7 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Generator of micro-batches of row numbers, shortest rows first, each of at most `limit` padded tokens.
+    """Generator of micro-batches of row numbers, shortest by `size` first, each of at most `limit` padded tokens.
 
     A longer row is a batch of its own.
     """

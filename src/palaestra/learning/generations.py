@@ -57,7 +57,9 @@ def inherited(
 
 @LEARNERS.register("generations")
 class Generations:
-    """Evolutionary learner: every policy of the team that can learn is one member of a population.
+    """Evolutionary learner: the team's policies are a population; those of least mean credit are replaced by heirs.
+
+    Every policy of the team that can learn is one member.
 
     Args:
         team: at least two such policies, all with parameters of the same names and shapes.

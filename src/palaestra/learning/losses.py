@@ -187,7 +187,7 @@ def entropy_corridor(
     share: Tensor | None = None,
     rows: int | None = None,
 ) -> Tensor:
-    """EPO's entropy-smoothing loss (2509.22576): mean of the distance of entropy from a corridor around its history.
+    """EPO's entropy-smoothing loss (2509.22576): mean distance of entropy from a corridor around the mean `history`.
 
     It is smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 
@@ -204,7 +204,7 @@ def entropy_corridor(
 
 
 def corridor_weight(step: int, steps: int, *, decay: float = 1.0) -> float:
-    """EPO's weight β_k = 1 + exp(-γ·k / ⌊K/2⌋), γ = decay, at step k: from 2 towards 1 over K steps.
+    """EPO's weight β = 1 + exp(-`decay` · `step` / ⌊`steps` / 2⌋), which falls from 2 towards 1.
 
     >>> [round(corridor_weight(k, 40), 4) for k in (0, 10, 20, 40)]
     [2.0, 1.6065, 1.3679, 1.1353]
@@ -225,7 +225,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """EPO's term of the policy loss, a scalar: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
+    """EPO's term of the policy loss, a scalar: -`weight` · (mean entropy - `corridor_weight` · `entropy_corridor`)."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

@@ -44,7 +44,7 @@ def epidemic_curve(
     begins: float = 0.02,
     seed: int = 0,
 ) -> torch.Tensor:
-    """Simulated share of infectious people after each day, differentiable in `infects`: float64[days].
+    """Simulated share of infectious people a day, differentiable in `infects`, with the share at `home`: float64[days].
 
     The transitions are those of `native/epidemic`, in torch; what is random is drawn before, so that the same seed has
     the same numbers whatever the chance of infection.

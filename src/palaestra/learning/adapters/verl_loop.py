@@ -77,7 +77,7 @@ def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]
 
 
 class EnvPlay:
-    """Mixin for verl's `AgentLoopBase` that plays one episode of an env; all its agents are the model in training.
+    """Mixin for verl's `AgentLoopBase` that plays an episode of the env named `env`, all agents the model in training.
 
     `EnvLoop` is this in front of verl's `AgentLoopBase`, made when it is first asked for, so that this module needs no
     verl.

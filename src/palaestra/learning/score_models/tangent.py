@@ -23,7 +23,7 @@ def tangent_features(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float, steps: int) -> Tensor:
-    """Change of predictions by kernel gradient descent: K_*K⁻¹ (I - (I - ηK)^steps) (y - f_0).
+    """Change of predictions by kernel gradient descent: `between` K⁻¹ (I - (I - `lr` K)^`steps`) `error`, K = `kernel`.
 
     Args:
         kernel: K of the rows that are learned from, float64[n, n].

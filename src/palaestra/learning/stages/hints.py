@@ -145,9 +145,9 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
 
 
 def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
-    """Replace the action by column `action` in the rows where `which` holds, scored by their policy as it is now.
+    """Table with the action replaced by column `action` where `which` holds, scored by its policy as it is now.
 
-    Returns the table; other rows come first, unchanged.
+    Rows keep their order, and those of which `which` does not hold are unchanged.
     action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
 
     Raises:

@@ -288,7 +288,7 @@ def read_scene(text: str) -> tuple[str, str] | None:
 
 @stage
 class multipliers(Stage):
-    """Stage: columns `price.NAME`, Lagrange multipliers λ of cost constraints, moved by dual ascent each iteration.
+    """Stage: columns `price.NAME`, Lagrange multipliers λ of the cost `limits` {NAME: limit}, moved by dual ascent.
 
     Source: [41].
     After each iteration λ ← max(0, λ + rate · (mean cost - limit)).
