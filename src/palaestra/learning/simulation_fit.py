@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def straight_through(chances: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Straight-through draws of 0 or 1, with the gradient of their chances: 1[u < p] + p - stop(p).
+    """Straight-through draws of 0 or 1, with the gradient of their `chances`: 1[u < p] + p - stop(p), u = `uniform`.
 
     The gradient is that of the expectation for one draw, and biased for functions of several.
 

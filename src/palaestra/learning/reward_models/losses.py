@@ -42,7 +42,7 @@ def bradley_terry_loss(
     centre: float = 0.0,
     centring: Centring = "square",
 ) -> Tensor:
-    """Bradley-Terry loss: mean of -log σ(r_w - r_l - margin), scores float[pairs] (margin: Llama 2, 2307.09288).
+    """Bradley-Terry loss: mean of -log σ(`chosen` - `rejected` - margin), float[pairs] (margin: Llama 2, 2307.09288).
 
     centre: weight of a penalty that keeps scores near 0: "square" mean (r_w + r_l)² (2312.09244, TRL's
     `center_rewards_coefficient`); "mean" |mean (r_w + r_l)| (ARMAP's code, 2502.12130). Weights count in both parts.
@@ -161,7 +161,7 @@ def rank_loss(
 
 
 def distill(student: Tensor, teacher: Tensor, *, temperature: float = 2.0, mask: Tensor | None = None) -> Tensor:
-    """Distillation loss T² · KL(softmax(t / T) ‖ softmax(s / T)), mean over groups of [groups, items].
+    """Distillation loss of `student` from `teacher` scores [groups, items]: T² · KL(softmax(t/T) ‖ softmax(s/T)).
 
     Source: Hinton et al. 2015; DeAR has T = 2.
     """

@@ -45,7 +45,7 @@ def play_helped(
     source: str,
     visible: bool = False,
 ) -> pl.DataFrame:
-    """Play further episodes with help (hints); returns their rows, rescored as the learner would see and say them.
+    """Play the `wanted` further episodes, (group, help) each; returns their rows, rescored as the learner sees them.
 
     A group that was not played so far begins with episode 0.
 

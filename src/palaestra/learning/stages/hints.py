@@ -96,10 +96,9 @@ class hints(Stage):
 def play_on(
     context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
 ) -> pl.DataFrame:
-    """Play further episodes of given groups, numbered on; returns the rows of those that did not fail.
+    """Play `more` {group: number} further episodes from `starts`; returns the rows of those that did not fail.
 
-    starts: group, reset seed and last episode of each.
-    Only good episodes are returned.
+    starts: group, reset seed and last episode of each; the further ones are numbered on.
 
     more: how many, by group. turns: what was played of them so far.
 

@@ -172,7 +172,7 @@ class hops(Stage):
 
 
 def shown_by(guide: str | Policy | None, films: str | None, episodes: int, context: Context) -> Turns:
-    """Demonstrations as a table: turns that the guide plays in the run's env, or those in a folder."""
+    """Demonstrations as a table: turns that policy `guide` plays in the run's env, or those in folder `films`."""
     if films is not None:
         return Turns.load(Path(films))
     assert guide is not None
