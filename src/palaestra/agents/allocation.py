@@ -12,7 +12,9 @@ Allocation = Literal["positive", "top_k", "equal"]
 
 
 def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
-    """Allocation weights from agents' scores, float64[..., agents], summing to 1, or 0 if no score is above 0.
+    """Allocation weights by agents' positive scores, or `how` else, float64[..., agents]; they sum to 1, or 0.
+
+    They sum to 0 if no score is above 0.
 
     positive: in proportion to what is above 0. top_k: equal, to the `most` best that are above 0. equal: to all.
 

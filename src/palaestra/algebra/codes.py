@@ -33,7 +33,7 @@ class Segments(NamedTuple):
 
 
 def code_column(series: pl.Series) -> Codes:
-    """Dense integer codes of a polars column that is used as a key: rows of equal value get equal codes."""
+    """`Codes` of a polars column that is used as a key: rows of equal value get equal codes."""
     if series.dtype == pl.Categorical:
         series = series.to_physical()
     if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
@@ -42,7 +42,7 @@ def code_column(series: pl.Series) -> Codes:
 
 
 def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
-    """Dense codes of a column of any hashable type, by first appearance; missing values get a code of their own."""
+    """`Codes` of a key column (Arrow or NumPy array), by first appearance; missing values get a code of their own."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         values = values + 0.0  # -0 and 0 are one key
     array = pl.Series(values).to_arrow() if isinstance(values, np.ndarray) else values  # pa.array imports pandas
@@ -56,7 +56,7 @@ def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
 
 
 def densify(values: np.ndarray, size: int | None = None) -> Codes:
-    """Dense codes of int64 values: by counting if their range is small, else by sorting. size: all are in [0, size)."""
+    """`Codes` of int64 values: by counting if their range is small, else by sorting. size: all are in [0, size)."""
     if not len(values):
         return Codes(values, 0)
     low, span = (0, size) if size is not None else _range(values)
@@ -97,7 +97,7 @@ def _by_sorting(values: np.ndarray, span: int) -> Codes:
 
 
 def combine(*parts: Codes) -> Codes:
-    """Dense codes of several keys taken together: rows share a code if they agree in every part."""
+    """`Codes` of several keys, each `Codes`, taken together: rows share a code if they agree in every part."""
     parts = tuple(part for part in parts if part.size > 1) or parts[:1]
     together = parts[0]
     if together.size == len(together.ids):
@@ -110,7 +110,7 @@ def combine(*parts: Codes) -> Codes:
 
 
 def order_rows(codes: Codes, turn: np.ndarray | None, seat: Callable[[], np.ndarray] | None = None) -> Segments:
-    """Segments of a key: its rows sorted by (code, turn, seat, position); see `Segments`.
+    """`Segments` of a key's `Codes`: its rows sorted by (code, turn, seat, position).
 
     seat: gives a number of each row's agent that does not depend on the order of the rows; asked only if rows share a
     turn, which then are one moment. Left out: their order is that of the table, and each is a moment of its own.

@@ -67,7 +67,9 @@ def apply(
     modules: Sequence[str] = (),
     progress: bool | Report = False,
 ) -> Applied:
-    """Write each Parquet file below `source` again below `out`, with these columns added; each may use those before it.
+    """Write each Parquet file of `source` again to `out`, with `columns` {name: signal} added; returns `Applied`.
+
+    Each column may use those before it.
 
     The values are those of the signal on the whole table, to the bit; where statistics are collected in passes and
     count episodes, up to rounding unless groups ascend from file to file. They are float64, lists of them per token.

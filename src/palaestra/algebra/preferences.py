@@ -27,7 +27,7 @@ REPLY = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 def to_preferences(
     turns: Turns, by: str | Signal = "reward", *, which: Which = "best_worst", gap: float = 0.0
 ) -> pl.DataFrame:
-    """Table of preference pairs, answers to one prompt in a group: `prompt`, `chosen`, `rejected`, `gap` and `group`.
+    """Table of preference pairs by reward, or `by`, of answers to one prompt: prompt, chosen, rejected, gap and group.
 
     Answers are turns of one agent that saw the same; ties, null values, errors and rows without an action are left out,
     equal texts too.

@@ -140,7 +140,7 @@ SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
 def finish(
     node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
 ) -> np.ndarray:
-    """Value of a statistic's node at each position: its key's statistic, or `x` relative to it."""
+    """Value of a statistic's `node` at each position, of its `samples`: its key's statistic, or `x` relative to it."""
     options: dict[str, Any] = node.options
     result: np.ndarray
     if node.op in SUMMARIES:

@@ -28,7 +28,7 @@ class Trajectories(NamedTuple):
 
 
 def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Trajectories:
-    """Draw one trajectory per episode, that of a random agent, as padded `Trajectories`; no two share an episode.
+    """Draw one trajectory per episode, that of a random agent, from its rows of `seen`, as padded `Trajectories`.
 
     seen: float32[rows, features], what each row of the table saw.
     """
@@ -79,7 +79,7 @@ def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
 
 
 def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: int = 8) -> np.ndarray:
-    """Random contiguous piece of each trajectory, right-aligned in a window of [steps, 1 + features], zeros before it.
+    """Random contiguous piece of each of `Trajectories`, right-aligned in [steps, 1 + features], zeros before it.
 
     Its length is drawn from `least` to what the shortest trajectory allows, at most `steps`, its place from all.
 
@@ -93,7 +93,7 @@ def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: in
 
 
 def pieces(known: Trajectories, end: np.ndarray, length: np.ndarray, steps: int) -> np.ndarray:
-    """Windows with the `length` turns before turn `end` of each trajectory: float32[rows, steps, 1 + features].
+    """Windows with the `length` turns before turn `end` of each of `Trajectories`: float32[rows, steps, 1 + features].
 
     They are right-aligned; the first feature is 1 where there is a turn, and all are 0 before it.
     """

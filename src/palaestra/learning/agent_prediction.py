@@ -28,7 +28,7 @@ def coming(seen: Tensor, ahead: int) -> Tensor:
 
 
 def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
-    """Mean absolute prediction error (a scalar) over future turns where a neighbour is present and its slot was in use.
+    """Mean absolute error (a scalar) of `found` from `goal` where a neighbour is present, its slot `there` in use.
 
     found, goal: [rows, turns, others, ahead, each]. there: bool[rows, turns, others].
     """

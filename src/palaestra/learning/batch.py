@@ -133,7 +133,7 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Generator of micro-batches of row numbers, shortest rows first, each of at most `limit` padded tokens.
+    """Generator of micro-batches of row numbers, shortest by `size` first, each of at most `limit` padded tokens.
 
     A longer row is a batch of its own.
     """
@@ -149,7 +149,7 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
 def minibatches(
     batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
 ) -> Iterator[np.ndarray]:
-    """Generator of row numbers for each optimiser step of all epochs; shuffled if an epoch has more than one step.
+    """Generator of a `Batch`'s row numbers a step, `size` each, for all epochs; shuffled if an epoch has several steps.
 
     together: column whose equal values come in one step, which may then be longer than `size`.
     """

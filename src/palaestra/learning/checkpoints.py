@@ -42,7 +42,7 @@ class Folder:
 
 
 def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
-    """Write a checkpoint `directory/iteration-000012` and return its path; one that is there already is replaced.
+    """Write `state` as checkpoint `directory/iteration-000012` and return the path; one already there is replaced.
 
     state: nested dicts, lists and tuples of tensors, NumPy arrays, plain values and `Folder`.
 

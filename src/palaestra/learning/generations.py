@@ -37,7 +37,7 @@ def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndar
 def inherited(
     survivors: Sequence[Mapping[str, Any]], heirs: int, mutation: float, rng: np.random.Generator
 ) -> list[tuple[int, dict[str, Any]]]:
-    """List of (parent's index, parameters) of new members: the tensors of random survivors with normal noise.
+    """List of (parent's index, parameters) of `heirs` members: random survivors' tensors plus normal noise `mutation`.
 
     Args:
         survivors: state of each, tensors by name.
@@ -57,7 +57,9 @@ def inherited(
 
 @LEARNERS.register("generations")
 class Generations:
-    """Evolutionary learner: every policy of the team that can learn is one member of a population.
+    """Evolutionary learner: the team's policies are a population; those of least mean credit are replaced by heirs.
+
+    Every policy of the team that can learn is one member.
 
     Args:
         team: at least two such policies, all with parameters of the same names and shapes.

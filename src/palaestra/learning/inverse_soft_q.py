@@ -25,7 +25,7 @@ EPISODE = ("run", "iteration", "group", "episode")
 
 @LEARNERS.register("inverse_soft_q")
 class InverseSoftQ(TableLearner):
-    """Imitation learner: policies π_i(a_i|s) ∝ exp(λ Q̄_i(s, a_i)) of soft critics fitted to experts' turns.
+    """Imitation learner: policies π_i(a_i|s) ∝ exp(λ Q̄_i(s, a_i)) of soft critics fitted to turns in file `expert`.
 
     The rule is in `SoftCritics`; rewards are not read. `recovered_reward()` reads the reward back from the critics.
     Every agent of the experts has a `tabular` policy of its own, and sees the whole state: critics have a table of

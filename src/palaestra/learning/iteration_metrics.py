@@ -19,9 +19,7 @@ GOOD = pl.col("error").is_null()
 
 
 def split(turns: Turns, group_size: int | Sequence[int], *, drop_incomplete: bool) -> tuple[Turns, Turns]:
-    """Split a table into (usable rows, the rest): failed episodes and, if asked for, groups that they leave incomplete.
-
-    The latter are only dropped with `drop_incomplete`.
+    """Split a table into (usable rows, the rest): failed episodes, and with `drop_incomplete` groups that lack some.
 
     A group is complete if `group_size` of its episodes did not fail, retries included; see `rollout` for sequences.
     """

@@ -27,7 +27,7 @@ LIMIT = 20.0
 
 
 def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token") -> Tensor:
-    """Log importance ratio per token, cut to ±20: [rows, tokens]; with level "sequence" the mean over the row.
+    """Log importance ratio `new` - `old` per token, cut to ±20; with level "sequence" the mean of these over the row.
 
     token: log π(y_t) - log π_old(y_t) (PPO 1707.06347, GRPO 2402.03300).
     sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the form
@@ -51,7 +51,7 @@ def clipped_surrogate(
     high: float | None = 0.2,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Pair (PPO's clipped surrogate loss per token, mask of the tokens whose gradient the clip removed).
+    """Pair (PPO's clipped surrogate loss per token of `log_ratio` and `advantage`, mask where it clipped the gradient).
 
     L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; high > low: DAPO 2503.14476).
     An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729; TRL's
@@ -84,7 +84,7 @@ def aggregate(
     rows: int | None = None,
     tokens: int | None = None,
 ) -> Tensor:
-    """Scalar loss from a loss per token, by one of five means or sums.
+    """Scalar loss from a loss per token, [rows, tokens], over the tokens of `mask`, by one of five means or sums.
 
     token-mean: Σ / number of tokens: long answers weigh more (DAPO 2503.14476; BNPO 2506.02864 when a step is a batch).
     sequence-mean: mean over rows of the mean over the row's tokens (GRPO 2402.03300; needed for GSPO).
@@ -154,7 +154,7 @@ def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def kl_between(now: Scored, then: Scored) -> Tensor:
-    """`kl_exact` of two policies on the same tokens, [rows, tokens]; in chunks where their vocabularies are large."""
+    """`kl_exact` of two `Scored` of the same tokens, [rows, tokens]; in chunks where their vocabularies are large."""
     distribution = now.distribution
     if not isinstance(distribution, Distribution) or not isinstance(then.distribution, Distribution):
         return kl_exact(now.logits, then.logits)
@@ -187,7 +187,7 @@ def entropy_corridor(
     share: Tensor | None = None,
     rows: int | None = None,
 ) -> Tensor:
-    """EPO's entropy-smoothing loss (2509.22576): mean of the distance of entropy from a corridor around its history.
+    """EPO's entropy-smoothing loss (2509.22576): mean distance of entropy from a corridor around the mean `history`.
 
     It is smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 
@@ -204,7 +204,7 @@ def entropy_corridor(
 
 
 def corridor_weight(step: int, steps: int, *, decay: float = 1.0) -> float:
-    """EPO's weight β_k = 1 + exp(-γ·k / ⌊K/2⌋), γ = decay, at step k: from 2 towards 1 over K steps.
+    """EPO's weight β = 1 + exp(-`decay` · `step` / ⌊`steps` / 2⌋), which falls from 2 towards 1.
 
     >>> [round(corridor_weight(k, 40), 4) for k in (0, 10, 20, 40)]
     [2.0, 1.6065, 1.3679, 1.1353]
@@ -225,7 +225,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """EPO's term of the policy loss, a scalar: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
+    """EPO's term of the policy loss, a scalar: -`weight` · (mean entropy - `corridor_weight` · `entropy_corridor`)."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def straight_through(chances: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Straight-through draws of 0 or 1, with the gradient of their chances: 1[u < p] + p - stop(p).
+    """Straight-through draws of 0 or 1, with the gradient of their `chances`: 1[u < p] + p - stop(p), u = `uniform`.
 
     The gradient is that of the expectation for one draw, and biased for functions of several.
 
@@ -44,7 +44,7 @@ def epidemic_curve(
     begins: float = 0.02,
     seed: int = 0,
 ) -> torch.Tensor:
-    """Simulated share of infectious people after each day, differentiable in `infects`: float64[days].
+    """Simulated share of infectious people a day, differentiable in `infects`, with the share at `home`: float64[days].
 
     The transitions are those of `native/epidemic`, in torch; what is random is drawn before, so that the same seed has
     the same numbers whatever the chance of infection.

@@ -47,7 +47,9 @@ def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.nd
 
 
 def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), float64[states, actions, …]: the transpose of `marginal`.
+    """Gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), c = `of_own`: the transpose of `marginal`.
+
+    The gradient is float64[states, actions, …].
 
     Args:
         of_own: c, float64[states, actions of `agent`].

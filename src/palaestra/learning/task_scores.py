@@ -47,7 +47,9 @@ def judged(
     better: float = 0.1,
     easy: float = 0.1,
 ) -> Refused:
-    """`Refused` masks of XLand's filter; accepted: P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
+    """`Refused` masks of XLand's filter of tasks, from scores `own` and `control`, float64[tasks, episodes] each.
+
+    Accepted: P[r > m_s] < solved, P[r > r_c + m] > better, P[r_c > m_s] < easy.
 
     Source: arXiv 2107.12808.
 

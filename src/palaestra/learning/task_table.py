@@ -77,7 +77,7 @@ def learnable(low: float = 0.05, high: float = 0.95) -> pl.Expr:
 
 
 def dedupe(tasks: pl.DataFrame, jaccard: float | None = None) -> pl.DataFrame:
-    """Tasks without duplicates of the normalised text; the first of each is kept.
+    """Table of tasks without duplicates of the normalised column `text`; the first of each is kept.
 
     jaccard: also drop a task whose set of words has at least this Jaccard similarity with that of one that stays;
     AgentEvolver takes .8 (arXiv 2511.10395).

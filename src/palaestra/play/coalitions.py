@@ -33,7 +33,7 @@ def play_coalitions(
     score: str = "success",
     which: Literal["all", "removed"] = "all",
 ) -> pl.DataFrame:
-    """Play every coalition of a team's members: DataFrame with a row per coalition and episode, with its `score`.
+    """Play every coalition of a team, `defaults` in the other seats; DataFrame, a row per coalition and episode.
 
     Columns: coalition (modules joined by `+`), task (reset seed), episode, `score`.
 

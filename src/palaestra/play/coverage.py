@@ -122,7 +122,7 @@ def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, t
 def collect(
     transitions: np.ndarray, planner: CoveragePlanner, *, start: int = 0, seed: int = 0, most: int = 100_000
 ) -> int:
-    """Simulate a planner in a tabular world until all its needs are met; returns the number of steps.
+    """Simulate a planner in the tabular world `transitions` until all its needs are met; returns the number of steps.
 
     Args:
         transitions: float[states, actions, states], of which the planner sees only what happens.

@@ -41,7 +41,7 @@ def mc_value(
     max_steps: int = 1000,
     at_once: int = 256,
 ) -> np.ndarray:
-    """Monte Carlo values of env snapshots, float64[snapshots]: mean return of `agent` (default: all) over k rollouts.
+    """Values of `env`'s snapshots, float64[snapshots]: mean return of `agent` (default: all) in k plays by `policy`.
 
     env: one that the episodes are played in after each other, or what makes envs, then `at_once` are played side by
     side. policy plays all seats (`Everybody` makes one of a team). keys: one per snapshot; equal keys are evaluated

@@ -314,7 +314,7 @@ def sum_of(parts: Mapping[str, float]) -> str:
 
 
 def check_room(name: str, learn: int, device: torch.device, *, reference: bool) -> None:
-    """Raises InputError if gradients, moments and a reference copy of so many parameters do not fit on a device."""
+    """Raises InputError if gradients, moments and a reference copy of `learn` parameters do not fit on a device."""
     parts, there = to_learn(learn, reference), memory(device)
     if there is not None and sum(parts.values()) > there:
         raise InputError(

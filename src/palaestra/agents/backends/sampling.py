@@ -31,7 +31,7 @@ def sample(
     top_p: float = 1.0,
     over: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Samples an answer of at most T tokens per prompt: (ids, log-probabilities, entropies), each [rows, T].
+    """Samples by `uniforms`, [rows, T], an answer of at most T tokens a prompt: (ids, log-probabilities, entropies).
 
     By inverse CDF, `uniforms` being float64[rows, T] in [0, 1).
 

@@ -175,9 +175,9 @@ def advantage(
     *,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Pair (advantages, returns) of a verl batch, both the signal's values on tokens of the mask: [rows, length].
+    """Pair (advantages, returns), both the signal's values on the mask's tokens, of verl's rewards, mask and `fields`.
 
-    Both are 0 elsewhere.
+    Both are [rows, length], and 0 elsewhere.
     The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of
     them, as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become
     columns of their own name when the signal needs them, or of the name that `columns={column: field}` gives them. A

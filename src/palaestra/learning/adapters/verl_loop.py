@@ -52,7 +52,7 @@ def factory(
 
 
 def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]) -> Path:
-    """Write the Parquet file for verl's `data.train_files`, a row per seed with its agent loop's name; return its path.
+    """Write verl's `data.train_files` as a Parquet file, a row per seed of an env with agent `loop`; return its path.
 
     The prompt is the first observation. verl reads it for length and logs; the loop plays the seed.
     """
@@ -77,7 +77,7 @@ def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]
 
 
 class EnvPlay:
-    """Mixin for verl's `AgentLoopBase` that plays one episode of an env; all its agents are the model in training.
+    """Mixin for verl's `AgentLoopBase` that plays an episode of the env named `env`, all agents the model in training.
 
     `EnvLoop` is this in front of verl's `AgentLoopBase`, made when it is first asked for, so that this module needs no
     verl.

@@ -62,7 +62,9 @@ def ribs_archives() -> Any:
 
 
 def archive_of(kept: Evaluated, neighbours: int) -> ProximityArchive:
-    """Make a pyribs `ProximityArchive` of all given genomes: descriptors are its measures, rewards its objectives.
+    """Make a pyribs `ProximityArchive` of all `Evaluated` genomes, whose novelty is by the `neighbours` nearest ones.
+
+    Descriptors are its measures, rewards its objectives.
 
     It keeps whatever it is given; what is worth keeping is decided by the search.
     """
@@ -78,7 +80,9 @@ def archive_of(kept: Evaluated, neighbours: int) -> ProximityArchive:
 
 
 def novelty(of: Evaluated, among: Sequence[Evaluated], *, k: int = 15, inside: bool = False) -> np.ndarray:
-    """Novelty of each genome: mean distance of its descriptor to the k nearest of `among`, float64[n]; inf without any.
+    """Novelty of each `Evaluated` genome, float64[n]: mean distance of its place to the k nearest of `among`.
+
+    It is inf without any.
 
     Args:
         of: whose novelty.
@@ -102,7 +106,7 @@ def novelty(of: Evaluated, among: Sequence[Evaluated], *, k: int = 15, inside: b
 
 
 def table(kept: Evaluated, name: str) -> pl.DataFrame:
-    """Genomes of one archive as a table, a row each: archive, reward, place_0 ..., genome (list)."""
+    """Table of an archive's `Evaluated` genomes, a row each: archive, reward, descriptor place_0 ..., genome."""
     held = archive_of(kept, 1).data()
     places = {f"place_{at}": held["measures"][:, at] for at in range(kept.place.shape[1])}
     genome = pl.Series("genome", held["solution"].tolist(), dtype=pl.List(pl.Float64))

@@ -13,7 +13,7 @@ from palaestra.errors import LearnerError
 def behaviour(
     rows: pl.DataFrame, seats: Sequence[str], columns: Sequence[str], path: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (mean credit of each seat, behaviour of each: `columns` at the end of its episodes or along the first one).
+    """Pair (mean credit of each seat, its behaviour: `columns` at its episodes' ends, or along the first with `path`).
 
     Args:
         rows: group, episode, turn, agent, credit and the columns.

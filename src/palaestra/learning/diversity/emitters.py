@@ -206,7 +206,7 @@ EMITTERS: Mapping[str, type[Emitter]] = {each.KIND: each for each in (Emitter, C
 
 
 def chosen(emitters: Sequence[Emitter], novelty: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
-    """Select emitters that go on: at most `most` positions, at random from the Pareto front, then from the next one.
+    """Positions of at most `most` emitters to go on, by draws from the Pareto front of novelty and gain, then the next.
 
     Args:
         emitters: those that are active.

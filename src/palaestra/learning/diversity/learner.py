@@ -31,7 +31,7 @@ Space = Literal["given", "signature", "autoencoder", "untrained"]
 
 @LEARNERS.register("diversity")
 class Diversity:
-    """Learner that alternates novelty search and reward emitters over the genomes of a `population` policy.
+    """Learner that alternates novelty search by `behaviour` and reward emitters over genomes of a `population` policy.
 
     A genome's reward is the mean credit of its seat's rows, so `credit: agent_return()` makes it the return. Fitness
     of every genome is what one iteration played, so `train.groups` × `train.group_size` is how often each is evaluated.
@@ -192,7 +192,7 @@ class Diversity:
 
 
 def elites(archive: Evaluated, count: int) -> np.ndarray:
-    """Genomes to keep of an archive, float64[count, size]: the best one, then diverse ones of the better half.
+    """Genomes to keep of an `Evaluated` archive, float64[count, size]: the best, then diverse ones of the better half.
 
     Each next one is the farthest from those before.
 

@@ -22,7 +22,7 @@ CRITERIA = ("novelty", "surprise")
 
 
 class DiversitySearch:
-    """Quality-diversity search by `ask` and `tell`: a generation of genomes is evaluated, the next one is prepared.
+    """Quality-diversity search by `ask` and `tell`, from genomes `start`; `descriptor` says what is near in behaviour.
 
     Args:
         start: genomes of the first generation, float[n, size]; n bounds the size of all later ones.

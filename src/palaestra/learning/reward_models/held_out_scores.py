@@ -18,7 +18,7 @@ MOST = 2000
 
 
 def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
-    """Estimate, with interval, of a reward model's accuracy on held-out pairs: share whose better side scores higher.
+    """`Estimate`, with interval, of a reward model's accuracy on held-out pairs: share whose better side scores higher.
 
     Equal scores count half.
     Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
@@ -39,7 +39,7 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
 
 
 def ordered(labels: Labels, seed: int = 0) -> Preferences:
-    """Preference pairs from rows with different labels, larger one chosen: all inside a key, or `MOST` random ones."""
+    """`Preferences` from `Labels` that differ, the larger one chosen: all pairs inside a key, or `MOST` random ones."""
     value = np.asarray(labels.value, float)
     if value.ndim > 1:
         raise InputError(f"labels have {value.shape[1]} heads, which have no order: compare one of them")

@@ -42,7 +42,7 @@ def bradley_terry_loss(
     centre: float = 0.0,
     centring: Centring = "square",
 ) -> Tensor:
-    """Bradley-Terry loss: mean of -log σ(r_w - r_l - margin), scores float[pairs] (margin: Llama 2, 2307.09288).
+    """Bradley-Terry loss: mean of -log σ(`chosen` - `rejected` - margin), float[pairs] (margin: Llama 2, 2307.09288).
 
     centre: weight of a penalty that keeps scores near 0: "square" mean (r_w + r_l)² (2312.09244, TRL's
     `center_rewards_coefficient`); "mean" |mean (r_w + r_l)| (ARMAP's code, 2502.12130). Weights count in both parts.
@@ -70,7 +70,9 @@ def mixture_bt_loss(
     weight: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Mixture Bradley-Terry loss: mean of -log Σ_k π_k·σ(Δ_k) over pairs (MiCRo, 2505.24846).
+    """Mixture Bradley-Terry loss: mean over pairs of -log Σ_k π_k·σ(Δ_k), from `delta` and `log_gate`, [pairs, heads].
+
+    Source: MiCRo, 2505.24846.
 
     delta, log_gate: [pairs, heads], lead of the chosen side by each head, and log π. entropy: λ of + λ·Σ_k π_k·log π_k
     per pair, which keeps the gate soft (.5 in the code).
@@ -84,11 +86,11 @@ def mixture_bt_loss(
 def pair_token_loss(
     yes_wl: Tensor, no_lw: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Loss of a pairwise judge in both orders: -½ · mean of log P(yes | w, l) + log P(no | l, w) (OneReward).
+    """Loss of a pairwise judge in both orders (OneReward): -½ · mean of `yes_wl` + `no_lw`, log-probabilities.
 
     Source: arXiv 2508.21066.
 
-    yes_wl, no_lw: log-probabilities, [pairs].
+    yes_wl, no_lw: log P(yes | w, l) and log P(no | l, w), [pairs].
     """
     return weighted(-(yes_wl + no_lw) / 2, weight, mask)
 
@@ -122,7 +124,7 @@ def regress(predicted: Tensor, target: Tensor, *, weight: Tensor | None = None, 
 def rank_loss(
     scores: Tensor, teacher: Tensor | None = None, kind: Ranking = "ranknet", *, mask: Tensor | None = None
 ) -> Tensor:
-    """Ranking loss inside groups (ranknet, listnet or ce), scores [groups, items]; mean over groups.
+    """Ranking loss of scores [groups, items] towards the `teacher`'s (ranknet, listnet or ce), a mean over groups.
 
     ranknet: mean over pairs i < j of the cross-entropy of σ(s_i - s_j) with σ(t_i - t_j) (Burges 2005, soft labels).
     listnet: cross-entropy of softmax(s) with softmax(t) (Cao 2007).
@@ -159,7 +161,7 @@ def rank_loss(
 
 
 def distill(student: Tensor, teacher: Tensor, *, temperature: float = 2.0, mask: Tensor | None = None) -> Tensor:
-    """Distillation loss T² · KL(softmax(t / T) ‖ softmax(s / T)), mean over groups of [groups, items].
+    """Distillation loss of `student` from `teacher` scores [groups, items]: T² · KL(softmax(t/T) ‖ softmax(s/T)).
 
     Source: Hinton et al. 2015; DeAR has T = 2.
     """

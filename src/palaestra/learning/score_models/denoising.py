@@ -52,12 +52,12 @@ class NoiseSchedule:
 
 
 def denoising_target(z: Tensor, noise: Tensor) -> Tensor:
-    """Denoising target -z / σ_t, an unbiased and noisy label of ∇ log p_t(x_t); float64[rows, d]."""
+    """Denoising target -`z` / `noise` (σ_t), an unbiased and noisy label of ∇ log p_t(x_t); float64[rows, d]."""
     return -z / noise[:, None]
 
 
 def denoising_losses(score: Score, x0: Tensor, t: Tensor, z: Tensor, schedule: NoiseSchedule) -> Tensor:
-    """Denoising score-matching loss σ_t² ‖s(x_t, t) + z / σ_t‖² / d of each row, float64[rows].
+    """Denoising score-matching loss of samples `x0` noised by `z`: σ_t² ‖s(x_t, t) + z / σ_t‖² / d, float64[rows].
 
     The weight σ_t² gives every time the same share: without it the least noise, whose labels are huge, would be all
     that is learned.

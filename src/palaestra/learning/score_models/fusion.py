@@ -84,7 +84,7 @@ def posterior_samples(
     corrections: int = 1,
     step_size: float = 0.1,
 ) -> np.ndarray:
-    """Diffusion samples of x_0 by ancestral steps, each followed by Langevin steps; float64[n, dims].
+    """Diffusion samples of x_0 from a `score` function, by ancestral and Langevin steps in turn; float64[n, dims].
 
     Args:
         score: of x_t, a prior's or that of `fuse`.

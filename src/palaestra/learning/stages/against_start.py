@@ -19,7 +19,7 @@ from palaestra.rewards.judged.criteria import EPISODE, onto
 
 @stage
 class against_start(Stage):
-    """Stage: column `against.NAME`, the chance that an episode is better than one of the frozen initial policy.
+    """Stage: column `against.NAME`, a judge's chance that an episode beats one of the frozen initial policy.
 
     OneReward [161] (arXiv 2508.21066): the team as it was when the run began plays every group again, with its own
     random draws. A scorer of pairs is told a criterion and compares each episode with one of these; the value is the

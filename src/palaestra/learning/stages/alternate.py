@@ -25,7 +25,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class alternate(Stage):
-    """Stage: column `model_reward`, by a reward model that is refitted on pairs of each iteration (Cooper [10]).
+    """Stage: column `model_reward`, by a reward model that is refitted on `pairs` of each iteration (Cooper [10]).
 
     Source: arXiv 2508.05613.
 

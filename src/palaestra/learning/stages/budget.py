@@ -35,7 +35,7 @@ def array_of(start: Observation) -> np.ndarray:
 
 @stage
 class predicted_budget(Stage):
-    """Stage: gives more episodes to tasks whose group is predicted to be mixed, with successes and failures.
+    """Stage: gives more episodes to tasks whose first observation predicts successes as well as failures.
 
     The `groups` × `group_size` episodes of an iteration are spread over its groups ([98]). Until both success and
     failure are known, all get the same; a task whose start cannot be seen counts as even.

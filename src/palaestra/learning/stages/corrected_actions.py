@@ -19,7 +19,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class corrected_actions(Stage):
-    """Stage: replaces actions by a panel's corrections, to be cloned: MagicGUI-RMS's reflux [1] (arXiv 2601.13060).
+    """Stage: replaces actions by a `domain` judge's corrections where an `arbiter` agrees, to be cloned.
+
+    It is MagicGUI-RMS's reflux [1] (arXiv 2601.13060).
 
     A row whose action was replaced has the new one, with the log-probabilities that the policy has for it now; `played`
     keeps what was done, to which the reward belongs. `settled` is where the final action was found right or replaced,

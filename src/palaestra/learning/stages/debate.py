@@ -16,7 +16,9 @@ PLAYS = ("minimax", "greedy", "random", "one_sided")
 
 @stage
 class debate(Stage):
-    """Stage: column `debate_won`, 1 where the turn's decision wins a debate about it, else 0 (arXiv 2402.15826 [162]).
+    """Stage: column `debate_won`, 1 where the decision wins a game of revealing evidence whose sum decides, else 0.
+
+    Source: arXiv 2402.15826 [162]. The game is played by rules, without a model; the evidence is the column `lead`.
 
     `length` pieces of evidence are revealed, in turn by a side for the decision and one for its alternative; the judge
     sums them. Who begins is drawn. play: both sides at their best ("minimax", at most 12 pieces), each its strongest

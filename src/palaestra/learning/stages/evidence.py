@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class evidence(Stage):
-    """Stage: column `lead`, how much each feature of the state speaks for the turn's action, by a fitted judge.
+    """Stage: column `lead`, how much each feature speaks for the turn's action, by a judge fitted to file `recorded`.
 
     The judge of Justifiable decisions [162] (arXiv 2402.15826): linear, and fitted with `revealed` random features of
     each record, so that it can judge by a few of them; see `palaestra.judges.evidence`. `debate()` reads `lead`.

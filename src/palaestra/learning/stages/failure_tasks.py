@@ -23,7 +23,9 @@ KEY = ("group", "episode")
 
 @stage
 class failure_tasks(Stage):
-    """Stage: curriculum whose phases play new tasks made from failures of the last (WebRL [179], arXiv 2411.02337).
+    """Stage: curriculum whose phases play tasks that the env's `vary` makes from failures of the last (WebRL [179]).
+
+    Source: arXiv 2411.02337.
 
     A task is a reset seed; the env makes one of another, `vary(seed, rng) -> seed`, as `native/phrases` does, and may
     say whether it can be done, `feasible(seed) -> bool`. Candidates are kept if either head of a critic, fitted to the

@@ -20,7 +20,7 @@ QUESTION = "Was the task done? Answer yes or no."
 
 @stage
 class final_verdict(Stage):
-    """Stage: column `verdict`, whether an evaluator says that the episode's task was done; null for an unclear answer.
+    """Stage: column `verdict`, whether an evaluator `policy` says that the task was done; null for an unclear answer.
 
     PAE's evaluator [175] (arXiv 2412.13194): it sees the task, the `last` observations and the last action, nothing of
     what the env pays. Pay it by `outcome_reward("verdict")`. Its metrics: `yes`, the share of the episodes, and

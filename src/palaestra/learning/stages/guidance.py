@@ -45,7 +45,7 @@ def play_helped(
     source: str,
     visible: bool = False,
 ) -> pl.DataFrame:
-    """Play further episodes with help (hints); returns their rows, rescored as the learner would see and say them.
+    """Play the `wanted` further episodes, (group, help) each; returns their rows, rescored as the learner sees them.
 
     A group that was not played so far begins with episode 0.
 
@@ -114,7 +114,7 @@ def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
 
 @stage
 class guidance(Stage):
-    """Stage: adds rows: in groups whose every attempt failed, held-back attempts are played with hints (Agent-RLVR).
+    """Stage: adds rows: in groups whose attempts all failed, held-back ones are told some right actions (Agent-RLVR).
 
     Agent-RLVR [178] (arXiv 2506.11425). The hints name the right action at `places` of the turns that the group's first
     failed attempt got wrong; whoever reads them does them. Groups of which an attempt succeeded go on without hints.

@@ -26,7 +26,9 @@ BATCH = 64
 
 @stage
 class heron(Stage):
-    """Stage: column `heron`, HERON's learned reward [200] (arXiv 2309.02632), on the last turn of each episode, else 0.
+    """Stage: column `heron`, HERON's reward [200] learned from a ranking by `factors`, on an episode's last turn.
+
+    It is 0 on the other turns. Source: arXiv 2309.02632.
 
     The last `buffer` episodes are compared level by level: the first factor decides by any difference, a later one if
     the difference exceeds `margin` standard deviations, else the next (`lexicographic_preference`). A network of the

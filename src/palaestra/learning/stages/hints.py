@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @stage
 class hints(Stage):
-    """Stage: adds rows by playing a `share` of each group's episodes with their first turns forced, as hints.
+    """Stage: adds rows by playing a `share` of each group's episodes, first turns forced to the `reference` as hints.
 
     They begin with the first part of the task's `reference` (a column with a list of texts, one action a turn), as long
     as `hint_ratio(score, low=, high=)` says plus uniform noise in ±`noise`: the harder the task was without, the more.
@@ -96,10 +96,9 @@ class hints(Stage):
 def play_on(
     context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
 ) -> pl.DataFrame:
-    """Play further episodes of given groups, numbered on; returns the rows of those that did not fail.
+    """Play `more` {group: number} further episodes from `starts`; returns the rows of those that did not fail.
 
-    starts: group, reset seed and last episode of each.
-    Only good episodes are returned.
+    starts: group, reset seed and last episode of each; the further ones are numbered on.
 
     more: how many, by group. turns: what was played of them so far.
 
@@ -145,9 +144,9 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
 
 
 def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
-    """Replace the action by column `action` in the rows where `which` holds, scored by their policy as it is now.
+    """Table with the action replaced by column `action` where `which` holds, scored by its policy as it is now.
 
-    Returns the table; other rows come first, unchanged.
+    Rows keep their order, and those of which `which` does not hold are unchanged.
     action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
 
     Raises:

@@ -139,7 +139,9 @@ def _means(criteria: Criteria) -> Criteria:
 
 @stage
 class message_labels(Stage):
-    """Stage: column of ONI's labels [9] (arXiv 2410.23022), whether a message is helpful, by an annotating policy.
+    """Stage: column of ONI's labels [9], whether a message helps towards `goal`, by an annotating policy.
+
+    Source: arXiv 2410.23022.
 
     It is asked between iterations, about the newest messages first.
 

@@ -214,7 +214,7 @@ class minority_influence(Stage):
 
 
 def distance_to_targets(expected: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Σ over the agents that count of the L1 distance between a distribution and a target action; float64[rows].
+    """Σ over the agents `counted` of the L1 distance of `expected` distributions from target actions, float64[rows].
 
     expected: float64[rows, agents, actions]. targets: int64[rows, agents]. counted: bool[rows, agents].
 

@@ -82,7 +82,9 @@ class nearness(Stage):
 def fitted(
     here: np.ndarray, action: np.ndarray, there: np.ndarray, enters: np.ndarray, *, gamma: float, expectile: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (score, value) of each turn, SMORe's S and its expectile fitted in a table, float64[turns]; NaN if unknown.
+    """Pair (SMORe's S, its expectile), float64[turns], fitted in a table to numbers of state, action and next state.
+
+    NaN where one is unknown.
 
     Args:
         here: Number of the state and goal of each turn, int64[turns].

@@ -194,7 +194,7 @@ def matrix_of(turns: Turns, column: str) -> np.ndarray:
 
 @stage
 class embed(Stage):
-    """Stage: list columns with embeddings of a text column, and of fixed texts, as vectors of length 1.
+    """Stage: list columns with embeddings (default: hashed words) of a text column, and of fixed texts, of length 1.
 
     For `goal_projection("embedding", "embedding.goal", "embedding.baseline")` (VLM-RM [170]), `elliptical("embedding")`
     (E3B), `rnd("embedding")` and whatever compares by similarity. Each text is embedded once.

@@ -20,7 +20,7 @@ from palaestra.learning.stages.stage import Context, stage
 
 @stage
 class pair_reward(preference_reward):
-    """Stage: column `pair_reward` on the turns of `seat`, by a Bradley-Terry model of pairs that answer one prompt.
+    """Stage: column `pair_reward` on `seat`'s turns, a Bradley-Terry model of answers to a prompt compared by `score`.
 
     Retroformer's reward model [37] (arXiv 2308.02151): of two reflections on one failure the one with the higher rating
     is chosen. In each iteration all pairs of equal `by` and different `score` are mined, and a network r of prompt and

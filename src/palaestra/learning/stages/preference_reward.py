@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @stage
 class preference_reward(Stage):
-    """Stage: column `preference`, a reward of `seat`'s turns learned from preferences between episodes.
+    """Stage: column `preference`, a reward of `seat`'s turns learned from pairs of episodes, compared by `prefers`.
 
     In each iteration `pairs` pairs of episodes are drawn; the one with more of `prefers`, summed over its turns, is
     preferred; pairs with as much are left out. A network r of what was seen and done is moved to lower

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @stage
 class process_reward(Stage):
-    """Stage: column `prm_logprobs`, token log-probabilities under a process reward model (arXiv 2509.19199).
+    """Stage: column `prm_logprobs`, token log-probabilities of a copy of the policy that learns who does better.
+
+    Source: arXiv 2509.19199, a process reward model without labels of steps.
 
     The score of an episode is the mean over its turns of β · Σ_tokens (log π_φ - log π), π the policy that played; φ
     learns from -log σ(score_i - score_j) over all pairs of a group in which i did better, by Adam, `epochs` steps an

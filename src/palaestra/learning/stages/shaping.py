@@ -172,7 +172,7 @@ class hops(Stage):
 
 
 def shown_by(guide: str | Policy | None, films: str | None, episodes: int, context: Context) -> Turns:
-    """Demonstrations as a table: turns that the guide plays in the run's env, or those in a folder."""
+    """Demonstrations as a table: turns that policy `guide` plays in the run's env, or those in folder `films`."""
     if films is not None:
         return Turns.load(Path(films))
     assert guide is not None
@@ -288,7 +288,7 @@ def read_scene(text: str) -> tuple[str, str] | None:
 
 @stage
 class multipliers(Stage):
-    """Stage: columns `price.NAME`, Lagrange multipliers λ of cost constraints, moved by dual ascent each iteration.
+    """Stage: columns `price.NAME`, Lagrange multipliers λ of the cost `limits` {NAME: limit}, moved by dual ascent.
 
     Source: [41].
     After each iteration λ ← max(0, λ + rate · (mean cost - limit)).

@@ -184,7 +184,7 @@ def words(start: Observation) -> float:
 
 @stage
 class curriculum(Stage):
-    """Stage: CRAFT-GUI's curriculum [204], easy tasks first, harder ones `at_step` or once enough succeed.
+    """Stage: CRAFT-GUI's curriculum [204]: tasks of difficulty up to one of `edges`, the next `at_step` or on success.
 
     Of `draws` tasks for each group of an iteration those are played, in the order drawn, whose difficulty the present
     stage allows; if there are too few, the easiest of the others.

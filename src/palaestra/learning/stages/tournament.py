@@ -32,7 +32,9 @@ PROMPT = (
 
 @stage
 class tournament(Stage):
-    """Stage: column `arena`, each episode's score in a tournament of its group, larger is better: ArenaRL [100].
+    """Stage: column `arena`, each episode's score in a tournament of its group, decided by `judge` (default: reward).
+
+    It is ArenaRL [100]; larger is better.
 
     See `palaestra.credit.tournament` for topologies and their cost.
 

@@ -26,7 +26,7 @@ WORTH = "standardise(return_to_go(fill_missing('preference', 0.0), gamma=0.95), 
 
 @stage
 class weighted_attack(Stage):
-    """Stage: trains the network of shifts of a `perturbed` policy with aim="network" on weighted replay (RAT [182]).
+    """Stage: trains the shift network of `seat`'s `perturbed` policy with aim='network' on weighted replay (RAT [182]).
 
     Inner loss, of a network θ on replayed observations and actions: mean of h(s, a) · KL(victim at s + shift_θ(s) ‖
     intention at s). The weights h are a softmax over the batch, of mean 1, from a network ω of observation and action,

@@ -13,7 +13,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class checked(Stage):
-    """Stage: columns with facts about the edits of each turn: `diagnostics`, `safe`, `confidence`, … [176].
+    """Stage: columns of a checker (default: Python's syntax) on edits of each turn: `diagnostics`, `safe`, … [176].
 
     All are `diagnostics`, `diagnostics_before`, `safe`, `confidence`, `bundle` and `check_error`.
 

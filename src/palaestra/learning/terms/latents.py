@@ -21,7 +21,7 @@ from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, numbe
 
 
 def latent_information(logp: Tensor, chosen: Tensor, prior: Tensor | None = None) -> Tensor:
-    """Lower bound of the information between latent and action, log p(a | z) - log Σ_k w_k p(a | z_k).
+    """Lower bound of latent-action information, log p(a | z) - log Σ_k w_k p(a | z_k), of `logp` [rows, K], `chosen`.
 
     With w_k = 1/K it is log(K p_z) - log Σ p_k: 0 if all latents act alike, at most log K.
 
@@ -92,7 +92,7 @@ def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
 
 @TERMS.register()
 def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight: float = 0.1) -> Term:
-    """Loss term: MRA's task classifier [65], cross-entropy of a linear head from the relation to the game played.
+    """Loss term: MRA's task classifier [65], cross-entropy of a linear head from the relation to a game of `values`.
 
     The loss is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and
     the linear head, and different games come to draw different latents. Metric: `told_rightly`, the accuracy.
