@@ -240,7 +240,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): ask a planner until each plan's advantage reaches `threshold`; (plans, queries).
+    """[56] ReAd (arXiv 2405.14314): ask `propose` until each plan's `advantage` reaches `threshold`; (plans, queries).
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

@@ -31,7 +31,7 @@ def words(text: str) -> int:
 
 
 def first_words(text: str, limit: int) -> str:
-    """The longest beginning of a text that has at most `limit` tokens as `words` counts them."""
+    """The longest beginning of a text that has at most `limit` tokens, counted as the function `words` counts."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == limit:
             return text[: found.start()].rstrip()
@@ -110,7 +110,7 @@ class Conversation(Sequence[ChatMessage]):
 
 
 class Templates:
-    """Renderer of Jinja templates of chat prompts: shipped ones by name, and users' texts that extend those."""
+    """Renderer of Jinja templates of chat prompts: those of `package` by name, and users' texts that extend those."""
 
     def __init__(self, package: str) -> None:
         self.package = package

@@ -163,7 +163,10 @@ def with_faults(
 
 
 class RewordedEnv(_Around):
-    """Env wrapper that rewords each agent's first observation, and every repetition of it. See `with_prompts`."""
+    """Env wrapper that rewords each agent's first observation by `rewrite(text, rng)`, and every repetition of it.
+
+    See `with_prompts`.
+    """
 
     def __init__(self, env: EnvFactory, rewrite: Rewrite, seed: int) -> None:
         super().__init__(env)

@@ -470,7 +470,7 @@ def _try_to_play(setup: Setup, team: Team | None) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """Raise RecipeError if reward, stages, credit or terms of a setup read a column that is not made before them.
+    """Raise RecipeError if reward, stages, credit or `learner`'s terms read a column that is not made before them.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.

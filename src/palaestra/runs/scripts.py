@@ -239,7 +239,7 @@ def nim(skill: float = 0.0) -> Play:
 
 @script("trader")
 def trader(skill: float = 1.0) -> Play:
-    """Makes a scripted trader for TextArena's SimpleNegotiation: best trade by its own values, else random.
+    """Makes a scripted trader for TextArena's SimpleNegotiation: with chance `skill` its own best trade, else random.
 
     For the short text of the observation.
 
@@ -297,7 +297,7 @@ def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("cups")
 def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
-    """Makes a scripted player of `native/cups`: follows the ball, each answer right with probability `accuracy`.
+    """Makes a scripted player of `native/cups`: follows the ball, but with chance 1 - `accuracy` names a random cup.
 
     notes: it reads page by page and takes notes.
     """

@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """(predictions, number of models): ensemble of the best models whose settings Bayesian optimisation has tried.
+    """(predictions, number of models): ensemble of the best of `train`ed models that Bayesian search by `score` tried.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

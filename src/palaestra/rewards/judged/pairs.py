@@ -117,7 +117,7 @@ def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
 
 
 def reward_of(weights: np.ndarray, *factors: SignalLike) -> Signal:
-    """Signal: a learned linear reward, Σ weight · factor, from fitted weights and their factors."""
+    """Signal: a learned linear reward, Σ weight · factor, from an array of weights and as many factors, in order."""
     terms = [float(weight) * as_signal(factor) for weight, factor in zip(weights, factors, strict=True)]
     return sum(terms[1:], terms[0])
 
@@ -134,7 +134,7 @@ def lexicographic(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> Signal:
-    """Signal: share of the key's other episodes that are worse minus share better, in [-1, 1]; 0 if alone.
+    """Signal: share of the key's other episodes that are worse by factors in order of weight, minus better; 0 if alone.
 
     [200] HERON without a learner: `lexicographic_preference` with margins of `margin` standard deviations, over the
     batch, of each factor's mean over the episode. Work grows with the square of a key's episodes.

@@ -235,7 +235,7 @@ class DeathProcess:
 
 
 class Discounting(_Choice):
-    """Experimental design model of delay discounting: a person waits `days` for 100, or takes `now` at once.
+    """Experimental design model of delay discounting: a person takes an amount at once or waits some days for 100.
 
     Hyperbolic value 100 / (1 + k days), probit.
 

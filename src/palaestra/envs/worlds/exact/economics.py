@@ -95,7 +95,7 @@ def persuasion_scores(
 
 
 def persuasion_commitment(q: float, value: float, bad_value: float) -> float:
-    """Seller's largest probability of a deal if it commits to a signalling rule (Bayesian persuasion).
+    """Seller's largest chance of a deal by committed signals: good with chance `q`, worth `value`, else `bad_value`.
 
     Kamenica and Gentzkow 2011.
 
@@ -173,7 +173,7 @@ def collusion_index(price: float, nash: float, monopoly: float) -> float:
 
 
 def monopolised(hours: Sequence[float], capacity: float, minimum: float, slack: float = 0.1) -> bool:
-    """Whether some take at least (1 - slack) of a capacity while at least one outsider gets less than its minimum.
+    """Whether those with at least `minimum` of `hours` use (1 - slack) of `capacity` while somebody has less than that.
 
     >>> monopolised([10, 10, 0], capacity=20, minimum=6), monopolised([6, 6, 6], capacity=20, minimum=6)
     (True, False)

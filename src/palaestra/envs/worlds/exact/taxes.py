@@ -29,7 +29,7 @@ def bracket_tax(income: np.ndarray, brackets: np.ndarray, rates: np.ndarray) -> 
 
 
 def saez_rate(a: float, elasticity: float, weight: float) -> float:
-    """Optimal marginal tax rate τ = (1 - G) / (1 - G + a ε) at an income z (Saez 2001).
+    """Optimal marginal tax rate (Saez 2001), (1 - G) / (1 - G + a ε): tail thickness `a`, `elasticity` ε, `weight` G.
 
     Args:
         a: Thickness of the tail, z f(z) / (1 - F(z)).

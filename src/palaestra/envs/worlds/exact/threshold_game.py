@@ -53,7 +53,7 @@ def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low
 
 
 def best_response_path(q: float, n: int, k: int, *, steps: int = 200, rate: float = 0.1, **pay: float) -> np.ndarray:
-    """Share of joiners over time in best-response dynamics, float64[steps + 1], a share `rate` revising per step.
+    """Share of joiners at each step of a threshold game's best-response dynamics, float64[steps + 1]; `rate` revise.
 
     Args:
         q: share in the beginning.
