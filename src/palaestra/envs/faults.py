@@ -57,7 +57,7 @@ class _Around:
 
 
 class FaultyEnv(_Around):
-    """Env wrapper in which random steps fail (agents see an error line and are asked again) or are late.
+    """Env wrapper in which steps fail at `rate`, by `kinds` (agents see an error line, are asked again), or are late.
 
     See `with_faults`.
     """

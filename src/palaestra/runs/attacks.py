@@ -277,7 +277,7 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
 def paid(
     seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None, influence: float = 0.0
 ) -> str:
-    """Recipe text of an attacker's reward on its last turn: minus the team's mean return, or 1 if the target happened.
+    """Recipe text of attacker `seat`'s reward, last turn: minus the mean return of `counted`, or 1 if `target` held.
 
     It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
 

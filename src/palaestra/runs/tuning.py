@@ -202,7 +202,7 @@ def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
 
 
 def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
-    """Save a seed's team after its warm start as a checkpoint, unless it is there already; returns its CPU seconds."""
+    """Save a recipe's team of one seed after its warm start as a checkpoint, if none is there; returns CPU seconds."""
     if (found := checkpoints.latest(folder)) is not None:
         return float(checkpoints.load(found)["cpu_seconds"])
     torch.set_num_threads(recipe.train.threads)

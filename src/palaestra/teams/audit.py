@@ -190,7 +190,9 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: agents speak in turn, `audit` may have a message said again, then they vote ([111]).
+    """Env factory of a team over `tasks`: agents speak in turn, `audit` may have a message said again, then they vote.
+
+    [111].
 
     talk: false, and they answer at once. Others: of `AuditedDeliberation`, and of every team.
     """

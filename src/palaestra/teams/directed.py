@@ -100,7 +100,10 @@ def directed(
     first: int = 3,
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: debaters answer, then read only the senders with the best past grades, and vote ([24])."""
+    """Env factory of a team over `tasks`: debaters answer, then read only senders with the best past grades, and vote.
+
+    [24].
+    """
     if agents < 2 or rounds < 2:
         raise InputError(f"directed: agents={agents} and rounds={rounds}, expected at least 2 of both")
     persona = DIVERSE.format(first) if first > 1 else ""

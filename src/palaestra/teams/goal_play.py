@@ -35,7 +35,7 @@ class Feedback:
 
 
 class ErringPlanner:
-    """Scripted planner for a `TechTree`: writes a subgoal's steps as a list of actions, some of them wrong.
+    """Scripted planner for a `TechTree`: writes a subgoal's steps as a list of actions on `names`, some of them wrong.
 
     A subgoal tells how its object is got, with which tool and in which layer. Of an object that an action of its last
     plan lacked it knows nothing: it puts a guess before the plan, to mine, craft or smelt it.

@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """Simulate set-up stages in order, with fixes from a memory it also updates; `tries` failures of one end the task.
+    """`SetupResult` of simulated stages in order, fixes proposed by a memory, which it updates; `tries` failures end.
 
     Raises:
         InputError: `tries` is below 1.

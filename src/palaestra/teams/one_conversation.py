@@ -38,7 +38,10 @@ class OneConversation(Deliberation):
 def one_conversation(
     tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any
 ) -> EnvFactory:
-    """Factory of an env where one agent plays a chain of roles in one conversation; its last answer counts ([140])."""
+    """Env factory over `tasks`: one agent plays a chain of roles in one conversation; its last answer counts.
+
+    [140].
+    """
     names = [f"link-{at}" for at in range(1, roles + 1)] if isinstance(roles, int) else roles
     prompts = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "")
     made = Graph.of(["solver"], rounds=len(prompts), aggregate="last()", own=True, workflow="single")

@@ -23,7 +23,7 @@ Feedback = Literal["nothing", "score", "marks"]
 
 
 def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
-    """Feedback text on an answer by kind: its score, the answer with wrong characters as `_`, or empty text.
+    """Feedback text on a `Message` by kind: its score, the text with characters unlike `expected` as `_`, or "".
 
     Args:
         said: the answer.

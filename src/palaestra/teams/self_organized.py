@@ -110,7 +110,10 @@ class SelfOrganized(Deliberation):
 def self_organized(
     tasks: EnvFactory, agents: int = 5, rounds: int = 2, *, least: float = 0.5, stop: str = "agree()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team: all answer, then one by one, reading similar answers that contribute more ([40])."""
+    """Env factory of a team over `tasks`: all answer, then one by one, reading similar answers that contribute more.
+
+    [40].
+    """
     if agents < 2:
         raise InputError(f"self_organized: agents={agents}, expected at least 2")
     names = [f"agent-{number}" for number in range(1, agents + 1)]

@@ -177,7 +177,7 @@ def supervisor(
     stop: str = "never()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: a supervising seat picks the next worker and instructs it, until it says FINISH.
+    """Env factory of a team over `tasks`: a supervising seat picks and instructs the next worker, until it says FINISH.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -66,7 +66,7 @@ def pairs(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> DecidedPairs:
-    """`DecidedPairs` of all pairs of episodes within a key that `compare` decides, with the compared mean factors.
+    """`DecidedPairs` of a table's pairs of episodes within a key that `compare` decides, by each one's mean factors.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
     both, float64[pairs, factors], to 1, 0 or -1 per pair.
@@ -101,7 +101,7 @@ def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
-    """Bradley-Terry weights w of decided pairs, float64[factors], by ridge logistic regression.
+    """Bradley-Terry weights w of a `DecidedPairs`, float64[factors], by ridge logistic regression.
 
     They minimise mean -log σ(w·(x_winner - x_loser)) + ridge/2 · |w|².
 

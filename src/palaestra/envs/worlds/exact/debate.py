@@ -47,7 +47,7 @@ def minimax(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
-    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces] if each side shows its strongest: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces], the strongest `length` shown: float64[cases]."""
     lead = _check(lead, length)
     order = np.argsort(-lead, axis=1, kind="stable")
     mine = (length + first) // 2
@@ -57,7 +57,7 @@ def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def one_sided(lead: np.ndarray, length: int, *, against: bool = False) -> np.ndarray:
-    """Outcome 1, 0 or -1 of each debate of `lead` [cases, pieces] if one side alone chooses all pieces: float64[cases].
+    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces] if one side chooses all `length`: float64[cases].
 
     That side nearly always wins.
     """

@@ -27,7 +27,7 @@ def symmetries(xy: np.ndarray, centre: float = 0.5) -> np.ndarray:
 def best_routes(
     xy: np.ndarray, demands: np.ndarray, profile: np.ndarray, capacity: float, weights: tuple[float, float] = (0.8, 0.2)
 ) -> float:
-    """Largest value, preference (`profile`) less distance, weighted, of vehicle routes serving each client once; float.
+    """Largest preference (`profile`) less distance (`xy`) of routes that serve `demands` in loads of `capacity`; float.
 
     Exact, for small cases only.
 

@@ -43,7 +43,9 @@ def saez_rate(a: float, elasticity: float, weight: float) -> float:
 
 
 def saez_rates(income: np.ndarray, brackets: np.ndarray, elasticity: float, width: float = 0.25) -> np.ndarray:
-    """Optimal marginal tax rate of each bracket by `saez_rate` at its mean income, float64[brackets]; 0 if empty.
+    """Optimal marginal tax rate of each bracket, `saez_rate` with `elasticity` at its mean income, float64[brackets].
+
+    0 for a bracket without incomes.
 
     Welfare weights are in proportion to 1 / max(z, 1); the density at z is the share of people within `width` · z.
 
