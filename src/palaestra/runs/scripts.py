@@ -159,7 +159,7 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("proposals")
 def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Play:
-    """Makes a scripted player: proposes sums, differences of numbers up to `largest`; answers right by `accuracy`."""
+    """Makes a scripted player: proposes sums, differences of numbers to `largest`; answers right at rate `accuracy`."""
     from palaestra.teams.proposer import scripted_proposals
 
     return scripted_proposals(largest, accuracy, noise)
@@ -272,7 +272,7 @@ def toolbox(skill: float = 0.5) -> Play:
 
 @script("lookups")
 def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
-    """Makes a scripted player of `roles/multi_hop`: right lookups, but by turn with chance 1 - `skill` any answer.
+    """Makes a scripted player of `roles/multi_hop`: right lookups, per turn with chance 1 - `skill` a random answer.
 
     hop: role -> the hop after which it answers, 1 (the port) or 2; default: 1 for `finder`, else 2.
     """

@@ -25,7 +25,7 @@ DIVERSE = "In the first round give {} different answers, separated by /; one of 
 
 
 class DirectedDebate(Deliberation):
-    """Team env: `Deliberation` in which each role reads its `keep` best senders, by running grades of past messages.
+    """Team env: `Deliberation` over `tasks`; each role reads `keep` senders, the best by verifier `grade` in the past.
 
     facts: its own; heard_grade, of each message that arrived, in order.
 

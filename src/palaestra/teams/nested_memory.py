@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """`SetupResult` of simulated stages in order, fixes proposed by a memory, which it updates; `tries` failures end.
+    """`SetupResult` of simulated stages in order, fixes proposed by a memory, updated here; `tries` failures end it.
 
     Raises:
         InputError: `tries` is below 1.

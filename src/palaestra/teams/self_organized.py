@@ -51,7 +51,7 @@ def centroid() -> Aggregate:
 
 
 class SelfOrganized(Deliberation):
-    """Team env: `Deliberation`; all answer at once, later in order of contribution, reading similar better answers.
+    """Team env: `Deliberation` over `tasks`: all answer, then by contribution, reading similar answers that have more.
 
     facts: its own; contribution, of the role's last answer when the round began, null in the first.
 

@@ -64,7 +64,7 @@ def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> Env
 def debate(
     tasks: EnvFactory, debaters: int = 3, rounds: int = 2, gate: str = "all()", stop: str = "never()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: debaters answer, in each of `rounds` having read the others, and vote.
+    """Env factory of a team over `tasks`: debaters answer, in later `rounds` again having read the others, and vote.
 
     [118], arXiv 2305.14325, 2505.22960.
     """
@@ -162,7 +162,7 @@ def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
 def strategy_auction(
     tasks: EnvFactory, prices: Sequence[float] = (1.0, 4.0), weight: float = 0.01, **options: Any
 ) -> EnvFactory:
-    """Env factory of a team, SALE [85]: all write and mark plans; the best plan for its price is carried out."""
+    """Env factory of a team over `tasks`, SALE [85]: all write and mark plans; the best for its price is done."""
     bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
     made = Graph.of(
         [*bidders, *jurors],
@@ -203,7 +203,7 @@ def refine(
 
 
 def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: a planner, an actor that reads its plan, a checker that may start a round."""
+    """Env factory of a team over `tasks`: planner, actor that reads the plan, checker that may start another round."""
     roles = ["planner", "actor", "checker"]
     edges = {"actor": ["planner"], "checker": ["actor"], "planner": ["checker"]}
     made = Graph.of(
