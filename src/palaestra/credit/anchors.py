@@ -16,7 +16,7 @@ from palaestra.errors import InputError
 
 
 def similar(turns: Turns, *, column: str = "observation", threshold: float = 0.95) -> Turns:
-    """The table with a column `state` that numbers clusters of similar texts in each group: GiGPO's anchors [62].
+    """`Turns` with a column `state` that numbers clusters of similar texts (`difflib`) per group: GiGPO's anchors [62].
 
     A text joins the first cluster whose first text has a similarity (`difflib` ratio: twice the matching characters
     over all) of at least `threshold`, else it opens one, in the order of the table, as in the released code. Distinct

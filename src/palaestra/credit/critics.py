@@ -36,7 +36,7 @@ class Fresh(NamedTuple):
 
 
 class TurnCritic:
-    """ArCHer's upper-level critic (arXiv 2402.19446) as tables: two Q(s, a) and two V(s) with slowly moving targets.
+    """ArCHer's upper-level critic (arXiv 2402.19446), tables [states, actions]: two Q and two V with slow targets.
 
     Q target: r + γ·(1 - done)·V_target(s'); V target: Q_target(s, a) with a freshly sampled from the policy; squared
     errors; targets move by `tau` after each batch. The two heads see different batches of the replay.
@@ -205,7 +205,10 @@ def refinement(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> Generator[tuple[list[Plan], str | None], Plan, tuple[list[Plan], int]]:
-    """Generator of `refine`'s loop (ReAd): yields (plans decided, feedback), is sent a plan, returns as `refine`."""
+    """Generator of `refine`'s loop by `advantage` (ReAd): yields (plans decided, feedback), is sent a plan.
+
+    It returns what `refine` returns.
+    """
     if order not in ("sequential", "joint"):
         raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
     if max_queries < 1:
@@ -240,7 +243,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): ask a planner until each plan's advantage reaches `threshold`; (plans, queries).
+    """[56] ReAd (arXiv 2405.14314): ask `propose` until each plan's `advantage` reaches `threshold`; (plans, queries).
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

@@ -41,7 +41,9 @@ from palaestra.errors import ExpressionError, InputError, nearest
 
 
 class ReturnDecomposition:
-    """Linear model of step rewards x·w whose sum over an episode explains its return, fitted online by least squares.
+    """Linear model of step rewards x·w (`size` features) whose sum over an episode explains its return; least squares.
+
+    It is fitted online, table by table.
 
     method: "rd" compares the whole episode: (Σ_t x_t·w - R)², or with average=True (mean_t x_t·w - R/T)², as LaRe does,
     in which long episodes weigh less. "rrd": the mean over a random subset of `steps` steps in place of the whole; its

@@ -58,7 +58,7 @@ def win_rates(preference: np.ndarray, *, exclude_self: bool = True) -> np.ndarra
 
 @register()
 def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | None = None) -> Signal:
-    """Signal: share of the key's other episodes to which this one is preferred, in [0, 1]; 1/2 if it is alone.
+    """Signal: share of the key's other episodes with a smaller `item`, or mean chance by `preference`; 1/2 if alone.
 
     item: a number, of which larger ones are preferred and equal ones count half; or the row of `preference`, a square
     matrix of chances.
@@ -137,7 +137,7 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
 
 
 def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
-    """Share of each of the items 0 to number - 1 in all that was played, over all iterations, float64[number].
+    """Share of each of 0 to `number` - 1 in column `item` of a table of turns, over all iterations: float64[number].
 
     Under `self_play_preference` it tends to the minimax winner, while the last policy may go round in circles.
 
@@ -153,5 +153,5 @@ def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
 
 
 def preference_exploitability(mixture: np.ndarray, preference: np.ndarray) -> float:
-    """Exploitability of a mixture: how much above 1/2 the best item is preferred to it; 0 for the minimax winner."""
+    """Exploitability of a mixture: how far above 1/2 the best item is by matrix `preference`; 0 for the winner."""
     return float(((np.asarray(preference) - 0.5) @ mixture).max())

@@ -32,7 +32,7 @@ def answer_potential(accuracy: SignalLike = "probe_accuracy", confidence: Signal
 
 
 def probe_scores(truth_logprobs: np.ndarray, entropies: np.ndarray) -> tuple[float, float]:
-    """Pair (accuracy, confidence) of one probe, from N short samples in which the policy answers at once (SPAE: 5).
+    """Pair (accuracy, confidence) of a probe from `truth_logprobs` and `entropies`, [N samples, tokens] (SPAE: N = 5).
 
     truth_logprobs: float[N, tokens of the true answer], the log-probability of each true token; take -10 for one that
     the endpoint does not report. entropies: float[N, sampled tokens], nats. Accuracy is the mean probability of a true

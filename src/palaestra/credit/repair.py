@@ -70,7 +70,7 @@ def inject(
     score: SignalLike | None = None,
     solved: float = 0.5,
 ) -> Turns:
-    """R³'s replay [83]: the table with k past episodes of the opposite outcome added to groups that all score the same.
+    """R³'s replay [83]: the table with k past episodes of `buffer` of the opposite outcome in groups that score alike.
 
     buffer: earlier turns of the same tasks, of any iteration; of the same run if both tables have one. A score above
     `solved` is a success; a group of successes gets failures, a group of failures successes, drawn without replacement,

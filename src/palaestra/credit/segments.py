@@ -145,7 +145,7 @@ def spo_tree(
 
 
 def tree_values(parent: np.ndarray, reward: np.ndarray, *, best_of: int | None = None) -> np.ndarray:
-    """Value of each node of a tree: a leaf's is its reward, an inner node's the mean of its children's; float64[n].
+    """Value of each node of a tree by `parent`: a leaf's is its reward, else the mean of its children's; float64[n].
 
     parent: int64[n], number of the parent, which stands before its children; -1 for the root. reward: float64[n], read
     at leaves only. best_of: K turns values v into 1 - (1 - v)^K, the chance that one of K tries succeeds.

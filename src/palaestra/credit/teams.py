@@ -181,7 +181,7 @@ def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
-    """Value of each of the 2^n coalitions by the function `value`, float64[2^n], in `shapley`'s order.
+    """Value of each of the 2^n coalitions of `agents` by the function `value`, float64[2^n], in `shapley`'s order.
 
     The function maps a frozenset of agents to a number; a dict's `get` is one too.
 

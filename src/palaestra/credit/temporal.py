@@ -145,7 +145,7 @@ def igpo(
 def successive_batching(
     start: Callable[[], State], advance: Callable[[State], tuple[State, bool]], *, slots: int
 ) -> Iterator[list[tuple[State, bool]]]:
-    """T-PPO's schedule, a generator: each round plays one window per slot; finished episodes give way to new ones.
+    """T-PPO's schedule, a generator: each round `advance` plays one window per slot; finished slots `start()` anew.
 
     start: a new episode (its state may be anything that play can be resumed from, a snapshot say). advance: plays one
     window and says whether the episode is over. Yields the slots' states after the window, with that flag, without end.

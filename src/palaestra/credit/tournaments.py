@@ -201,7 +201,7 @@ _TOPOLOGIES: dict[str, Callable[[_Floor, np.random.Generator | None], Any]] = {
 def by_group(
     turns: Turns, function: Callable[[list[Any]], Sequence[float] | np.ndarray], *, name: str, column: str = "action"
 ) -> Turns:
-    """The table with a column `name`: `function` of the items of all episodes of a group, a number for each episode.
+    """`Turns` with column `name`: `function` of the list of a group's last `column` values, a number for each episode.
 
     The item of an episode is the column on its last row (of agents that act at once, the last by name), and its number
     stands on all of its rows. Items come in the order of the episodes' numbers.

@@ -31,7 +31,7 @@ def words(text: str) -> int:
 
 
 def first_words(text: str, limit: int) -> str:
-    """The longest beginning of a text that has at most `limit` tokens as `words` counts them."""
+    """The longest beginning of a text that has at most `limit` tokens, counted as the function `words` counts."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == limit:
             return text[: found.start()].rstrip()
@@ -110,7 +110,7 @@ class Conversation(Sequence[ChatMessage]):
 
 
 class Templates:
-    """Renderer of Jinja templates of chat prompts: shipped ones by name, and users' texts that extend those."""
+    """Renderer of Jinja templates of chat prompts: those of `package` by name, and users' texts that extend those."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -199,7 +199,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
-    """Text of the user message that asks for an action: `text`, the legal actions, and the form of the reply.
+    """Text of the user message that asks for an action: `text`, legal actions, and the form of reply for a `Reader`.
 
     speech: others hear what is said before the action; the text says so.
     """
@@ -208,5 +208,5 @@ def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = Fa
 
 
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
-    """Tuple with one user message for an env without chat messages: its text and, if any, the legal actions."""
+    """Tuple with one user message for a `Reader`, in an env without chat: its text and, if any, the legal actions."""
     return opening("", acting(text, legal, reader) if legal else text)

@@ -106,7 +106,7 @@ def _side(
 
 
 def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
-    """Raises InputError if a training task is also a held-out task (same normalised text) or was proposed from one.
+    """Raises InputError if a task of `trained` (`TaskFile`) is in `held_out` (by normalised text) or proposed from one.
 
     Raises:
         InputError: one is; names both rows and the fix.

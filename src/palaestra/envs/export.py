@@ -102,7 +102,7 @@ class _Shown:
 
 
 class ToAEC(_Shown, AECEnv):
-    """PettingZoo AEC env around an env of this package; simultaneous actions are collected agent by agent."""
+    """PettingZoo AEC env around an env of this package, texts cut at `longest` bytes; joint turns go agent by agent."""
 
     def __init__(self, env: Env, longest: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ToAEC(_Shown, AECEnv):
 
 
 class ToParallel(_Shown, ParallelEnv):
-    """PettingZoo parallel env around an env of this package; actions of agents whose turn it is not are ignored."""
+    """PettingZoo parallel env around an env, texts cut at `longest` bytes; actions of agents not to act are ignored."""
 
     def __init__(self, env: Env, longest: int) -> None:
         self._open(env, longest)
@@ -179,7 +179,7 @@ class ToParallel(_Shown, ParallelEnv):
 
 
 def export(env: Env, api: str, longest: int) -> ToAEC | ToParallel:
-    """Wraps an env of this package as a PettingZoo env: `ToAEC` for api "aec", else `ToParallel`."""
+    """Wraps an env as a PettingZoo env, texts cut at `longest` bytes: `ToAEC` for api "aec", else `ToParallel`."""
     if longest < 1:
         raise InputError(f"to_pettingzoo: longest={longest}, expected at least 1 byte")
     return ToAEC(env, longest) if api == "aec" else ToParallel(env, longest)

@@ -172,7 +172,7 @@ def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
 def read_facts(
     info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Facts of one step from its `info`, {agent: {fact: value}}, converted to their declared types.
+    """Facts of one step from its `info`, {agent: {fact: value}}, of those who `acted`, converted to declared types.
 
     Raises:
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.
@@ -204,7 +204,7 @@ def read_facts(
 
 
 def read_fact(name: str, value: Any, kind: type) -> Any:
-    """A fact's value converted to its declared type; raises EnvError if it does not fit.
+    """Value of the fact `name` converted to its declared type `kind`; raises EnvError if it does not fit.
 
     Raises:
         EnvError: it is something else; names fact, found and expected type.

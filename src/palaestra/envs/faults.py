@@ -57,7 +57,7 @@ class _Around:
 
 
 class FaultyEnv(_Around):
-    """Env wrapper in which random steps fail (agents see an error line and are asked again) or are late.
+    """Env wrapper in which steps fail at `rate`, by `kinds` (agents see an error line, are asked again), or are late.
 
     See `with_faults`.
     """
@@ -163,7 +163,10 @@ def with_faults(
 
 
 class RewordedEnv(_Around):
-    """Env wrapper that rewords each agent's first observation, and every repetition of it. See `with_prompts`."""
+    """Env wrapper that rewords each agent's first observation by `rewrite(text, rng)`, and every repetition of it.
+
+    See `with_prompts`.
+    """
 
     def __init__(self, env: EnvFactory, rewrite: Rewrite, seed: int) -> None:
         super().__init__(env)

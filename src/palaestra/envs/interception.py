@@ -78,7 +78,7 @@ class Intercepted:
 
 
 class Interceptor:
-    """Local HTTP server with OpenAI's chat API that puts each request into a queue as `Intercepted`.
+    """Local HTTP server with OpenAI's chat API: requests go into queue `arrived` as `Intercepted`, open `patience` s.
 
     Args:
         arrived: Gets every request, in the order in which they come.

@@ -35,7 +35,7 @@ class MaskedText(NamedTuple):
 def mask_entities(
     text: str, title: str, entities: Sequence[str], rng: np.random.Generator, *, number: int | None = None
 ) -> MaskedText | None:
-    """`MaskedText` with one to four drawn `entities` masked (MaskSearch, arXiv 2505.20285), or None.
+    """`MaskedText` of a titled text with one to four drawn `entities` masked (MaskSearch, arXiv 2505.20285), or None.
 
     None if no entity can be masked, the title is not in the text, or the first mask would stand at its beginning.
 

@@ -125,7 +125,7 @@ class TaskFile:
 
 
 def open_tasks(path: str, columns: Columns) -> TaskFile:
-    """Opens a task file or Hub data set as a `TaskFile`; cached until the file changes.
+    """Opens a task file or Hub data set with these `columns` as a `TaskFile`; cached until the file changes.
 
     Args:
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train`.

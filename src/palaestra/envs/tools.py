@@ -84,7 +84,7 @@ class ToolReply(NamedTuple):
 
 
 def run_calls(tools: Mapping[str, Tool], said: ParsedAnswer, text: str, *, first: int, native: bool) -> ToolReply:
-    """Executes all tool calls of a parsed answer in order and returns a `ToolReply` (messages, results, problem).
+    """Executes a `ParsedAnswer`'s calls by `tools`: `ToolReply`, its call ids from `first`, messages `native` or plain.
 
     Args:
         tools: By name.

@@ -16,7 +16,7 @@ from palaestra.errors import InputError
 def expected_improvement(
     points: np.ndarray, values: np.ndarray, asked: np.ndarray, *, length: float = 0.3, noise: float = 1e-3
 ) -> np.ndarray:
-    """Expected improvement of points `asked`, float64[m], under a Gaussian process with a squared-exponential kernel.
+    """Expected improvement, float64[m], of points `asked` under a Gaussian process fitted to `values` at `points`.
 
     EI = (μ - best)·Φ(z) + σ·φ(z), z = (μ - best)/σ, of values standardised to mean 0 and deviation 1.
 
@@ -48,7 +48,7 @@ def expected_improvement(
 def maximise(
     score: Callable[[np.ndarray], float], size: int, budget: int, rng: np.random.Generator, *, first: int = 4
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bayesian optimisation on [0, 1]^size: (points tried, float64[budget, size]; their values, float64[budget]).
+    """Bayesian maximisation of `score` on [0, 1]^size: (points tried, float64[budget, size]; values, float64[budget]).
 
     Args:
         score: of a point in [0, 1]^size, the higher the better.

@@ -32,7 +32,7 @@ def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
 
 
 def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix: str) -> None:
-    """Raise StorageError if a file differs from its checksums; a journal (.jsonl) may have grown.
+    """Raise StorageError, with texts `by` and `fix`, if a file differs from its checksums; a .jsonl may have grown.
 
     Args:
         directory: that the names are relative to.
@@ -56,7 +56,7 @@ def signed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
-    """Raise StorageError if a dict made by `signed` was changed since; one without a checksum passes.
+    """Raise StorageError, naming `path` and `fix`, if a dict made by `signed` was changed; without checksum it passes.
 
     Raises:
         StorageError: it was changed; names the file and the fix.

@@ -225,7 +225,7 @@ def split_calls(text: str) -> list[str]:
 
 
 def load_object(path: str, what: str) -> Any:
-    """Import and return the object that `module:name` names; InputError if that is not possible.
+    """Import and return the object that `module:name` names; InputError, which begins with `what`, if that fails.
 
     Raises:
         InputError: it is no such text, the module cannot be imported, or has no such name.

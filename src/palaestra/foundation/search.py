@@ -71,7 +71,7 @@ Select = Callable[[SearchTree], np.ndarray]
 
 
 def confidence_uct(tree: SearchTree, *, c: float = 0.3, trust: float = 2.0) -> np.ndarray:
-    """MASTER's selection score of each node ([12]), float64[nodes]: Q + c·√(ln(N + 1)/(n + 1)).
+    """MASTER's selection score of each `SearchTree` node ([12]), float64[nodes]: Q + c·√(ln(N + 1)/(n + 1)).
 
     Q = (k·c0·r0 + Σ r)/(k·c0 + n).
 
@@ -135,7 +135,7 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's tree search ([12], 2501.14304) without rollouts, a `SearchResult`: nodes carry their own estimates.
+    """MASTER's tree search ([12], 2501.14304), a `SearchResult`: `expand` gives candidates, `validate` checks answers.
 
     Answers that fail validation correct them.
 

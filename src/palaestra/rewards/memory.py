@@ -31,7 +31,7 @@ AGENT: Keys = ("episode", "agent")
 
 @register()
 def clip_above(score: SignalLike, *, eta: float) -> Signal:
-    """Signal: min(score - η, 0), so that a step scoring at least η earns 0 and a worse one is negative.
+    """Signal: min(score - `eta`, 0), so that a step scoring at least `eta` earns 0 and a worse one is negative.
 
     >>> from palaestra.algebra.turns import Turns
     >>> clip_above("score", eta=0.8).evaluate(Turns({"score": [0.9, 0.6]})).round(9)

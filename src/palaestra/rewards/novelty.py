@@ -133,7 +133,9 @@ def count_bonus(
 def elliptical(
     features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False, over: Keys = ("episode", "agent")
 ) -> Signal:
-    """Signal: E3B's bonus φᵀC⁻¹φ, C = ridge · I + Σ φφᵀ over the agent's earlier turns (arXiv 2210.05805).
+    """Signal: E3B's bonus φᵀC⁻¹φ of column `features`, C = ridge · I + Σ φφᵀ of the agent's earlier turns (2210.05805).
+
+    arXiv 2210.05805.
 
     features: a list column of φ, as long on every row. C⁻¹ ← C⁻¹ - uuᵀ/(1 + b), u = C⁻¹φ, b the bonus. With one-hot φ
     it is 1/(ridge + N) for N earlier visits. skip_first: an episode's first bonus is 0, as in released code.
@@ -180,7 +182,7 @@ def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: f
 
 @register()
 def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
-    """Signal: NovelD's bonus max(e(s') - scale · e(s), 0) on the turn that led to s'; 0 on the last turn.
+    """Signal: NovelD's bonus max(`error` at the next turn - scale · `error`, 0); 0 on the last turn.
 
     error: of a random-network distillation at the state of each turn, a column.
     """
@@ -290,7 +292,7 @@ class RunningScale:
 
 @register()
 def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", global_key: Keys | None = None) -> Signal:
-    """Signal: [80] 1[first time in the episode] / √(times in all of training) (arXiv 2306.03236).
+    """Signal: [80] 1[first time of `key` in the episode] / √(its times in all of training) (arXiv 2306.03236).
 
     Episodic bonuses win where episodes share little, global ones where they share much; the product is robust.
     before: how often the key was met in earlier iterations, which the stage `counts(key)` knows; 0 counts in each

@@ -38,7 +38,9 @@ WORST = 6
 
 
 def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) -> dict[str, Any]:
-    """Summary dict of an attack from its training folder: estimates, paired differences, verdict, worst episodes.
+    """Summary dict of an attack by `seat` from training folder, recipe, `target`: estimates, differences, verdict.
+
+    The worst episodes are in it, too.
 
     The intervals of the differences hold simultaneously.
 

@@ -57,7 +57,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an attacker in one seat of a run's team, measure the team's held-out loss; writes and returns the summary.
+    """Train, by function `train`, an attacker in a `seat` of a run's team, measure held-out loss; returns the summary.
 
     Args:
         run: folder that `palaestra train` wrote.
@@ -137,7 +137,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """Makes the `Recipe` that trains an attacker in one seat of a run's team, from the run's own recipe.
+    """Makes the `Recipe` that trains an attacker in one seat of a run's team, from its recipe and `trained` seeds.
 
     Kept are env, play, sizes of training and evaluation, the reward (negated) with the stages that stand before it, and
     the learner with its learning rate. Left out are phases, search, controls, scorers, and a warm start, unless the
@@ -277,7 +277,7 @@ def _team_reward(recipe: Recipe) -> tuple[str, list[str]]:
 def paid(
     seat: str, counted: Sequence[str], reward: str = "reward", target: str | None = None, influence: float = 0.0
 ) -> str:
-    """Recipe text of an attacker's reward on its last turn: minus the team's mean return, or 1 if the target happened.
+    """Recipe text of attacker `seat`'s reward, last turn: minus the mean return of `counted`, or 1 if `target` held.
 
     It stands on the attacker's last turn of each episode; the reward of everybody else is 0.
 

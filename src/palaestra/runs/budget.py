@@ -92,7 +92,7 @@ def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bo
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
-    """Play two episodes and raise RecipeError if not even one training iteration can fit the recipe's budget.
+    """Play two episodes of a team and raise RecipeError if no training iteration of a `TrainPart` can fit its budget.
 
     A turn reads a token at least, and writes one.
 
@@ -108,7 +108,7 @@ def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name
 
 
 def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about: str = "about ") -> None:
-    """Raise RecipeError if `least`, the cost of one iteration, exceeds the budget."""
+    """Raise RecipeError if `least`, the cost of one iteration of a `TrainPart`, exceeds the budget."""
     most = budget[unit(budget)]
     if least > most:
         raise RecipeError(

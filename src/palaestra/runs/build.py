@@ -268,7 +268,7 @@ def _team(
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:
-    """Dict agent -> policy object, from policy names by agent (`*`: all others); RecipeError if an agent has none."""
+    """Dict agent -> policy, from names by agent (`*`: others) and policies `made` by name; RecipeError if one lacks."""
     agents = list(agents)
     for agent in names:
         if agent != "*" and agent not in agents:
@@ -288,7 +288,7 @@ def scripted_team(
     seed: int = 0,
     conversations: bool = False,
 ) -> Team:
-    """A `Team` whose every seat is filled by one scripted policy; `conversations` as of `Demonstrator`."""
+    """A `Team` of one scripted policy (`script`, `options`) in every seat of a factory's env; errors name `field`."""
     return Team.made(_script, script, options, factory, field, seed, conversations)
 
 
@@ -307,7 +307,7 @@ def _scripted(
 
 
 def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
-    """Play a seed's warm-start script (without one: random play); returns (turns, their observation and action texts).
+    """Play a `Setup`'s warm-start script (else random play) with an executor; (turns, observation and action texts).
 
     A `tiny` model gets its tokenizer from these texts, so whoever makes the team of a run again needs the same ones.
     groups: how much is played where there is no warm start.
@@ -470,7 +470,7 @@ def _try_to_play(setup: Setup, team: Team | None) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """Raise RecipeError if reward, stages, credit or terms of a setup read a column that is not made before them.
+    """Raise RecipeError if reward, stages, credit or `learner`'s terms read a column that is not made before them.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.

@@ -26,7 +26,10 @@ def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
 
 
 def worth(tasks: int, env: EnvFactory, start: Team, end: Team, *, seed: int) -> dict[str, float]:
-    """Dict of each agent's Shapley value of being trained, in held-out success; one episode per task and coalition."""
+    """Dict of each agent's Shapley value of being as in team `end`, not `start`, in success on `tasks` tasks.
+
+    They are held out; one episode per task and coalition.
+    """
     untrained = start.frozen_copy()
     for policy in untrained.learnable.values():
         policy.name = f"{policy.name} before training"

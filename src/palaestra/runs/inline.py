@@ -82,7 +82,7 @@ def learn(
 def started(
     setup: Setup, executor: Executor, seed: int, *, start: Mapping[str, Mapping[str, Any]] | None = None
 ) -> tuple[Team, list[str]]:
-    """(team, texts): a seed's new team after its warm start, and texts that a `tiny` model's tokenizer is made from.
+    """(team, texts) of a `Setup`, executor and seed: the team after its warm start, texts for a `tiny` tokenizer.
 
     start: as of `learn`.
     """

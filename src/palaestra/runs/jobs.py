@@ -379,7 +379,7 @@ def compare(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train a recipe with each value of one field and the same seeds; returns a dict with the comparison of every pair.
+    """Train a recipe with each value of `vary` (FIELD=A,B) on the same seeds; returns a dict, every pair compared.
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.

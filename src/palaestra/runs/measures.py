@@ -107,7 +107,7 @@ def named(name: str) -> str:
 def measure(
     name: str, game: str, tables: Sequence[Table], *, league: Sequence[tuple[Table, float]] | None = None
 ) -> float:
-    """Exact measure by name (exploitability, …), a float: of the last policy table, the tables' average, or a league.
+    """Exact measure by name (exploitability, …) in a game, float: of the last policy table, their average, or a league.
 
     With the prefix `average_` it is that of their average with weights 1, 2, 3 …; with `league_` that of the mixture of
     `league`, tables and their weights, and without one that of the last table.

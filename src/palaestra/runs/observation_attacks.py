@@ -43,7 +43,7 @@ def attack_observations(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an attack that shifts one seat's observations towards a target; writes and returns its success summary.
+    """Train, by function `train`, shifts of one seat's observations towards a `target`; returns its success summary.
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.

@@ -91,7 +91,7 @@ def phases_of(cycles: Sequence[Cycle]) -> list[Phase]:
 
 
 def order(cycles: Sequence[Cycle], iterations: int) -> Order:
-    """The `Order` of (phase number, round) pairs in a run of so many iterations, at one iteration a phase.
+    """The `Order` of (phase number, round) pairs of `cycles` in a run of so many iterations, at one iteration a phase.
 
     >>> a, b, c = ({"name": name, "until": 1} for name in "abc")
     >>> cycles = read([a, {"alternate": [b, c]}])

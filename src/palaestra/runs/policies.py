@@ -412,7 +412,7 @@ def _first(made: Making) -> Observation:
 
 
 class Demonstrator(ScriptedPolicy):
-    """Scripted policy for imitation learning: its decisions also carry action ids and, if wanted, chat messages.
+    """Scripted policy by a function (request -> action) for imitation: decisions carry action ids, perhaps messages.
 
     Args:
         conversations: Whether those who learn from it read conversations.

@@ -93,7 +93,7 @@ def dismissed() -> Iterator[None]:
 
 
 def invite(recipe: Mapping[str, Any], seed: int, corpus: list[str]) -> None:
-    """Tell the other ranks to make the team and learner of this recipe; rank 0 then makes its own."""
+    """Tell the other ranks to make the team and learner of this recipe, seed and corpus; rank 0 then makes its own."""
     group = world(recipe["learn"]["timeout"])
     if group is not None:
         group.announce((dict(recipe), seed, corpus))

@@ -31,7 +31,7 @@ def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
 
 
 class Scoring:
-    """Callable that adds columns `score.NAME` to a system's held-out turns, one per scorer, within each one's budget.
+    """Callable that adds columns `score.NAME` to a system's held-out turns; scorers may ask `policies` within budgets.
 
     policies: whom they may ask, by name. seed: of votes. systems: how many will be scored: each may use an equal part
     of what is left of a budget, so that none is scored at the expense of the next. Equal questions are asked once.

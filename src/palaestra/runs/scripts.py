@@ -159,7 +159,7 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("proposals")
 def proposals(largest: int = 9, accuracy: float = 1.0, noise: float = 0.0) -> Play:
-    """Makes a scripted player: proposes sums of two numbers up to `largest`; right with probability `accuracy`."""
+    """Makes a scripted player: proposes sums, differences of numbers to `largest`; answers right at rate `accuracy`."""
     from palaestra.teams.proposer import scripted_proposals
 
     return scripted_proposals(largest, accuracy, noise)
@@ -197,7 +197,7 @@ def kuhn(slope: float = 0.06) -> Play:
 
 @script("convention")
 def convention(clarity: float = 0.6, seed: int = 0) -> Play:
-    """Makes a scripted Tiny Hanabi player: the first signals its card by its action; the second plays randomly.
+    """Makes a scripted Tiny Hanabi player: with chance `clarity` the first signals its card; the second plays randomly.
 
     Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
     The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
@@ -239,7 +239,7 @@ def nim(skill: float = 0.0) -> Play:
 
 @script("trader")
 def trader(skill: float = 1.0) -> Play:
-    """Makes a scripted trader for TextArena's SimpleNegotiation: best trade by its own values, else random.
+    """Makes a scripted trader for TextArena's SimpleNegotiation: with chance `skill` its own best trade, else random.
 
     For the short text of the observation.
 
@@ -272,7 +272,7 @@ def toolbox(skill: float = 0.5) -> Play:
 
 @script("lookups")
 def lookups(skill: float = 1.0, hop: dict[str, int] | None = None) -> Play:
-    """Makes a scripted player of `roles/multi_hop`: right lookups with probability `skill` per turn, else a guess.
+    """Makes a scripted player of `roles/multi_hop`: right lookups, per turn with chance 1 - `skill` a random answer.
 
     hop: role -> the hop after which it answers, 1 (the port) or 2; default: 1 for `finder`, else 2.
     """
@@ -297,7 +297,7 @@ def functions(accuracy: float | dict[str, float] = 1.0) -> Play:
 
 @script("cups")
 def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
-    """Makes a scripted player of `native/cups`: follows the ball, each answer right with probability `accuracy`.
+    """Makes a scripted player of `native/cups`: follows the ball, but with chance 1 - `accuracy` names a random cup.
 
     notes: it reads page by page and takes notes.
     """
@@ -308,7 +308,7 @@ def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
 
 @script("shelf")
 def shelf(skill: str | None = None, alphabet: int = 5) -> Play:
-    """Makes a scripted player of `native/shelf`: workers apply their skill, the coordinator calls one of them.
+    """Makes a scripted player of `native/shelf`: workers apply their seat's operation, the coordinator calls any.
 
     In the seat `solo` it does all.
     """

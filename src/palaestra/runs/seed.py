@@ -232,7 +232,7 @@ def evaluate(
     run: str,
     look: bool = False,
 ) -> Turns:
-    """Play a team on held-out tasks, `tasks` groups of `trials` episodes without retries; returns the turns."""
+    """Play a team on an `EvaluationPart`'s tasks and trials (or those of a look) without retries; returns the turns."""
     plan = Plan(
         groups=part.look_tasks if look else part.tasks,
         group_size=part.look_trials if look else part.trials,
@@ -249,7 +249,7 @@ BEFORE_LEARNING = ("imports", "env", "policies", "team", "warm_start", "play")
 
 
 class Training:
-    """Trains one seed of a setup: makes its team, warm start and trainer, and evaluates it between iterations.
+    """Trains one seed of a `Setup` in a directory: makes team, warm start and trainer, evaluates between iterations.
 
     other: a training of the same seed; where nothing before learning differs, its start is taken over.
     """

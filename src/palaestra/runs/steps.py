@@ -179,7 +179,7 @@ def parts_of(recipe: Recipe) -> list[Recipe]:
 
 
 def fits_in_order(recipe: Recipe, iterations: int | None = None) -> list[str]:
-    """List of each iteration's fit ("reward", …), phases taken as one iteration; "imitation" first for a warm start.
+    """List of the fit ("reward", …) of each iteration of a recipe, one a phase; first "imitation" for a warm start.
 
     Args:
         recipe: what is run.
@@ -194,7 +194,7 @@ def fits_in_order(recipe: Recipe, iterations: int | None = None) -> list[str]:
 
 
 def schedule_of(recipe: Recipe) -> str:
-    """Schedule of the fits: "alternating" if phases repeat, "sequential" if one follows another, else "single"."""
+    """Schedule of a recipe's fits: "alternating" if phases repeat, "sequential" if one follows another, or "single"."""
     cycles = read(recipe.phases)
     if any(len(cycle.phases) > 1 and cycle.times != 1 for cycle in cycles):
         return "alternating"

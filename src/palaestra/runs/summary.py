@@ -49,7 +49,7 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def judged(part: EvaluationPart) -> pl.Expr | None:
-    """A Polars expression for the rows of agents that count in the evaluation; None for all."""
+    """A Polars expression for the rows of agents whose play an `EvaluationPart` counts; None for all."""
     agents = part.agents
     return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
 
@@ -337,7 +337,7 @@ def _p_value(change: np.ndarray) -> float:
 
 
 def after_training(directory: Path, variants: Mapping[str, str]) -> Turns:
-    """Held-out turns of the trained teams of several runs as one table, each a system of its own."""
+    """Held-out turns of the trained teams of `variants` (name -> folder) as one table, each a system of its own."""
     trained = [
         (name, _evaluations(directory / folder).filter(pl.col("system") == "after"))
         for name, folder in variants.items()

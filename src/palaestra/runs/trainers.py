@@ -33,7 +33,7 @@ def trainer_of(
     env: EnvFactory | None = None,
     **further: Any,
 ) -> Trainer:
-    """Make the `Trainer` of one seed from a resolved recipe.
+    """Make the `Trainer` of one seed from a `Setup`, its team, learner and executor.
 
     Args:
         setup: the resolved recipe; with phases the trainer changes its parts between them.
@@ -97,7 +97,7 @@ def phase_of(phase: Phase, setup: Setup) -> TrainingPhase:
 
 
 def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()) -> League | None:
-    """Makes the `League` of opponents of one seed, with scripts only at first; None if the recipe has no opponents."""
+    """Makes the `League` of opponents of a `Setup`'s team, at first of scripts only; None if it has no opponents."""
     part = setup.opponents
     if part is None:
         return None

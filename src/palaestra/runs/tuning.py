@@ -56,7 +56,7 @@ Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
-    """Search hyperparameters by Optuna: (recipe with the found settings, for itself and its controls, results by side).
+    """Search hyperparameters by Optuna in processes of `pool`: (recipe with found settings, results by side).
 
     Args:
         recipe: with `tune`.
@@ -202,7 +202,7 @@ def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
 
 
 def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
-    """Save a seed's team after its warm start as a checkpoint, unless it is there already; returns its CPU seconds."""
+    """Save a recipe's team of one seed after its warm start as a checkpoint, if none is there; returns CPU seconds."""
     if (found := checkpoints.latest(folder)) is not None:
         return float(checkpoints.load(found)["cpu_seconds"])
     torch.set_num_threads(recipe.train.threads)
@@ -218,7 +218,7 @@ def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
 def run_trial(
     recipe: Recipe, *, seeds: int, bounds: Mapping[str, float], starts: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Train a variant on the seeds of a search; returns a dict of curves, last value, cost and whether it was pruned.
+    """Train a recipe on `seeds` seeds, pruned if a look misses `bounds`; returns a dict of curves, last value, cost.
 
     Args:
         recipe: the variant.

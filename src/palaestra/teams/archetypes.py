@@ -158,7 +158,10 @@ class ArchetypeEnv:
 
 
 def archetypes(env: EnvFactory, *, by: Sequence[str], copies: int = 1) -> EnvFactory:
-    """Env factory: a `Crowd` env in which one seat answers for each group of people, see `ArchetypeEnv`."""
+    """Env factory: a `Crowd` env in which one seat answers for each group of people of equal attributes `by`.
+
+    See `ArchetypeEnv`.
+    """
     factory = functools.partial(ArchetypeEnv, env, by=by, copies=copies)
     factory()
     return factory

@@ -59,7 +59,7 @@ def checks(function: str) -> Audit:
 
 
 class AuditedDeliberation(Deliberation):
-    """Team env: `Deliberation` whose messages are audited; one that fails is asked for again, up to `attempts` times.
+    """Team env: `Deliberation` of a graph over `tasks` whose messages `audit` may refuse, each up to `attempts` times.
 
     facts: its own; of each turn audit_failed, share of indicators that fired; audit_passed; attempt, from 0.
 
@@ -190,7 +190,9 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: agents speak in turn, `audit` may have a message said again, then they vote ([111]).
+    """Env factory of a team over `tasks`: agents speak in turn, `audit` may have a message said again, then they vote.
+
+    [111].
 
     talk: false, and they answer at once. Others: of `AuditedDeliberation`, and of every team.
     """

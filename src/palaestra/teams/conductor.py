@@ -75,7 +75,7 @@ def _ending(roles: Sequence[str], edges: Mapping[str, Sequence[str]]) -> Graph |
 
 
 class ConductedEnv(OrchestratedEnv):
-    """Team env in which `seat` first writes the team for each task as a text; that team of workers then answers it.
+    """Team env over `tasks` in which `seat` first writes each task's team, of at most `workers`, which then answers.
 
     A failure is told to the seat while it has tries left.
 

@@ -25,7 +25,7 @@ DIVERSE = "In the first round give {} different answers, separated by /; one of 
 
 
 class DirectedDebate(Deliberation):
-    """Team env: `Deliberation` in which each role reads its `keep` best senders, by running grades of past messages.
+    """Team env: `Deliberation` over `tasks`; each role reads `keep` senders, the best by verifier `grade` in the past.
 
     facts: its own; heard_grade, of each message that arrived, in order.
 
@@ -100,7 +100,10 @@ def directed(
     first: int = 3,
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: debaters answer, then read only the senders with the best past grades, and vote ([24])."""
+    """Env factory of a team over `tasks`: debaters answer, then read only senders with the best past grades, and vote.
+
+    [24].
+    """
     if agents < 2 or rounds < 2:
         raise InputError(f"directed: agents={agents} and rounds={rounds}, expected at least 2 of both")
     persona = DIVERSE.format(first) if first > 1 else ""

@@ -35,7 +35,7 @@ class Feedback:
 
 
 class ErringPlanner:
-    """Scripted planner for a `TechTree`: writes a subgoal's steps as a list of actions, some of them wrong.
+    """Scripted planner for a `TechTree`: writes a subgoal's steps as a list of actions on `names`, some of them wrong.
 
     A subgoal tells how its object is got, with which tool and in which layer. Of an object that an action of its last
     plan lacked it knows nothing: it puts a guess before the plan, to mine, craft or smelt it.
@@ -96,7 +96,7 @@ def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
 
 
 def execute(action: str, world: TechTree, limit: int) -> str:
-    """Carry out a structured action in a `TechTree`, in place; returns the reason if it failed, else an empty text."""
+    """Carry out a structured action in a `TechTree`, in place, up to its step `limit`; returns why it failed, or ""."""
     verb, _, thing = action.rpartition(" ")
     if verb in ("approach", "mine") and world.near != thing:
         world.move("look")
@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play subgoals in a `TechTree` in order: a planner writes a plan per object, again after failures; a `Played`.
+    """Play `goals` in a `TechTree` in order: `planner` writes plans, `memory` gives references; returns a `Played`.
 
     Args:
         goals: Subgoals, those that come first at the beginning.

@@ -26,7 +26,7 @@ DRAWS = 41
 def kernel_weights(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Normalised Gaussian kernel weights of points around `centres`, float64[points, centres].
+    """Normalised Gaussian kernel weights of `points` around `centres` with `bandwidth`, float64[points, centres].
 
     w_b(x) = k(x, c_b) / Σ_b' k(x, c_b') with k(x, c) = exp(-|x - c|² / (2 bandwidth²)).
 
@@ -47,7 +47,7 @@ def kernel_weights(
 def kernel_features(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Kernel features of a population, float64[centres]: mean kernel weights, whatever its size and order.
+    """Kernel features of a population `points`, float64[centres]: mean weights by kernels of `bandwidth` at `centres`.
 
     Lipschitz in every point, unlike the shares of a histogram. Arguments as in `kernel_weights`.
 

@@ -89,7 +89,7 @@ class Episode(NamedTuple):
 
 
 def play(agent: Agent, description: Description, level: Level, maximum: float, rng: np.random.Generator) -> Episode:
-    """Play an agent in a level to the end; returns an `Episode`, its score a share of `maximum`, the best return."""
+    """Play an agent in a `Level` of a `Description` to the end; an `Episode`, its score a share of `maximum`."""
     game, total, paid, blocked, sign = Play(level, description.pays), 0.0, [], set[tuple[int, int]](), ""
     while not game.over:
         before = game.at
@@ -106,7 +106,7 @@ def play(agent: Agent, description: Description, level: Level, maximum: float, r
 def learn(
     method: Method, description: Description, levels: Levels, *, steps: int = 3, seed: int = 0
 ) -> tuple[Agent, float]:
-    """Improve an agent on validation levels by a method: (best candidate, its mean score).
+    """Improve an agent on validation levels of a world's `description` by a method: (best candidate, its mean score).
 
     Args:
         method: how.
@@ -134,7 +134,7 @@ def _tried(
 
 
 def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random.Generator) -> int:
-    """Index of the candidate to improve next, from scores float64[candidates, levels]: best mean, or drawn from Pareto.
+    """Index of the candidate to improve next by `rule`, scores float64[candidates, levels]: best mean, or Pareto draw.
 
     With "pareto" any of the Pareto front is drawn.
     """
@@ -145,7 +145,7 @@ def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random
 
 
 def improved(agent: Agent, method: Method, description: Description, episodes: Sequence[Episode]) -> Agent:
-    """A new `Agent` with one component (values or reach) changed by one signal, as the method says."""
+    """A new `Agent` with one component (values or reach) changed by instruction or `episodes`, as the method says."""
     signs = description.instruction or (SIGNS[2] + SIGNS[4], SIGNS[3])
     if method.component == "code":
         wider = 2 * description.side if method.signal == "instruction" else agent.reach + 2

@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """Simulate set-up stages in order, with fixes from a memory it also updates; `tries` failures of one end the task.
+    """`SetupResult` of simulated stages in order, fixes proposed by a memory, updated here; `tries` failures end it.
 
     Raises:
         InputError: `tries` is below 1.
@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """(predictions, number of models): ensemble of the best models whose settings Bayesian optimisation has tried.
+    """(predictions, number of models): ensemble of the best of `train`ed models that Bayesian search by `score` tried.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

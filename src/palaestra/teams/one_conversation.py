@@ -20,7 +20,7 @@ from palaestra.teams.rules import Message
 
 
 class OneConversation(Deliberation):
-    """Team env: `Deliberation` with one agent that plays all roles in turn, prompted each time with the role.
+    """Team env: `Deliberation` over `tasks` with one agent that plays all roles of `prompts` (role -> text) in turn.
 
     Args:
         prompts: role -> what it is told, in the order in which they act; an empty one is told its name alone.
@@ -38,7 +38,10 @@ class OneConversation(Deliberation):
 def one_conversation(
     tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any
 ) -> EnvFactory:
-    """Factory of an env where one agent plays a chain of roles in one conversation; its last answer counts ([140])."""
+    """Env factory over `tasks`: one agent plays a chain of roles in one conversation; its last answer counts.
+
+    [140].
+    """
     names = [f"link-{at}" for at in range(1, roles + 1)] if isinstance(roles, int) else roles
     prompts = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "")
     made = Graph.of(["solver"], rounds=len(prompts), aggregate="last()", own=True, workflow="single")

@@ -25,7 +25,7 @@ from palaestra.teams.task_wrapper import AroundTask
 
 
 class OrchestratedEnv(AroundTask):
-    """Team env in which `seat` chooses which of several teams answers each task.
+    """Team env in which `seat` chooses which of several teams (`plans`: name -> env factory) answers each task.
 
     facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).
     """
@@ -112,7 +112,7 @@ def orchestrated(
     price: float = 0.0,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory in which `seat` chooses which of several named workflows (teams) answers each task.
+    """Env factory in which `seat` chooses which of several workflows (`plans`: name -> text) answers each of `tasks`.
 
     plans: name -> a workflow by text, `debate(3, rounds=2)`; roles of the same name in several plans are one seat.
     price: of each turn of the team. instructions: {seat: system prompt} for chat models instead of the shipped one.

@@ -23,7 +23,9 @@ STATED = "####"
 
 
 def solvable(text: str, parent: Task) -> Task:
-    """Reads a proposed question as a `Task`, if `palaestra.envs.questions.solve` can answer it; else ValueError.
+    """Reads a proposed question as a `Task` if `palaestra.envs.questions.solve` can answer it; else ValueError.
+
+    parent: not used.
 
     Raises:
         ValueError: it is of no such form, or has no answer.
@@ -36,6 +38,8 @@ def solvable(text: str, parent: Task) -> Task:
 
 def stated(text: str, parent: Task) -> Task:
     """Reads a proposed `question #### answer` as a `Task`; the stated answer is right, numbers compare as numbers.
+
+    parent: not used.
 
     Raises:
         ValueError: one of them is missing.

@@ -23,7 +23,7 @@ Feedback = Literal["nothing", "score", "marks"]
 
 
 def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
-    """Feedback text on an answer by kind: its score, the answer with wrong characters as `_`, or empty text.
+    """Feedback text on a `Message` by kind: its score, the text with characters unlike `expected` as `_`, or "".
 
     Args:
         said: the answer.
@@ -39,7 +39,7 @@ def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
 
 
 class Refinement(Deliberation):
-    """Team env: `Deliberation` in which a role that answers again reads feedback on its earlier answers.
+    """Team env: `Deliberation` of a graph over `tasks`; a role that answers again reads feedback on earlier answers.
 
     Args:
         feedback: what is told of the answer that it goes on from, see `feedback_on`.

@@ -51,7 +51,7 @@ def centroid() -> Aggregate:
 
 
 class SelfOrganized(Deliberation):
-    """Team env: `Deliberation`; all answer at once, later in order of contribution, reading similar better answers.
+    """Team env: `Deliberation` over `tasks`: all answer, then by contribution, reading similar answers that have more.
 
     facts: its own; contribution, of the role's last answer when the round began, null in the first.
 
@@ -110,7 +110,10 @@ class SelfOrganized(Deliberation):
 def self_organized(
     tasks: EnvFactory, agents: int = 5, rounds: int = 2, *, least: float = 0.5, stop: str = "agree()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team: all answer, then one by one, reading similar answers that contribute more ([40])."""
+    """Env factory of a team over `tasks`: all answer, then one by one, reading similar answers that contribute more.
+
+    [40].
+    """
     if agents < 2:
         raise InputError(f"self_organized: agents={agents}, expected at least 2")
     names = [f"agent-{number}" for number in range(1, agents + 1)]

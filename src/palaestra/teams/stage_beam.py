@@ -34,7 +34,7 @@ class _Partial(NamedTuple):
 
 
 class StageBeam:
-    """Env wrapper that plays a beam search: `candidates` answers per turn, of which the `keep` best go on.
+    """Env wrapper that plays a beam search: `candidates` answers per turn, of which the `keep` best by `score` go on.
 
     SWE-Reasoner's external test-time compute [190] (arXiv 2503.23803). The copies of seat `a` are `a-1`, `a-2`, …. A
     stage is a turn of the env. Attempts that ended are checked, those that pass are ranked, and the first one counts:
@@ -161,7 +161,7 @@ def stage_beam(
     check: str | None = "passes",
     rank: str | None = "outcome",
 ) -> EnvFactory:
-    """Env factory: an episode is a beam search over the turns of `env`, see `StageBeam`.
+    """Env factory: an episode is a beam search, `candidates` answers a turn, over the turns of `env`; see `StageBeam`.
 
     In a recipe `stage_beam(8)`.
     """

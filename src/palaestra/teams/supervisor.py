@@ -30,7 +30,7 @@ FINISH = "FINISH"
 
 
 class Supervised(Deliberation):
-    """Team env: `Deliberation` in which `seat` picks the role of each turn and tells it what to do.
+    """Team env: `Deliberation` of a graph over `tasks`; `seat` picks the role of each turn and tells it what to do.
 
     facts: its own; assigned, whom the seat picked, or FINISH, null on all other turns and where its reply named nobody.
 
@@ -177,7 +177,7 @@ def supervisor(
     stop: str = "never()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team: a supervising seat picks the next worker and instructs it, until it says FINISH.
+    """Env factory of a team over `tasks`: a supervising seat picks and instructs the next worker, until it says FINISH.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -38,7 +38,9 @@ class AnswerStep(NamedTuple):
 
 
 class TreeSearchEnv(AroundTask):
-    """Team env of a tree search over partial answers: `branch` roles propose steps; all are paid the answer's score.
+    """Team env of a tree search over partial answers: `branch` roles propose steps, `depth` deep, `budget` nodes.
+
+    All are paid the answer's score.
 
     facts, of each turn: way, what it went on from; answer, that and its step; score, of that; opinion, and how sure,
     as the search counts them; expected, a right answer if one is known; read_as, where the step stood in the reply;
@@ -175,7 +177,7 @@ class TreeSearchEnv(AroundTask):
 
 
 def tree_search(tasks: EnvFactory, branch: int = 2, *, depth: int = 3, budget: int = 14, **options: Any) -> EnvFactory:
-    """Env factory of a team that tree-searches over partial answers; options of `TreeSearchEnv`. Checked at once."""
+    """Env factory of a team over `tasks` that tree-searches over partial answers; options of `TreeSearchEnv`."""
     factory = functools.partial(TreeSearchEnv, tasks, branch, depth=depth, budget=budget, **options)
     factory()
     return factory

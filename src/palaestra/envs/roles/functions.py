@@ -233,7 +233,7 @@ def solve(question: str) -> str | None:
 
 
 def mistaken(expression: str, rng: np.random.Generator) -> str:
-    """A wrong Python expression: that of a specification that differs in one of three parts, drawn at random."""
+    """Python expression of another specification: that of `expression` with one of three parts changed at random."""
     found = by_expression()[expression]
     part = int(rng.integers(3))
     tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)

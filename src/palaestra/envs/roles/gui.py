@@ -177,7 +177,7 @@ class Gui(NativeEnv):
 
 
 def read_action(text: str, boxes: dict[str, Box]) -> dict[str, Any]:
-    """Parses a GUI action `click X Y`, `click NAME`, `box …`, `type …` or `scroll …` into facts; {} if malformed.
+    """Parses a GUI action `click X Y`, `click NAME` of `boxes`, `box …`, `type …`, `scroll …` to facts; {} if none.
 
     >>> read_action("click 3 4", {}), read_action("scroll up", {}), read_action("look", {})
     ({'action_type': 'click', 'point': [3.0, 4.0]}, {'action_type': 'scroll', 'content': 'up'}, {})

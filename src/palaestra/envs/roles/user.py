@@ -76,7 +76,7 @@ class NeedyUser:
 
 @dataclass(frozen=True)
 class ModelUser:
-    """Simulated user played by a language model, called through a function from prompts to answers.
+    """Simulated user of given `profiles`, played by a language model: the function `ask` from prompts to answers.
 
     Such a function is `palaestra.judges.writer`.
 

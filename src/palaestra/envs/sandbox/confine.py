@@ -41,7 +41,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
-    """Drops this process's rights to files, network and user for good; returns whether namespaces are in force.
+    """Drops this process's rights to files (but `scratch`), network and user by `layers`; whether namespaces hold.
 
     Args:
         scratch: An empty directory, the new root of all files.
@@ -61,7 +61,7 @@ def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
 
 
 def lock(*, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> bool:
-    """Limits this process's CPU time, memory, file size and system calls; returns whether seccomp is in force.
+    """Limits this process's CPU time, memory, file size and, by `layers`, system calls; whether seccomp is in force.
 
     Args:
         cpu: Seconds of CPU time.

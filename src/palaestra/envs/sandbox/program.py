@@ -48,7 +48,7 @@ class Printer:
 
 
 def run(job: dict[str, Any], offered: dict[str, types.ModuleType], lock: Callable[[], bool]) -> None:
-    """Main loop of a sandboxed program's process: locks it, then answers calls from a pipe until there are no more.
+    """Main loop of a sandboxed process: locks it by `lock()`, loads the job's program, answers calls from a pipe.
 
     Args:
         job: What the caller asks for.
@@ -84,7 +84,7 @@ def row() -> bytes:
 
 
 def load(job: dict[str, Any], offered: dict[str, types.ModuleType]) -> tuple[Any, str | None]:
-    """Executes a job's program and returns (its function, None), or (None, error text) if that fails."""
+    """Executes a job's program with modules `offered`: (its function, None), or (None, error text) if that fails."""
     namespace: dict[str, Any] = {"__name__": "program"}
     if job["screened"]:
         safe = {name: getattr(builtins, name) for name in SAFE}
@@ -112,7 +112,7 @@ def loaded(name: str) -> types.ModuleType:
 
 
 def plain(value: Any, most: int) -> Any:
-    """A program's result as a float, None or list of floats and None; TypeError for other types or too long lists."""
+    """A program's result as a float, None or list of at most `most` floats and None; TypeError for anything else."""
     if hasattr(value, "tolist") and type(value).__module__ == "numpy":
         if getattr(value, "size", 1) > most:
             raise TypeError(f"{value.size} values were returned; the limit is {most}")

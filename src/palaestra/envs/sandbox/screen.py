@@ -45,7 +45,7 @@ class ScreenFinding:
 
 
 def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
-    r"""Static check of a program's source: sorted list of `ScreenFinding`s that forbid it; empty if it may run.
+    r"""Static check of a program's source and called `function`: sorted list of `ScreenFinding`; empty if it may run.
 
     Args:
         source: the program.

@@ -111,7 +111,7 @@ def step(at: Cell, move: str, blocked: frozenset[Cell]) -> Cell:
 
 
 def shortest(start: Cell, goal: Cell, blocked: frozenset[Cell]) -> list[str]:
-    """Moves of a shortest path from `start` to `goal`, list of str; empty if there is none or they are equal."""
+    """Moves of a shortest path from `start` to `goal` around `blocked` cells, list of str; empty if none or equal."""
     before: dict[Cell, tuple[Cell, str]] = {}
     line = deque([start])
     while line:

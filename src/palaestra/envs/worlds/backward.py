@@ -84,7 +84,7 @@ class Backward(TaskEnv):
 
 
 def read_length(text: str, parent: Task, *, longest: int = 4, letters: int = 4, held_out: float = 0.2) -> Task:
-    """Makes a `Task` of a proposed length: a word with that many letters, drawn from parent and length.
+    """Makes a `Task` of a proposed length `text`: a word of so many letters, drawn by `parent` (a `Task`) and length.
 
     Raises:
         ValueError: the text is no number from 1 to `longest`.
@@ -99,7 +99,7 @@ def read_length(text: str, parent: Task, *, longest: int = 4, letters: int = 4, 
 
 
 def read_word(text: str, parent: Task, *, longest: int = 4, letters: int = 4) -> Task:
-    """Makes a `Task` of a proposed word, to be reversed; ValueError if the word is not allowed.
+    """Makes a `Task` of a proposed word, to be reversed (`parent` is ignored); ValueError if the word is not allowed.
 
     Raises:
         ValueError: it is none of the alphabet's first letters, or too long.

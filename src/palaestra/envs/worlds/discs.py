@@ -43,7 +43,7 @@ def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = 
 
 
 def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pair of reward 1 - √(distance / radius) in a disc, else 0, float64[n], and the disc's number, -1 outside."""
+    """Pair for places [n, 2]: reward 1 - √(distance / radius) in a disc, else 0, and the disc's number, -1 outside."""
     away = np.linalg.norm(places[:, None] - CENTRES, axis=2)
     near = away.argmin(1)
     reward = np.maximum(1 - np.sqrt(away.min(1) / radius), 0.0)

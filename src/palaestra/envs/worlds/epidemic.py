@@ -35,7 +35,7 @@ class Health:
 def transition(
     health: Health, out: Any, contacts: Any, chances: tuple[Any, Any, Any], draw: Callable[[Any, int], Any]
 ) -> Health:
-    """New `Health` after one day of the SEIR model on a contact graph, for all people at once.
+    """New `Health` after one SEIR day on graph `contacts`: who is `out` may catch it, with `chances`, events by `draw`.
 
     Who is susceptible and out is infected with probability 1 - (1 - b)^k by its k infectious contacts that are out; the
     exposed become infectious and the infectious recover with a constant chance. Differentiable in the chances where

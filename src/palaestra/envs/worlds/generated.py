@@ -193,7 +193,7 @@ class Made:
 
 
 def generate(description: Description, seeds: Sequence[int]) -> Made:
-    """Draws one level per seed and validates it; unsolvable ones are repaired or dropped. Returns `Made`."""
+    """Draws one level of a `Description` per seed and validates it; unsolvable ones are repaired or dropped: `Made`."""
     kept: list[tuple[Level, float]] = []
     repaired = dropped = 0
     for seed in seeds:

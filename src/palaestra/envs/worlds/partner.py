@@ -89,7 +89,7 @@ class Belief:
 def step_around(
     rows: Sequence[str], at: Cell, goal: Cell, other: Cell, *, stuck: bool, rng: np.random.Generator
 ) -> Cell:
-    """Next cell on a shortest path to the goal that avoids the other agent's cell; `at` if there is none.
+    """Next cell on a shortest path in map `rows` to the goal around the other agent; if `stuck` any; `at` if none.
 
     Args:
         rows: The map; `#` is a wall.

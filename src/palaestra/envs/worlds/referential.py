@@ -113,7 +113,7 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
 
 
 def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
-    """Action for a request in `native/referential`: the word for the object seen, or the object for the word.
+    """Action for a request in `native/referential`: word of the object seen, or object of the word, by code `number`.
 
     Both by a code; see the script `code`.
     """

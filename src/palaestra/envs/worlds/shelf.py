@@ -120,7 +120,7 @@ class Shelf(NativeEnv):
 
 
 def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
-    """Action for a request in `native/shelf`: workers apply their skill, the coordinator calls a random worker.
+    """Action for a `native/shelf` request: workers apply their seat's operation, solo `skill`, coordinator calls any.
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """

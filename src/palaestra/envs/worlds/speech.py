@@ -30,7 +30,7 @@ def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, 
 
 
 def ask(text: str, moves: tuple[str, ...], legal: Sequence[bool], *, talk: bool) -> Observation:
-    """`Observation` that asks for a numbered move, or with `talk` for free speech with the move on its last line."""
+    """`Observation` of `text` that asks for a legal move by number, or with `talk` for speech, the move at its end."""
     mask = np.array(legal, bool)
     if not talk:
         return Observation(text, moves, mask)

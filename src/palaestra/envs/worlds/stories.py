@@ -55,7 +55,7 @@ class Stories(NativeEnv):
 
 
 def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
-    """Random marks of each of `stories` stories, list of lists of int; every other story is good."""
+    """Random marks of `stories` stories, lists of int: bad ones have 1 to 3 of `flaws`; every other story is good."""
     found = []
     for number in range(stories):
         if number % 2:

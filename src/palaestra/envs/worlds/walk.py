@@ -69,7 +69,7 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Reward model features of rows, reached against wanted cell: float64[rows, 4] of |Δx|, |Δy|, distance², equal.
+    """Reward model features, float64[rows, 4]: |Δx|, |Δy|, distance², equal: `reached` to `condition`'s `criterion`.
 
     They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same.
     """

@@ -69,7 +69,7 @@ def fuse(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: Json = False,
 ) -> None:
-    """Print the posterior of every column of a prior with intervals, given readings of several noisy sources.
+    """Print posterior mean, sd, interval by item and column, sampled from a prior's folder given noisy readings.
 
     A reading is of the mean of the columns in `reads`, parted by blanks. Sources come and go without another fit.
     """

@@ -92,7 +92,7 @@ class ShownEpisode:
 
 
 def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
-    """List of at most `count` episodes of a run to show, chosen by the order in the module's docstring."""
+    """List of at most `count` `ShownEpisode` of a run: tasks whose outcome changed, last training, then errors."""
     table = table_of(run)
     chosen = [] if table is None else _choose(_index(table), count)
     episodes = [] if table is None else shown(run, table, chosen)

@@ -57,7 +57,7 @@ class Series:
 
 
 def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]]]) -> Series | None:
-    """Pool one curve per seed, `[(iteration, value or None), …]`, into a `Series`; None if nothing is finite.
+    """Pool one curve per seed, [(iteration, value or None), …], into a `Series` (`label`, `index`), None if not finite.
 
     Where seeds have different lengths, an iteration is the mean over the seeds that have it.
     """

@@ -99,7 +99,7 @@ def sotopia_reward(
     over: Keys = AGENT,
     scope: Keys = (),
 ) -> Signal:
-    """Signal: [169] Sotopia-RL's turn reward, 10 · mean over dimensions of the attributed reward, min-max scaled.
+    """Signal: [169] Sotopia-RL's turn reward of pairs (outcome, weight): 10 · mean min-max scaled attribution.
 
     Each is brought to [0, 1] over `scope`.
 

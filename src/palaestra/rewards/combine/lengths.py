@@ -53,9 +53,9 @@ def mask_truncated(credit: SignalLike, *, finish: str = "finish", over: Keys = (
 
 @register()
 def overlong(length: SignalLike = "tokens_out", *, limit: float, cache: float) -> Signal:
-    """Signal: soft overlong punishment of DAPO (arXiv 2503.14476, eq. 13), 0 to -1 by the answer's tokens.
+    """Signal: soft overlong punishment of DAPO (arXiv 2503.14476): 0 up to `limit` - `cache` tokens, -1 from `limit`.
 
-    0 up to `limit` - `cache` tokens, then falling to -1 at `limit`.
+    Equation 13: 0 up to `limit` - `cache` tokens, then falling to -1 at `limit`.
 
     min(0, max(-1, (limit - cache - length) / cache)); -1 from `limit` on. It is added to a reward:
     `success_reward() + overlong(limit=512, cache=128)`. 0 where the length is unknown.

@@ -73,7 +73,7 @@ def e_grpo_reward(
     alpha: float = 0.3,
     over: Keys = "group",
 ) -> Signal:
-    """Signal: [203] E-GRPO's reward, 1 if correct, else α · share of gold entities found / the group's best share.
+    """Signal: [203] E-GRPO's reward, 1 if correct, else α · share of gold `entities` in `text` / the group's best.
 
     arXiv 2510.24694.
 
@@ -104,7 +104,7 @@ def e_grpo(
     ddof: int = 1,
     eps: float = 1e-6,
 ) -> Signal:
-    """Signal: [203] E-GRPO's advantage, GRPO of `e_grpo_reward`; too long episodes score 0 and are not trained on.
+    """Signal: [203] E-GRPO's advantage, GRPO of `e_grpo_reward(text, entities)`; too long ones score 0, teach nothing.
 
     They count in the baseline.
 

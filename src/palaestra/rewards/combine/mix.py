@@ -68,7 +68,7 @@ def components(
     combined: SignalLike | None = None,
     into: str = "reward",
 ) -> Turns:
-    """`Turns` with a column `r_<name>` per reward component, and their sum (or `combined`) in column `into`.
+    """`Turns` with a column `r_<name>` per reward component of `parts`, and their sum (or `combined`) in column `into`.
 
     parts: scores by name; a plain signal has a value per turn. combined: a signal of the columns `r_<name>`, such as
     `weighted(correct=1, format=0.1)` or `krc("r_speed", "r_angle")`.

@@ -72,7 +72,7 @@ def mmoa_rag_reward(
 
 @register()
 def role_periods(advantage: SignalLike, *periods: tuple[str, int], start: int = 0) -> Signal:
-    """Signal: the advantage, but 0 for a role in iterations after `start` that are no multiple of its period.
+    """Signal: the advantage, 0 for a role of pairs (role, n) in iterations after `start` that n does not divide.
 
     Period 0: always 0.
 

@@ -84,7 +84,7 @@ class Criteria:
 def utility(
     criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
 ) -> pl.DataFrame:
-    """Table of weighted criterion sums per key of `by` (episode): columns of the key, `utility`, `judged`.
+    """Table of weighted criterion sums of a `Criteria` per key of `by` (episode): key columns, `utility`, `judged`.
 
     utility = Σ weight · value.
 
@@ -175,7 +175,7 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
 
 
 def satisfaction(criteria: Criteria, depends_on: Mapping[str, Sequence[str]] | None = None) -> pl.DataFrame:
-    """Table of the steps at which each checklist item opened and was satisfied, per (episode, turn, criterion).
+    """Table of the steps at which each item of a `Criteria` opened and was satisfied, per (episode, turn, criterion).
 
     An item is open from the first step of its turn, or from the step at which the last of those it depends on was
     satisfied; it is done at the first step from then on by which it has been true. Null: never.
@@ -218,7 +218,7 @@ def step_advantage(
     eta: float = 1.0,
     least: int = 5,
 ) -> pl.DataFrame:
-    """Table of CM2's advantage per step [156]: Σ weight · (score - the item's group mean) over the open items.
+    """Table of CM2's advantage per step [156] of a `Criteria`: Σ weight · (score - item's group mean) over open items.
 
     An item that is open and not yet done scores η^(done - open) at each step until it is done, 0 if it never is. The
     mean is over all such scores of the item in (group, turn); with fewer than `least` the item is left out. Episodes

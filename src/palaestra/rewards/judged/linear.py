@@ -27,7 +27,7 @@ def fit_differences(
     tolerance: float = 1e-10,
     steps: int = 200,
 ) -> np.ndarray:
-    """Fits weights w of a logistic (Bradley-Terry) model to feature differences of pairs: float64[columns].
+    """Fits weights w of a logistic (Bradley-Terry) model to feature differences `gap` of pairs: float64[columns].
 
     They minimise Σ weight · -log σ(w·gap - margin) / Σ weight + ridge/2 · |w|².
 

@@ -66,7 +66,7 @@ def pairs(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> DecidedPairs:
-    """`DecidedPairs` of all pairs of episodes within a key that `compare` decides, with the compared mean factors.
+    """`DecidedPairs` of a table's pairs of episodes within a key that `compare` decides, by each one's mean factors.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
     both, float64[pairs, factors], to 1, 0 or -1 per pair.
@@ -101,7 +101,7 @@ def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
-    """Bradley-Terry weights w of decided pairs, float64[factors], by ridge logistic regression.
+    """Bradley-Terry weights w of a `DecidedPairs`, float64[factors], by ridge logistic regression.
 
     They minimise mean -log σ(w·(x_winner - x_loser)) + ridge/2 · |w|².
 
@@ -117,7 +117,7 @@ def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
 
 
 def reward_of(weights: np.ndarray, *factors: SignalLike) -> Signal:
-    """Signal: a learned linear reward, Σ weight · factor, from fitted weights and their factors."""
+    """Signal: a learned linear reward, Σ weight · factor, from an array of weights and as many factors, in order."""
     terms = [float(weight) * as_signal(factor) for weight, factor in zip(weights, factors, strict=True)]
     return sum(terms[1:], terms[0])
 
@@ -134,7 +134,7 @@ def lexicographic(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> Signal:
-    """Signal: share of the key's other episodes that are worse minus share better, in [-1, 1]; 0 if alone.
+    """Signal: share of the key's other episodes that are worse by factors in order of weight, minus better; 0 if alone.
 
     [200] HERON without a learner: `lexicographic_preference` with margins of `margin` standard deviations, over the
     batch, of each factor's mean over the episode. Work grows with the square of a key's episodes.

@@ -162,7 +162,7 @@ def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError
 
 @register()
 def co_reward(answer: str, *, pair: Keys = "group", view: str = "view", ddof: int = 1, eps: float = 1e-6) -> Signal:
-    """Signal: [218] Co-Reward's advantage, GRPO within each view of the reward `cross_label`; no label counts as 0.
+    """Signal: [218] Co-Reward's advantage, GRPO within each view of reward `cross_label(answer)`; no label counts as 0.
 
     Each view of a question is judged by what most answers to its other view say, so that an error which one wording
     causes is not its own teacher. Labels and ties are as in the released code.

@@ -91,7 +91,7 @@ def _report(wanted: Sequence[Frozen], given: Sequence[Frozen], method: str) -> M
 
 
 def frozen(call: Call) -> Frozen:
-    """Hashable form of a call: tuple of its name and {argument: JSON text}."""
+    """Comparable form of a tool call: tuple of its name and {argument: JSON text}, arguments sorted."""
     given = call.get("arguments", call.get("parameters")) or {}
     given = json.loads(given) if isinstance(given, str) else given
     return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}

@@ -83,7 +83,7 @@ def reseek_reward(
     accepted: float = -0.6,
     rejected: float = -0.3,
 ) -> Signal:
-    """Signal: [180] ReSeek, reward for judging the last search rightly, plus `answer` on the last turn.
+    """Signal: [180] ReSeek, reward where `judge` is right on the search's `relevance`, plus `answer` on the last turn.
 
     arXiv 2510.00568.
 

@@ -70,7 +70,7 @@ def sweet_spot(
 
 
 def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] = (1, 1)) -> float:
-    """Share in [0, 1] of a grid's blocks that are right in every cell; 0 for a grid of another shape.
+    """Share in [0, 1] of the blocks of grid `target` that `answer` has right in every cell; 0 for another shape.
 
     For mazes, sudoku, ARC.
 
@@ -113,7 +113,7 @@ def ml_engineering_reward(
     value: float = 0.1,
     failure: float = -10.0,
 ) -> Signal:
-    """Signal: reward of [27], outcome + `value` per milestone printed; `failure` if there is neither.
+    """Signal: reward of [27], outcome + `value` per regular expression of `patterns` in the log; `failure` if neither.
 
     arXiv 2509.01684.
 

@@ -64,7 +64,7 @@ def ui_r1_reward(
     clicks: tuple[str, ...] = ("click",),
     scale: SignalLike = 1.0,
 ) -> Signal:
-    """Signal: [173] UI-R1, right action type + right coordinate + format, each 0 or 1 (arXiv 2503.21620).
+    """Signal: [173] UI-R1 (arXiv 2503.21620), right action type + coordinate (`point` in `box`) + format, each 0 or 1.
 
     R_type: the action's type is right. R_coord: then 1, for a click only if its point lies in the gold box (edges
     included). Missing where the gold action, or for a click its box, is. format: a mask, e.g.

@@ -27,7 +27,9 @@ ROUNDS = 200
 
 
 def call_similarity(predicted: Call, gold: Call) -> float:
-    """Similarity of two tool calls, in [0, 1]: 0 for different names (case ignored), else (1 + J + v) / (2 + g).
+    """Similarity of two tool calls in [0, 1] by parameter names and equal values; 0 for different names (case ignored).
+
+    (1 + J + v) / (2 + g).
 
     J: Jaccard index of the parameter names, 1 if there are none; v: gold parameters with an equal value; g: gold ones.
 

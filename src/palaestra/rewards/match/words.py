@@ -231,7 +231,7 @@ def _point_in_box(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def matrix(evaluation: Evaluation, child: Signal, width: int | None, node: Signal) -> np.ndarray:
-    """Array float64[rows, width] of a list column, NaN where a row has another number of entries.
+    """Array float64[rows, width] of a list column, signal `child` of an `Evaluation`; NaN in rows of another length.
 
     width: left out, that of the longest row.
 

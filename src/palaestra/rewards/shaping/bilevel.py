@@ -27,7 +27,7 @@ def softmax(theta: np.ndarray) -> np.ndarray:
 
 @dataclass
 class BilevelReward:
-    """Trainer of bilevel reward learning on a tabular MDP: `step()` trains the policy on r_φ, then moves φ.
+    """Bilevel trainer on a tabular MDP: `step()` trains a policy on weighted `primary` + `auxiliary`, moves weights.
 
     φ follows dJ_primary/dφ.
 

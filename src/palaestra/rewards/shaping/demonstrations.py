@@ -167,7 +167,7 @@ def hop_model(
 def hop_pairs(
     progress: np.ndarray, number: int, rng: np.random.Generator, *, bins: int = 25, gaps: int = 4, still: float = 0.05
 ) -> np.ndarray:
-    """Index pairs of frames (before, after) to train a hop model, int64[number, 2], balanced by hop size and time gap.
+    """Index pairs of frames (before, after) by `progress`, int64[number, 2], balanced by hop size and time gap.
 
     A cell of `bins` equal hops in [-1, 1] by `gaps` equal gaps in time is drawn first, of those that hold a pair, then
     a pair in it. The share `still` compares a frame with itself. Defaults are Robo-Dopamine's released code's.

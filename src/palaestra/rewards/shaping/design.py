@@ -39,7 +39,7 @@ def design_reward(
     sparsity: float = 0.0,
     learner: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Design:
-    """`Design` with the most informative reward in [-limit, limit] that keeps the optimal policy: EXPRD's LP.
+    """`Design` of a tabular MDP: the most informative reward in [-limit, limit] that keeps the optimal policy (EXPRD).
 
     With a learner it is EXPADARD's.
 
@@ -119,7 +119,7 @@ def _checked(solved: object, active: Sequence[int] | None) -> None:
 def explicable(
     transitions: np.ndarray, reward: np.ndarray, gamma: float, size: int, *, horizons: Sequence[int] = (1, 2, 4, 8)
 ) -> list[tuple[list[int], Design]]:
-    """EXPRD's greedy supports: list of (states, `Design`) for 1 to `size` states with non-zero reward.
+    """EXPRD's greedy supports of a tabular MDP: list of (states, `Design`) for 1 to `size` states with non-zero reward.
 
     Each time the state whose reward lowers the objective most is added.
 

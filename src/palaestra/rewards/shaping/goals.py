@@ -40,7 +40,7 @@ def word_cosine(one: str, other: str) -> float:
 
 
 def goal_match(state: State, goal: State, similarity: Similarity = word_cosine, *, decimals: int | None = 2) -> float:
-    """Share in [0, 1] of the goal's objects and attributes that a state shows; [52] StateFactory.
+    """Mean similarity in [0, 1] of goal objects (description, {attribute: value}) to their best match in a state; [52].
 
     arXiv 2603.09400.
 
@@ -90,7 +90,7 @@ def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Similarity = word_cosine) -> np.ndarray:
-    """`goal_match` per row of a table of two JSON columns (state, goal), float64[rows]; NaN where one is null.
+    """`goal_match` per row of a table of JSON columns state, goal (`names` in errors), float64[rows]; NaN where null.
 
     Raises:
         InputError: a text holds no objects; says in which of the columns `names`.
@@ -105,7 +105,7 @@ def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Si
 
 
 def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
-    """List of objects (description, {attribute: value}) parsed from a JSON text; InputError if malformed.
+    """List of objects (description, {attribute: value}) parsed from a JSON text; InputError with `name` if malformed.
 
     Raises:
         InputError: it holds something else; `name` says where it stood.

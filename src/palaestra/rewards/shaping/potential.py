@@ -67,7 +67,7 @@ def shape(
 
 @register()
 def hop(before: SignalLike, after: SignalLike) -> Signal:
-    """Signal: relative progress from p to q, in [-1, 1]: (q - p) / (1 - p) for a gain, (q - p) / p for a loss.
+    """Signal: relative progress from `before` p to `after` q, in [-1, 1]: (q - p) / (1 - p), for a loss (q - p) / p.
 
     (q - p) / (1 - p) if q >= p, else (q - p) / p. The label on which Robo-Dopamine's model is trained.
     """
@@ -115,7 +115,7 @@ def fuse(
     alpha: float = 1.0,
     over: Keys = AGENT,
 ) -> Signal:
-    """Signal: progress fused from three estimates: their mean, or with "consistency" a weighted recurrence.
+    """Signal: progress fused from `incremental`, `forward`, `backward`: mean, or with "consistency" a recurrence.
 
     It trusts the two anchored ones where they agree.
 

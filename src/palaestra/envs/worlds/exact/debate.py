@@ -23,7 +23,7 @@ def _layers(pieces: int, length: int) -> tuple[tuple[tuple[int, ...], ...], ...]
 
 
 def minimax(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
-    """Minimax value of each debate, 1, 0 or -1 for the side that speaks for the decision: float64[cases].
+    """Minimax value, 1, 0 or -1 for the decision, of each debate by `lead` [cases, pieces], `length`: float64[cases].
 
     lead: float64[cases, pieces], how much each piece speaks for it; the judge sums the `length` pieces that were
     revealed and the sign decides. The sides reveal in turn, each what is best for it; first: that side begins. Backward
@@ -47,7 +47,7 @@ def minimax(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
-    """Outcome of each debate, 1, 0 or -1, if each side reveals its strongest pieces: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces], the strongest `length` shown: float64[cases]."""
     lead = _check(lead, length)
     order = np.argsort(-lead, axis=1, kind="stable")
     mine = (length + first) // 2
@@ -57,7 +57,7 @@ def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def one_sided(lead: np.ndarray, length: int, *, against: bool = False) -> np.ndarray:
-    """Outcome of each debate, 1, 0 or -1, if one side alone chooses all pieces: float64[cases].
+    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces] if one side chooses all `length`: float64[cases].
 
     That side nearly always wins.
     """
@@ -66,7 +66,7 @@ def one_sided(lead: np.ndarray, length: int, *, against: bool = False) -> np.nda
 
 
 def at_random(lead: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Outcome of each debate, 1, 0 or -1, with `length` pieces drawn at random: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces] with `length` random pieces: float64[cases]."""
     lead = _check(lead, length)
     shown = np.argsort(rng.random(lead.shape), axis=1)[:, :length]
     return np.asarray(np.sign(np.take_along_axis(lead, shown, axis=1).sum(axis=1)))

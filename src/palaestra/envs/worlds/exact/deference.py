@@ -17,7 +17,7 @@ ACTIONS = ("act", "off", "wait")
 
 
 def allowed(utility: np.ndarray | float, error: float = 0.0) -> np.ndarray:
-    """Probability that a noisily rational human allows an action of utility U: σ(U / error), float64[…].
+    """Probability that a human allows an action of utility U: σ(U / error), or if `error` is 0 (default) U > 0.
 
     error: β, in units of utility. 0 is a rational human, who allows what is worth more than 0.
 

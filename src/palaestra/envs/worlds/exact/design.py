@@ -122,7 +122,7 @@ def eig(
 
 
 def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief) -> float:
-    """Exact expected information gain of one design in nats, by enumerating a model's finitely many outcomes; float.
+    """Exact expected information gain of a design in nats under `posterior`, by a model's finitely many outcomes.
 
     Raises:
         InputError: the outcomes are not finitely many.
@@ -137,7 +137,10 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain in nats of every design of a model, float64[designs]: exact if finite, else `eig`."""
+    """Expected information gain in nats of a model's every design under `posterior`, float64[designs]: exact or `eig`.
+
+    Exact if the outcomes are finitely many.
+    """
     if model.outcomes is not None:
         return np.array([exact_eig(model, design, posterior) for design in model.designs])
     return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])
@@ -235,7 +238,7 @@ class DeathProcess:
 
 
 class Discounting(_Choice):
-    """Experimental design model of delay discounting: a person waits `days` for 100, or takes `now` at once.
+    """Experimental design model of delay discounting: a person takes an amount at once or waits some days for 100.
 
     Hyperbolic value 100 / (1 + k days), probit.
 

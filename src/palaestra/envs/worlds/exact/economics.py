@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 
 
 def rubinstein_share(first: float, second: float) -> float:
-    """First player's equilibrium share in endless alternating offers, (1 - δ₂) / (1 - δ₁ δ₂).
+    """First player's equilibrium share in endless offers with discounts `first`, `second`: (1 - δ₂) / (1 - δ₁ δ₂).
 
     >>> round(rubinstein_share(0.9, 0.8), 4)
     0.7143
@@ -31,7 +31,7 @@ def rubinstein_share(first: float, second: float) -> float:
 
 
 def bargaining_share(discounts: tuple[float, float], rounds: int) -> float:
-    """First player's equilibrium share in `rounds` alternating offers, by backward induction; float.
+    """First player's equilibrium share in `rounds` offers with two `discounts`, by backward induction; float.
 
     v_T = 1 for the last proposer; before, a proposer keeps 1 - δ_other v_{t+1}.
 
@@ -50,7 +50,7 @@ def bargaining_fairness(share: float) -> float:
 
 
 def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
-    """Equilibrium price of alternating offers without discount: the last proposer takes all; None without gain.
+    """Equilibrium price of `rounds` offers between values `seller`, `buyer`: the last proposer takes all; or None.
 
     The seller proposes in odd rounds. None: there is nothing to gain.
 
@@ -63,14 +63,14 @@ def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
 
 
 def negotiation_fairness(price: float | None, seller: float, buyer: float) -> float:
-    """Fairness of a price, 1 - 4 (p - (s + b) / 2)² for reservation values s and b; 1 without a trade (None)."""
+    """Fairness of a price, 1 - 4 (p - (s + b) / 2)², for values `seller` s, `buyer` b; 1 without a trade (None)."""
     return 1.0 if price is None else 1 - 4 * (price - (seller + buyer) / 2) ** 2
 
 
 def persuasion_scores(
     good: Sequence[bool], bought: Sequence[bool], *, value: float, bad_value: float, published: bool = False
 ) -> dict[str, float]:
-    """Scores of a persuasion game's rounds as a dict: efficiency, fairness, seller_gain, buyer_gain (price 1).
+    """Persuasion scores dict, efficiency, fairness, seller_gain, buyer_gain, of rounds' `good`, `bought` (price 1).
 
     efficiency = good sold / good; fairness = bad refused / bad (1 if there was none); seller = deals / rounds;
     buyer = [good bought (v - 1) + bad bought (c - 1)] / rounds. published: the released script's second term counts bad
@@ -95,7 +95,7 @@ def persuasion_scores(
 
 
 def persuasion_commitment(q: float, value: float, bad_value: float) -> float:
-    """Seller's largest probability of a deal if it commits to a signalling rule (Bayesian persuasion).
+    """Seller's largest chance of a deal by committed signals: good with chance `q`, worth `value`, else `bad_value`.
 
     Kamenica and Gentzkow 2011.
 
@@ -173,7 +173,7 @@ def collusion_index(price: float, nash: float, monopoly: float) -> float:
 
 
 def monopolised(hours: Sequence[float], capacity: float, minimum: float, slack: float = 0.1) -> bool:
-    """Whether some take at least (1 - slack) of a capacity while at least one outsider gets less than its minimum.
+    """Whether those with at least `minimum` of `hours` use (1 - slack) of `capacity` while somebody has less than that.
 
     >>> monopolised([10, 10, 0], capacity=20, minimum=6), monopolised([6, 6, 6], capacity=20, minimum=6)
     (True, False)

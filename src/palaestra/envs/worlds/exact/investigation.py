@@ -78,7 +78,7 @@ def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generat
 
 
 def shares(frequency: Mapping[int, int], m: int) -> dict[int, int]:
-    """Number of questions per path length, {length: number}, proportional to √frequency and at most the frequency.
+    """Number of questions per path length, {length: number}, `m` in all: proportional to √frequency, at most frequency.
 
     What is left goes to the longest that still has some.
 

@@ -15,7 +15,7 @@ from palaestra.errors import InputError
 
 
 def joint_soft_policy(following: np.ndarray, reward: np.ndarray, *, gamma: float, temperature: float) -> np.ndarray:
-    """Soft-optimal joint policy by soft value iteration: π(a|s) ∝ exp(Q(s, a) / τ), float64[states, joint actions].
+    """Soft-optimal joint policy ∝ exp(Q / τ), float64[states, joint actions], of tables `following` (states), `reward`.
 
     Q(s, a) = r(s, a) + γ V(s'), V(s) = τ log Σ_a exp(Q(s, a) / τ), iterated until V moves by less than 1e-10.
 

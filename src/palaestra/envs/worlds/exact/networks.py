@@ -59,7 +59,7 @@ def _drawn(family: str, n: int, seed: int) -> list[tuple[int, int]]:
 
 
 def diameter(adjacent: np.ndarray) -> int:
-    """Diameter of a graph: the longest of its shortest paths.
+    """Diameter of a graph, given as matrix `adjacent`: the longest of its shortest paths.
 
     >>> diameter(network("ring", 6, seed=0))
     3
@@ -73,7 +73,7 @@ def diameter(adjacent: np.ndarray) -> int:
 
 
 def score(problem: str, adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
-    """Score in [0, 1] of all agents' answers to a graph problem (consensus, leader, colouring, …); 1 is solved.
+    """Score in [0, 1] of all agents' answers to a graph problem (consensus, leader, …) on `adjacent`; 1 is solved.
 
     consensus: all valid and equal. leader: exactly one yes. colouring: share of proper edges, 0 if an answer is not one
     of the (largest degree + 1) colours. matching: 1 - inconsistent / n, where an agent is inconsistent if its partner
@@ -146,14 +146,14 @@ _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:
-    """List of the legal answers (int) of one agent to a graph problem; in a matching its neighbours and -1."""
+    """List of an agent's legal answers (int) to a graph problem on `adjacent`; in a matching neighbours and -1."""
     if problem == "colouring":
         return list(range(int(adjacent.sum(1).max()) + 1))
     return [*np.flatnonzero(adjacent[agent]).tolist(), -1] if problem == "matching" else [0, 1]
 
 
 def solve(problem: str, adjacent: np.ndarray) -> list[int]:
-    """A valid answer of each agent to a graph problem, list[int], found greedily with the whole graph known.
+    """A valid answer of each agent to a graph problem on matrix `adjacent`, list[int], found greedily, all known.
 
     >>> solve("matching", network("ring", 5, seed=0))
     [1, 0, 3, 2, -1]

@@ -38,7 +38,7 @@ UTILITIES: dict[str, Utility] = {"linear": linear, "squares": squares, "product"
 
 
 def esr(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
-    """Expected scalarised return (ESR): mean over episodes of u(return), returns float64[episodes, d].
+    """Expected scalarised return (ESR): mean over episodes of `utility(return, weights)`; returns float64[episodes, d].
 
     >>> returns, even = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5, 0.5])
     >>> esr(returns, product, even), ser(returns, product, even)
@@ -48,12 +48,12 @@ def esr(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
 
 
 def ser(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
-    """Scalarised expected return (SER): u(mean return) of float64[episodes, d]; equals `esr` for linear u only."""
+    """Scalarised expected return (SER): `utility(mean, weights)` of returns float64[episodes, d]; `esr` if linear."""
     return float(utility(np.asarray(returns, float).mean(axis=0), weights))
 
 
 def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
-    """Capacity utility of a beach section with x people, x e^(-x/ψ), elementwise; greatest at x = ψ.
+    """Capacity utility of a beach section with x people (`consumption`), x e^(-x/psi), elementwise; most at x = psi.
 
     >>> float(beach_capacity(np.array(7), 7).round(3))
     2.575
@@ -62,7 +62,7 @@ def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
 
 
 def beach_optimum(people: int, sections: int, psi: float) -> tuple[float, np.ndarray]:
-    """Largest total capacity utility and the number of people in each section: (float, int array), exact.
+    """Largest total of `beach_capacity` with `psi` and the number of people in each section: (float, int array), exact.
 
     >>> value, spread = beach_optimum(100, 6, 7)
     >>> round(value, 2), sorted(spread.tolist())

@@ -27,7 +27,9 @@ def symmetries(xy: np.ndarray, centre: float = 0.5) -> np.ndarray:
 def best_routes(
     xy: np.ndarray, demands: np.ndarray, profile: np.ndarray, capacity: float, weights: tuple[float, float] = (0.8, 0.2)
 ) -> float:
-    """Largest objective value (float) over all vehicle routes that serve each client once; exact, small cases only.
+    """Largest preference (`profile`) less distance (`xy`) of routes that serve `demands` in loads of `capacity`; float.
+
+    Exact, for small cases only.
 
     For at most about ten clients.
 

@@ -29,7 +29,7 @@ def bracket_tax(income: np.ndarray, brackets: np.ndarray, rates: np.ndarray) -> 
 
 
 def saez_rate(a: float, elasticity: float, weight: float) -> float:
-    """Optimal marginal tax rate τ = (1 - G) / (1 - G + a ε) at an income z (Saez 2001).
+    """Optimal marginal tax rate (Saez 2001), (1 - G) / (1 - G + a ε): tail thickness `a`, `elasticity` ε, `weight` G.
 
     Args:
         a: Thickness of the tail, z f(z) / (1 - F(z)).
@@ -43,7 +43,9 @@ def saez_rate(a: float, elasticity: float, weight: float) -> float:
 
 
 def saez_rates(income: np.ndarray, brackets: np.ndarray, elasticity: float, width: float = 0.25) -> np.ndarray:
-    """Optimal marginal tax rate of each bracket by `saez_rate` at its mean income, float64[brackets]; 0 if empty.
+    """Optimal marginal tax rate of each bracket, `saez_rate` with `elasticity` at its mean income, float64[brackets].
+
+    0 for a bracket without incomes.
 
     Welfare weights are in proportion to 1 / max(z, 1); the density at z is the share of people within `width` · z.
 

@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 def joining_gain(
     q: np.ndarray | float, n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8
 ) -> np.ndarray:
-    """Expected gain of joining a threshold game if each of the n - 1 others joins with chance q, elementwise in q.
+    """Expected gain of joining a game of `n`, threshold `k`, if each other joins with chance q; elementwise in q.
 
     If at least k of n join, everybody gets `high`; otherwise who joined gets `low` and others get `normal`.
 
@@ -29,7 +29,7 @@ def joining_gain(
 
 
 def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8) -> float | None:
-    """Smallest chance q of others joining from which joining a threshold game pays; 0.0 if always, None if never.
+    """Smallest chance q of others joining from which joining a game of `n`, threshold `k`, pays; 0.0 always, or None.
 
     >>> [round(tipping_point(8, k), 4) for k in (2, 4, 6, 8)]
     [0.125, 0.4647, 0.7152, 0.9057]
@@ -53,7 +53,7 @@ def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low
 
 
 def best_response_path(q: float, n: int, k: int, *, steps: int = 200, rate: float = 0.1, **pay: float) -> np.ndarray:
-    """Share of joiners over time in best-response dynamics, float64[steps + 1], a share `rate` revising per step.
+    """Share of joiners from `q` on, float64[steps + 1], in best-response dynamics of an (`n`, `k`) threshold game.
 
     Args:
         q: share in the beginning.
