@@ -493,7 +493,7 @@ class PolicyGradient:
             scored, units = score_with_units(policy, frame)
         else:
             scored = policy.score(frame)
-        if hasattr(policy, "prefix_trees"):
+        if hasattr(self.policies[name], "prefix_trees"):
             saved = 0 if scored.read is None else int((batch.size[at] - 1).sum()) - scored.read
             share = torch.tensor(saved / int(batch.size[step.chosen].sum()))
             step.logged.append(("", "shared", "step", share))
