@@ -212,3 +212,12 @@ def test_a_population_is_saved_and_read_again(tmp_path):
     again = PopulationPolicy.load(tmp_path)
     assert np.array_equal(again.genomes, policy.genomes)
     assert torch.equal(again.module.get_buffer("genomes"), policy.module.get_buffer("genomes"))
+
+
+def test_only_a_child_that_is_paid_becomes_a_candidate():
+    start = np.random.default_rng(0).normal(size=(24, 2))
+    search = DiversitySearch(start, descriptor=Given(), neighbours=3, chunk=24)
+    asked = search.ask()
+    paid = np.arange(len(asked)) % 3 - 1.0
+    search.tell(paid, asked)
+    assert len(search.emitters) == (paid > 0).sum()
