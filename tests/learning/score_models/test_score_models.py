@@ -60,3 +60,10 @@ def test_a_prior_learns_in_units_of_each_column() -> None:
     assert prior.centre == pytest.approx(samples.mean(0) + 7.0)
     assert prior.scale == pytest.approx(samples.std(0))
     assert prior.covariance == pytest.approx(np.corrcoef(samples.T))
+
+
+def test_a_source_may_weigh_nothing_but_has_noise() -> None:
+    assert Source(np.eye(1), np.zeros(1), 0.5, weight=0.0).weight == 0
+    for noise, weight in ((0.5, -1e-9), (0.0, 1.0)):
+        with pytest.raises(InputError, match="Source"):
+            Source(np.eye(1), np.zeros(1), noise, weight=weight)
