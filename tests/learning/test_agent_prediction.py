@@ -60,7 +60,7 @@ def test_an_error_is_the_mean_over_turns_in_which_somebody_is_there():
     """Two of four slots count: one whose number is present, of a neighbour that was there."""
     goal = torch.tensor([[[[[1.0, 4.0], [0.0, 9.0]], [[1.0, 2.0], [1.0, 8.0]]]]])
     there = torch.tensor([[[True, False]]])
-    found = torch.zeros_like(goal)
-    assert masked_l1(found, goal, there).item() == pytest.approx((1 + 4) / 2)
-    assert masked_l1(found, goal, torch.ones_like(there)).item() == pytest.approx((5 + 3 + 9) / 2 / 3)
+    found = torch.ones_like(goal)
+    assert masked_l1(found, goal, there).item() == pytest.approx((0 + 3) / 2)
+    assert masked_l1(found, goal, torch.ones_like(there)).item() == pytest.approx((3 + 1 + 7) / 2 / 3)
     assert masked_l1(found, goal, torch.zeros_like(there)).item() == 0.0
