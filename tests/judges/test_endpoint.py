@@ -164,7 +164,9 @@ def test_what_it_would_take_is_told_without_asking(server: Server) -> None:
     endpoint.ask(questions(3))
     told = endpoint.estimate(questions(10))
     assert (told["questions"], told["known"], told["calls"]) == (10, 3, 7)
-    assert 0 < told["tokens"] < told["most_tokens"]
+    sent = told["tokens"] - 7 * 10 // 2  # answers are taken to be half as long as they may be
+    assert 0 < sent < told["most_tokens"] - 7 * 10
+    assert told["price"] == pytest.approx((sent + 2 * 35) / 1e6)
     assert told["most_price"] == pytest.approx(7 * (endpoint.most("item=0.").tokens - 10 + 2 * 10) / 1e6)
     assert len(server.prompts) == 3
 

@@ -11,6 +11,7 @@ import torch
 
 from palaestra.agents.encoders import PrefixEncoder
 from palaestra.algebra.turns import Turns
+from palaestra.learning import agent_models
 from palaestra.learning.agent_models import (
     ContrastiveEncoder,
     Trajectories,
@@ -99,3 +100,20 @@ def test_nothing_is_learned_from_fewer_than_two():
 def test_the_rank_of_one_direction_is_one():
     assert effective_rank(np.outer(np.arange(5.0), np.ones(3))) == pytest.approx(1.0)
     assert effective_rank(np.zeros((4, 3))) == pytest.approx(1.0)
+
+
+def test_beyond_the_end_of_a_trajectory_there_is_nothing():
+    lengths = [3, 1, 2]
+    rows = pl.DataFrame([
+        {"group": 0, "episode": e, "turn": t, "agent": "x"} for e, length in enumerate(lengths) for t in range(length)
+    ])  # fmt: skip
+    seen = np.arange(1.0, 7.0, dtype=np.float32)[:, None]
+    found = trajectories(Turns(rows), seen, np.random.default_rng(0))
+    assert found.lengths.tolist() == lengths
+    assert found.seen[..., 0].tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
+
+
+def test_a_margin_is_how_much_more_partners_agree_than_others():
+    """Cosines are 1 in the diagonal, and 0, 0, .6, .6, .8, .8 beside it."""
+    pairs = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.6, 0.8]])
+    assert agent_models._margin(pairs, 3 * pairs) == pytest.approx(1 - 2 * (0.6 + 0.8) / 6)

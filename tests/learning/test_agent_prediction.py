@@ -54,3 +54,13 @@ def test_the_slow_copy_follows_and_a_stored_one_goes_on():
     other.load_state_dict(copy.deepcopy(made.state_dict()))
     found = [each.fit(known(), np.random.default_rng(1), steps=2, batch=4) for each in (made, other)]
     assert found[0] == pytest.approx(found[1])
+
+
+def test_an_error_is_the_mean_over_turns_in_which_somebody_is_there():
+    """Two of four slots count: one whose number is present, of a neighbour that was there."""
+    goal = torch.tensor([[[[[1.0, 4.0], [0.0, 9.0]], [[1.0, 2.0], [1.0, 8.0]]]]])
+    there = torch.tensor([[[True, False]]])
+    found = torch.ones_like(goal)
+    assert masked_l1(found, goal, there).item() == pytest.approx((0 + 3) / 2)
+    assert masked_l1(found, goal, torch.ones_like(there)).item() == pytest.approx((3 + 1 + 7) / 2 / 3)
+    assert masked_l1(found, goal, torch.zeros_like(there)).item() == 0.0

@@ -174,6 +174,10 @@ def test_schedules():
     assert schedule("by_time(1, 0)")(chunks, 1.0, rng) == "exploit"
     assert schedule("bandit(width=0)")(chunks, 0, rng) == "exploit"
     assert schedule("bandit(0.9)")([], 0, rng) == "explore"
+    often = [Chunk("explore", 0.9), *[Chunk("exploit", 0.8)] * 5]
+    assert schedule("bandit(1, width=0)")(often, 0, rng) == "explore"  # the mean counts, not the sum
+    often = [Chunk("explore", 0.7), *[Chunk("exploit", 0.8)] * 5]
+    assert [schedule(f"bandit(1, width={w})")(often, 0, rng) for w in (0.1, 1)] == ["exploit", "explore"]
     for wrong in ("often()", "fixed(2)", "fixed(0.5, 1)"):
         with pytest.raises(InputError):
             schedule(wrong)
@@ -212,3 +216,12 @@ def test_a_population_is_saved_and_read_again(tmp_path):
     again = PopulationPolicy.load(tmp_path)
     assert np.array_equal(again.genomes, policy.genomes)
     assert torch.equal(again.module.get_buffer("genomes"), policy.module.get_buffer("genomes"))
+
+
+def test_only_a_child_that_is_paid_becomes_a_candidate():
+    start = np.random.default_rng(0).normal(size=(24, 2))
+    search = DiversitySearch(start, descriptor=Given(), neighbours=3, chunk=24)
+    asked = search.ask()
+    paid = np.arange(len(asked)) % 3 - 1.0
+    search.tell(paid, asked)
+    assert len(search.emitters) == (paid > 0).sum()

@@ -78,3 +78,10 @@ def test_what_counts_is_how_far_the_two_halves_are_from_each_other(apart, sets):
     policy, learner, turns = played(after=1, every=1, batches=1, apart=apart)
     learner.update(turns)
     assert len(policy.groups()) == sets
+
+
+def test_a_second_split_comes_so_many_updates_after_the_first():
+    _, learner, turns = played(after=2, every=3, batches=1, splits=2, least=1)
+    found = [learner.update(turns)["players"] for _ in range(5)]
+    assert [each["agreement"] is not None for each in found] == [False, True, False, False, True]
+    assert [each["sets"] for each in found[:4]] == [1, 2, 2, 2]

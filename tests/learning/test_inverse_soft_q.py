@@ -108,3 +108,18 @@ def test_turns_without_ids_and_partial_views_are_refused(file):
     )
     with pytest.raises(LearnerError, match="not the whole state"):
         learner.steps_of(blind)
+
+
+def test_a_step_leads_to_the_next_of_its_episode_and_the_last_to_nothing(file):
+    learner = made(file)
+    turns = played(learner).frame
+    _, steps, kept = learner.numbered(turns, new=True)
+    per_turn = turns.unique(["episode", "group", "turn"]).sort("group", "episode", "turn")
+    last = (
+        per_turn["turn"].to_numpy()
+        == per_turn.select(pl.col("turn").max().over("group", "episode")).to_series().to_numpy()
+    )
+    assert kept.tolist() == list(range(len(per_turn)))
+    assert steps.over.tolist() == last.tolist()
+    assert steps.there[:-1][~last[:-1]].tolist() == steps.here[1:][~last[:-1]].tolist()
+    assert not steps.there[last].any()

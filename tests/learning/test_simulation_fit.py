@@ -30,3 +30,14 @@ def test_what_cannot_be_is_named():
     for start, observed in ((0.0, np.ones(2)), (0.5, np.zeros(2))):
         with pytest.raises(InputError, match="fit_chance"):
             fit_chance(lambda chance: chance.expand(2), observed, start=start, steps=1)
+
+
+def test_the_first_guess_is_the_start_and_the_best_is_kept():
+    def line(chance):
+        return torch.stack([chance, 2 * chance])
+
+    guess, error = fit_chance(line, np.array([0.4, 0.8]), start=0.3, steps=1)
+    assert guess == pytest.approx(0.3)
+    assert error == pytest.approx(np.sqrt((0.1**2 + 0.2**2) / 2) / 0.6)
+    guess, error = fit_chance(line, np.array([0.4, 0.8]), start=0.3, steps=60)
+    assert (guess, error) == pytest.approx((0.4, 0.0), abs=2e-2)

@@ -49,3 +49,15 @@ def test_a_gradient_is_the_slope_of_the_objective(kind: str, alpha: float | None
                 sides.append(objective(agent))
                 critics.q[agent][at] -= change
             assert gradient[at] == pytest.approx((sides[0] - sides[1]) / 2e-5, abs=1e-6)
+
+
+def test_a_step_moves_rare_states_as_far_as_frequent_ones() -> None:
+    """Both states are met with the same action, one of them three times as often."""
+    here = np.array([0, 1, 1, 1])
+    expert = JointSteps(here, np.zeros((4, 2), int), here, np.ones(4, bool))
+    critics = SoftCritics(ACTIONS, kind="joint", gamma=0.9, alpha=None, sharpness=1.0)
+    critics.grow(2)
+    critics.fit(expert, None, online=0.0, rate=0.1, steps=1)
+    first = critics.q[0]
+    assert first[0] == pytest.approx(first[1])
+    assert first[0, 0].max() == pytest.approx(0.1 * (1 - 1 / 6))  # what was done, less what was expected

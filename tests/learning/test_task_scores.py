@@ -24,3 +24,12 @@ def test_each_threshold_refuses_for_its_reason() -> None:
     assert found.trivial.tolist() == [False, False, True, False]
     assert judged(own, control, solved=1.1).accepted.tolist() == [True, False, False, True]
     assert not judged(own, control, margin=1.0).accepted.any()
+
+
+def test_a_score_that_is_just_enough_is_no_success_and_a_share_at_its_threshold_refuses() -> None:
+    half = np.array([[0.5, 0.5]])
+    found = judged(half, half, enough=0.5, solved=0.01, better=0.0, easy=0.01)
+    assert (found.mastered.tolist(), found.unlearned.tolist(), found.trivial.tolist()) == ([False], [True], [False])
+    found = judged(np.array([[1.0, 0.0]]), half, enough=0.4, margin=0.5, solved=0.5, better=-1.0, easy=1.0)
+    assert (found.mastered.tolist(), found.unlearned.tolist(), found.trivial.tolist()) == ([True], [False], [True])
+    assert judged(np.array([[1.0, 0.0]]), half, margin=0.5, better=0.0).unlearned.tolist() == [True]

@@ -81,8 +81,9 @@ def test_a_mixture_has_all_given_tasks_and_a_share_of_the_others():
     assert both["text"].to_list()[:4] == list("abcd")
     assert len(both) == 6
     assert len(mix(tasks(list("abcd")), tasks(["p"]), 2.0, rng)) == 5
+    assert mix(tasks(["a"]), tasks(["b"]), 0, rng).equals(tasks(["a"]))
     with pytest.raises(InputError, match="ratio"):
-        mix(tasks(["a"]), tasks(["b"]), -1.0, rng)
+        mix(tasks(["a"]), tasks(["b"]), -1e-9, rng)
 
 
 # -- leakage ----------------------------------------------------------------------------------------------------------

@@ -150,3 +150,14 @@ def test_solutions_are_valid_answers():
     for problem in PROBLEMS:
         graph = network("delaunay", 12, 1)
         assert all(a in valid_answers(problem, graph, agent) for agent, a in enumerate(solve(problem, graph)))
+
+
+def test_a_ring_is_one_task_and_a_drawn_graph_one_each():
+    ring, drawn = GraphGame("matching", family="ring", n=6), GraphGame("matching", family="delaunay", n=6, graphs=3)
+    tasks = []
+    for env in (ring, drawn):
+        for seed in range(20):
+            env.reset(seed)
+            tasks.append(env.task)
+    assert set(tasks[:20]) == {"matching:ring:6"}
+    assert set(tasks[20:]) == {f"matching:delaunay:6:{seed}" for seed in range(3)}

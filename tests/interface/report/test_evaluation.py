@@ -6,16 +6,19 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
+from palaestra.evaluation.intervals import Estimate
 from palaestra.evaluation.ranking import matches, rank
 from palaestra.interface import cli
 from palaestra.interface.report.charts import Cell, heat_of
-from palaestra.interface.report.evaluation import _confidences, _sure, write_evaluation
+from palaestra.interface.report.evaluation import _confidences, _forests, _sure, write_evaluation
 
 ATTACK = "<script>document.title='ran'</script>"
 
@@ -257,3 +260,15 @@ def test_a_wide_matrix_says_that_it_scrolls(tmp_path: Path) -> None:
         played = matches([a for a, _ in pairs], [b for _, b in pairs], [1.0] * len(pairs))
         page = write_evaluation(tmp_path / "p.html", ranking=rank(played, resamples=100), matches=played)
         assert ("scroll sideways" in words(page)) == wide
+
+
+@pytest.mark.parametrize(("scores", "drawn"), [((0.4, 0.7), ["Success"]), ((0.4, 0.6), ["Success", "Score"])])
+def test_scores_are_drawn_beside_successes_where_they_are_others(scores: tuple[float, float], drawn: list[str]) -> None:
+    def estimate(mean: float) -> Estimate:
+        return Estimate(mean, mean - 0.1, mean + 0.1, 50, 50, 1, "bootstrap")
+
+    rows: Any = [
+        SimpleNamespace(system=name, success=estimate(success), score=estimate(score), difference=None)
+        for name, success, score in zip("ab", (0.4, 0.7), scores, strict=True)
+    ]
+    assert [chart.title for chart in _forests(rows)] == drawn

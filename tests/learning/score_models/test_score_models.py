@@ -49,3 +49,21 @@ def test_what_cannot_be_read_is_named(prior, tmp_path):
         Prior.load(tmp_path)
     with pytest.raises(InputError, match="noise"):
         Source(np.eye(2)[:1], np.array([1.0]), 0.0)
+
+
+def test_a_prior_learns_in_units_of_each_column() -> None:
+    """Centre and deviation of the samples; the covariance is that of standardised columns: 1 in the diagonal."""
+    rng = np.random.default_rng(1)
+    samples = rng.normal(size=(200, 2)) @ np.array([[100.0, 0.005], [0.0, 0.01]])
+    prior = Prior(["a", "b"], kind="gaussian")
+    prior.fit(samples + 7.0)
+    assert prior.centre == pytest.approx(samples.mean(0) + 7.0)
+    assert prior.scale == pytest.approx(samples.std(0))
+    assert prior.covariance == pytest.approx(np.corrcoef(samples.T))
+
+
+def test_a_source_may_weigh_nothing_but_has_noise() -> None:
+    assert Source(np.eye(1), np.zeros(1), 0.5, weight=0.0).weight == 0
+    for noise, weight in ((0.5, -1e-9), (0.0, 1.0)):
+        with pytest.raises(InputError, match="Source"):
+            Source(np.eye(1), np.zeros(1), noise, weight=weight)

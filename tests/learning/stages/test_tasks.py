@@ -150,3 +150,10 @@ def test_a_curriculum_that_is_planned_ahead_moves_on_once_for_each_stage() -> No
         stages.recall(notes)
         call(iteration)
     assert made.memory.stage == 1, "the second one succeeded in the first stage, too, which was over by then"
+
+
+def test_a_task_that_is_just_as_hard_as_an_edge_came_with_the_stage_below() -> None:
+    stages = StagedCurriculum({"below": 0.5, "on": 1.0, "above": 1.5}, edges=(1.0,), at_success=0.8)
+    assert (stages.tasks(), stages.newest()) == (["below", "on"], ["below", "on"])
+    stages.report(0.8)
+    assert (stages.tasks(), stages.newest()) == (["below", "on", "above"], ["above"])

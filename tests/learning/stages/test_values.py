@@ -401,3 +401,10 @@ def test_cells_forget_at_their_rate_and_hashes_tell_texts_apart() -> None:
     x = hashed(texts, 64)
     assert len(np.unique(x.round(9), axis=0)) == 100
     assert np.linalg.norm(x, axis=1) == pytest.approx(1.0)
+
+
+def test_a_table_reads_its_keys_and_a_network_what_is_seen() -> None:
+    assert {"agent", "state"} <= critic().needs
+    assert "observation" not in critic().needs
+    assert "state" not in critic("network").needs
+    assert {"observation", "agent"} <= critic("network").needs
