@@ -134,7 +134,7 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function () -> table: α-Rank of strategy profiles from few sampled matches, with intervals.
+    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of function `play`, intervals.
 
     `play` is `module:function(profile, rng)`, which plays a match and returns the payoffs.
 
@@ -168,7 +168,7 @@ def adaptive(
 
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
-    """Returns a function (VERDICTS file) -> table: share of equal verdicts of two judges, and Cohen's kappa.
+    """Returns a function (VERDICTS file) -> table: share of equal verdicts in columns `a` and `b`, and Cohen's kappa.
 
     VERDICTS: a column of 0 and 1 of each judge.
     """

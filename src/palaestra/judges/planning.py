@@ -73,7 +73,7 @@ SEARCHES: Registry[Search] = Registry(
 
 @SEARCHES.register()
 def best_of(scorer: str | Scorer, n: int = 4) -> Search:
-    """Makes a `Search`: of n answers of the policy it takes the one with the best score; the first of equal ones."""
+    """Makes a `Search`: of n answers of the policy it takes the one best by `scorer`; the first of equal ones."""
     made = build(scorer)
     if n < 2:
         raise InputError(f"best_of: n={n} must be at least 2")
@@ -82,7 +82,7 @@ def best_of(scorer: str | Scorer, n: int = 4) -> Search:
 
 @SEARCHES.register()
 def beam(scorer: str | Scorer, *, width: int = 5, candidates: int = 10, limit: int = 100) -> Search:
-    """Makes a `Search`: plans by beam search in the env, `width` partial episodes of the best cumulative score."""
+    """Makes a `Search`: plans by beam search in the env, `width` partial episodes best by cumulative `scorer` score."""
     made = build(scorer)
     if min(width, candidates, limit) < 1:
         raise InputError(f"beam: {width=}, {candidates=} and {limit=} must be at least 1")

@@ -152,7 +152,7 @@ def check_turns(
     start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
-    """A copy of the turns with the columns that [176]'s reward needs: diagnostics before and after, safe, confidence.
+    """A copy of the turns with [176]'s columns by checker `bundles`: diagnostics before and after, safe, confidence.
 
     Also `bundle` and `check_error`.
 
