@@ -243,7 +243,9 @@ def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
 
 @ANALYSES.register("fresh_seeds")
 def fresh_seeds(by: str = "task") -> Analysis:
-    """Returns a function (RUNS file) -> table: whether each task's reported score was a picked seed.
+    """Returns a function (RUNS file) -> table per task: excess and p of the reported score over re-runs of fresh seeds.
+
+    So it tells a picked seed.
 
     Columns of RUNS: `score`, `reported` (true in one row per task), `by`.
     """

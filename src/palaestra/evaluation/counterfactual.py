@@ -16,7 +16,7 @@ from palaestra.evaluation.intervals import Estimate, success_interval
 
 
 class Risk(NamedTuple):
-    """Rates of flagged episodes in the factual and counterfactual arm, and their difference, by `risk_difference`."""
+    """Result of `risk_difference`: rates of flagged episodes in factual and counterfactual arm, and the difference."""
 
     factual: Estimate
     counterfactual: Estimate

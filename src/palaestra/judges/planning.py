@@ -145,7 +145,7 @@ def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: in
 
 
 class BestOf:
-    """Policy wrapper that asks a policy `n` times and takes the answer of the highest score; ties: the first.
+    """Policy wrapper that asks a policy `n` times and takes the answer that `scorer` scores highest; ties: the first.
 
     Step-level Q [68], planning by a learned reward [17] [183]. meter: counts what the scorer asks.
 
@@ -178,7 +178,10 @@ class BestOf:
 
 
 class Refining:
-    """Policy wrapper that answers, lets a critic rewrite its thinking, and answers again: `judges.refine` ([105])."""
+    """Policy wrapper that answers `rounds` times, a critic rewriting its thinking: last or best by `scorer` ([105]).
+
+    As `judges.refine`.
+    """
 
     def __init__(self, policy: Policy, critic: Critic, scorer: Scorer | None, rounds: int, meter: Meter) -> None:
         self.policy, self.critic, self.scorer, self.rounds, self.meter = policy, critic, scorer, rounds, meter

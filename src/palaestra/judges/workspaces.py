@@ -49,7 +49,7 @@ class PythonSyntax:
 
 
 class Bundles:
-    """Cache of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
+    """Cache of a checker's diagnostics by a digest of the workspace, in memory or on disk; replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""

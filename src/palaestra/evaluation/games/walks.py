@@ -39,7 +39,7 @@ def metropolis(adjacent: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class SelfRepellentSampler:
-    """Sampler of sites by parallel self-repellent walks, K_ij ∝ P_ij (x_j / μ_j)^{-α}, x a walk's own visit measure.
+    """Sampler of sites by parallel self-repellent walks: K_ij ∝ base_ij (x_j / target_j)^-alpha, x a walk's visits.
 
     Args:
         target: μ, float64[n].

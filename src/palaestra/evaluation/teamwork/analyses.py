@@ -274,7 +274,7 @@ def cheapest(kind: str) -> Analysis:
 
 @ANALYSES.register("cost_over_levels")
 def cost_over_levels(over: str = "level") -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, as a mean over levels.
+    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, a mean over values of `over`.
 
     Columns of ATTEMPTS: system, task, success, cost and `over`.
     """
@@ -398,7 +398,9 @@ def order(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Returns a function (RUNS file) -> table: do modules help every model, or some?
+    """Returns a function (RUNS file) -> table per module: win rate over models with it, universal or conditional kind.
+
+    Does it help every model, or some?
 
     RUNS (with all, without each): model, coalition, task, `score`.
     """

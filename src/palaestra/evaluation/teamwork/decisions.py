@@ -21,7 +21,7 @@ _OVERLAP = ((0.7, 1.0), (0.5, 0.75), (0.3, 0.5), (0.1, 0.25))
 
 
 def action_quality(actions: Sequence[str], truth: str) -> tuple[float, float, float]:
-    """Quality of proposed actions against the true one: (validity, specificity, correctness), each 0 to 1.
+    """(validity, specificity, correctness), each 0 to 1, of proposed actions against `truth`, by rules on their words.
 
     Without actions (0, 0, 0).
 

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, need_columns
 
 
 class ScalingLaw:
-    """Scaling law of teams: ridge regression of `score` on features and products; members count as log(1 + n).
+    """Scaling law of teams: ridge regression of `score` on `features` and products; a feature `members` as log(1 + n).
 
     Args:
         features: Columns of numbers.
