@@ -169,8 +169,6 @@ def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: 
 
     Of equal units the first counts.
 
-    Of equal units the first counts.
-
     A key whose scores are within `min_gap` of each other has no pair.
     """
     signal = _signal(score)
