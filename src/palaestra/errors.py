@@ -54,11 +54,11 @@ class PolicyError(PalaestraError):
 
 
 class RewardError(PalaestraError):
-    """Raised if a reward is not finite."""
+    """Raised if a reward is not finite, or if a reward program fails on every row."""
 
 
 class LearnerError(PalaestraError):
-    """Raised if an update cannot be made: an advantage, a loss or a gradient is not finite."""
+    """Raised if an update cannot be made, for example because an advantage, a loss or a gradient is not finite."""
 
 
 class RankError(PalaestraError):

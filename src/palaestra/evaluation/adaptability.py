@@ -59,7 +59,9 @@ def regret(norms: Sequence[float] | np.ndarray) -> float:
 
 
 def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
-    """Table of recovery from shifts, a row per shift and magnitude: zero-shot, jumpstart, recovery, regret, forgetting.
+    """Table per shift (zero-shot, jumpstart, recovery, regret, forgetting) of rows shift, phase, step, return, anchors.
+
+    A row per shift and magnitude; the anchors are the columns random and reference.
 
     Input is a table of returns per step; they are normalised here.
 

@@ -134,7 +134,7 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function () -> table: α-Rank of strategy profiles from few sampled matches, with intervals.
+    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of function `play`, intervals.
 
     `play` is `module:function(profile, rng)`, which plays a match and returns the payoffs.
 
@@ -168,7 +168,7 @@ def adaptive(
 
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
-    """Returns a function (VERDICTS file) -> table: share of equal verdicts of two judges, and Cohen's kappa.
+    """Returns a function (VERDICTS file) -> table: share of equal verdicts in columns `a` and `b`, and Cohen's kappa.
 
     VERDICTS: a column of 0 and 1 of each judge.
     """
@@ -243,7 +243,9 @@ def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
 
 @ANALYSES.register("fresh_seeds")
 def fresh_seeds(by: str = "task") -> Analysis:
-    """Returns a function (RUNS file) -> table: whether each task's reported score was a picked seed.
+    """Returns a function (RUNS file) -> table per task: excess and p of the reported score over re-runs of fresh seeds.
+
+    So it tells a picked seed.
 
     Columns of RUNS: `score`, `reported` (true in one row per task), `by`.
     """

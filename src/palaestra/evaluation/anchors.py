@@ -60,7 +60,7 @@ def standardise_error(error: Any, mean: Any, sd: Any) -> Any:
 def capability_level(
     dev: pl.Expr | str, test: pl.Expr | str, baseline: pl.Expr | str, reference: pl.Expr | str
 ) -> pl.Expr:
-    """A Polars expression for the level 1 to 6 of [159] (`LEVELS`), from scores on development and test tasks.
+    """A Polars expression for the level 1 to 6 of [159] (`LEVELS`), from `dev`, `test`, `baseline` and `reference`.
 
     The test margin is level 5 below 5 % of the reference's margin, or below 1e-3 of the metric. Larger is better; for a
     loss give the negatives.
@@ -108,7 +108,7 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
 
 
 def luck_of_the_best(runs: int, *, gap_noise: float = 1.0) -> float:
-    """Expected maximum of `runs` results that are pure noise, in units of the noise: the bias of max-of-n.
+    """Expected maximum of `runs` results that are pure noise, times the noise `gap_noise`: the bias of max-of-n.
 
     E max of n standard normals by its integral; 8 runs with noise of 3 % of the gap "close" 4.27 % of it.
 

@@ -58,7 +58,9 @@ def attempt_chain(
     perfect: float = PERFECT,
     carry: Literal["best", "first"] = "best",
 ) -> list[SubtaskResult]:
-    """Runs sub-tasks in a chain, each tried up to `most` times until `perfect`: a list of `SubtaskResult`.
+    """Runs sub-tasks by `work`, scored by `judge`, each up to `most` times until `perfect`: list of `SubtaskResult`.
+
+    Sub-tasks are a chain: each starts from a workspace of the one before.
 
     The protocol of AgencyBench (arXiv 2601.11044).
 
@@ -87,7 +89,9 @@ def attempt_chain(
 
 
 def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") -> pl.DataFrame:
-    """Table per system: mean best sub-task score, attempts, score per attempt and per million tokens.
+    """Table per system of turns with attempts' scores: mean best, attempts, score per attempt and per million tokens.
+
+    The best is that of a sub-task.
 
     Columns: system, best, attempts, per_attempt, per_million.
 
@@ -115,7 +119,7 @@ def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") ->
 
 
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:
-    """Table per system and attempt: share of sub-tasks that were perfect by then: `system, attempt, passed, n`.
+    """Table per system and attempt of turns: share of sub-tasks perfect by then: `system, attempt, passed, n`.
 
     From AgencyBench's logs.
 

@@ -16,7 +16,7 @@ from palaestra.evaluation.intervals import Estimate, success_interval
 
 
 class Risk(NamedTuple):
-    """Rates of flagged episodes in the factual and counterfactual arm, and their difference, by `risk_difference`."""
+    """Result of `risk_difference`: rates of flagged episodes in factual and counterfactual arm, and the difference."""
 
     factual: Estimate
     counterfactual: Estimate
@@ -33,7 +33,9 @@ def risk_difference(
     pair: str = "seed",
     level: float = 0.95,
 ) -> Risk:
-    """`Risk`: rates of `flag` in two arms of a table, with Wilson's intervals, and their paired difference (McNemar).
+    """`Risk`: rates of `flag` in arms `factual` and `counterfactual` of a table, and their paired difference (McNemar).
+
+    The rates have Wilson's intervals.
 
     found: a row per episode. A null flag (a detector that could not look) leaves the rate and its pair. Episodes of one
     pair and arm are its trials.

@@ -19,7 +19,7 @@ from palaestra.errors import InputError, need_columns
 def effects(
     table: pl.DataFrame, value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95
 ) -> pl.DataFrame:
-    """Table: effect of each level of each factor against the factor's first, in a sparse design, with interval and p.
+    """Table: effect on `value` of each level of `factors` against its first, in a sparse design, with interval and p.
 
     The effect is the mean of the level minus that of the first, over all cells.
 

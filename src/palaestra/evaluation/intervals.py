@@ -103,7 +103,7 @@ def matrix(frame: pl.DataFrame, column: str) -> np.ndarray:
 
 
 def families(frame: pl.DataFrame) -> np.ndarray | None:
-    """int[tasks]: number of the cluster of each task, in the columns' order of `matrix`; None without clusters."""
+    """int[tasks]: number of each task's cluster in a `cells` table, in the columns' order of `matrix`; None without."""
     if "cluster" not in frame.columns:
         return None
     first = np.unique(frame["task"].to_numpy(), return_index=True)[1]
@@ -111,7 +111,7 @@ def families(frame: pl.DataFrame) -> np.ndarray | None:
 
 
 def gather(values: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """(sums, counts) per cluster, float64[runs, clusters] each, of values float64[runs, tasks]; NaN is absent."""
+    """(sums, counts) per cluster of `groups`, float64[runs, clusters], of values float64[runs, tasks]; NaN: absent."""
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0), seen.astype(np.float64)
     if groups is not None:
@@ -173,7 +173,9 @@ def effective_number(sizes: np.ndarray) -> float:
 def studentised(
     values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
-    """Sorted studentised bootstrap draws of (mean - true mean) / standard error, clusters drawn with replacement.
+    """Sorted studentised bootstrap draws of (mean - true mean) / standard error of float64[1, tasks], by cluster.
+
+    Clusters are drawn with replacement; empty for several runs.
 
     Values are float64[runs, tasks].
 
@@ -213,7 +215,7 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of a column's mean over cells (run, task), interval clustered by task and run; for 0 and 1, Wilson's.
+    """`Estimate` of the mean of trials' `value` over cells (run, task), interval by task and run; for 0, 1 Wilson's.
 
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
@@ -254,7 +256,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of the mean of float64[runs, tasks], any values, with an interval clustered by run and task.
+    """`Estimate` of the mean of float64[runs, tasks] of `n` trials, any values, interval clustered by run and task.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
@@ -331,7 +333,7 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
 
 
 def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = None, level: float = 0.95) -> Estimate:
-    """`Estimate` of the mean of cell shares float64[runs, tasks] in [0, 1], with Wilson's interval; e.g. of pass^k."""
+    """`Estimate` of the mean of cell shares float64[runs, tasks] of `n` trials, with Wilson's interval; e.g. pass^k."""
     seen = np.isfinite(values)
     clusters, runs = _units(values, groups)
     if not n:

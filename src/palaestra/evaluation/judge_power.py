@@ -24,7 +24,9 @@ def judge_power(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table by simulation: power, the share of studies in which an erring judge finds the first system better.
+    """Table by simulation, a row per system of `systems`: share of studies with `criteria` that find the first better.
+
+    The judge errs; that share is the power.
 
     A system meets a criterion with a chance whose log odds add the difficulty of the task and of the criterion, both
     normal and shared by all systems. The judge flips each verdict with probability `error`, so a difference of rates

@@ -18,7 +18,9 @@ ALL = "all"
 def matrix_table(
     trials: pl.DataFrame, *, rows: str, columns: str, value: str = "success", level: float = 0.95
 ) -> pl.DataFrame:
-    """Success rate by two keys as a long table: `row, column, mean, low, high, n, tasks`, margins named "all".
+    """Mean of `value` by keys `rows` and `columns` as a long table: `row, column, mean, low, high, n, tasks`.
+
+    Margins are named "all".
 
     value: "success" gets Wilson's interval, anything else Student's t, both clustered by task and run. A margin is the
     mean over its *tasks*, not over its cells: cells with more tasks weigh more. Cells that nobody tried are not there.

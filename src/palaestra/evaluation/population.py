@@ -39,7 +39,7 @@ def influence_graph(turns: Turns) -> pl.DataFrame:
 
 
 def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5)) -> pl.DataFrame:
-    """Table (row, item) of the phrases of 3 to 5 words in each text, each once a row; input of `cascades`."""
+    """Table (row, item) of the phrases of 3 to 5 words in column `text` of turns, each once a row; for `cascades`."""
     rows = []
     for row, said in enumerate(turns[text].cast(pl.String)):
         tokens = _WORD.findall((said or "").lower())
@@ -50,7 +50,7 @@ def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5
 
 
 def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
-    """Table of adoptions (item, agent, time): each agent's first use of an item, for items of >= `adopters` agents.
+    """Table of adoptions (item, agent, time): first use of each of `items` by an agent, if >= `adopters` agents use it.
 
     items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
     """
@@ -61,7 +61,9 @@ def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters:
 
 
 def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """Risk table (item, agent, time, exposure, adopted): a row per time at which an agent had not yet adopted an item.
+    """Risk table (item, agent, time, exposure, adopted) of `adoptions` and `edges`: rows of an agent till it adopts.
+
+    A row per time of an item at which an agent had not adopted it before.
 
     exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
     (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
@@ -106,7 +108,9 @@ class Slope(NamedTuple):
 
 
 def exposure_slope(table: pl.DataFrame) -> Slope:
-    """`Slope` of adoption on log exposure: log(-log(1 - P(adopt))) = a + slope · log exposure, exposure >= 1.
+    """`Slope` of adoption on log exposure (cloglog link), of a table with `exposure`, >= 1, and bool `adopted`.
+
+    log(-log(1 - P(adopt))) = a + slope · log exposure; rows of a smaller exposure leave.
 
     If each source persuades on its own, P = 1 - (1 - b)^k and the slope is exactly 1: below, more sources add less than
     their share (saturation); above, they need each other (complex contagion).
@@ -136,7 +140,7 @@ class Hazard(NamedTuple):
 
 
 def hazard_ratio(table: pl.DataFrame) -> Hazard:
-    """`Hazard`: ratio for one more exposure in Cox's model of the time to adoption, ties by Breslow's method.
+    """`Hazard`: ratio for one more exposure in Cox's model of adoption, of an `exposure` table; ties by Breslow.
 
     Raises:
         InputError: nobody adopted, or exposures never differ among those at risk.
@@ -167,7 +171,9 @@ def hazard_ratio(table: pl.DataFrame) -> Hazard:
 
 
 def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
-    """(coefficient, p) of exposure² in a logistic regression of adoption, the published test of complex contagion.
+    """(coefficient, p) of exposure² in a logistic regression of `adopted`, of an `exposure` table.
+
+    It is the published test of complex contagion.
 
     Raises:
         InputError: as `exposure_slope`.
@@ -181,7 +187,9 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
 def binomial_regression(
     yes: np.ndarray, no: np.ndarray, x: np.ndarray, *, link: Literal["logit", "cloglog"] = "logit"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Binomial regression, logit or cloglog, by reweighted least squares: (coefficients, standard errors).
+    """(coefficients, standard errors): binomial regression of counts `yes` and `no` on x[rows, k], logit or cloglog.
+
+    By reweighted least squares.
 
     Maximum likelihood of yes of yes + no trials given x[rows, k]; the errors are from the expected information.
 

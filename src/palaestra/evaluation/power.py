@@ -35,7 +35,9 @@ def runs_needed(
     paired: bool = False,
     test: Literal["z", "t"] = "z",
 ) -> int:
-    """Number of runs or tasks needed to show a difference: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
+    """Runs of each system (`paired`: tasks) of sd `sigma` needed to show a difference `delta` with `power` (z or t).
+
+    ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉ with c = 2, or 1 if paired.
 
     Unpaired (c = 2, arXiv 2602.07150): runs of *each* system, sigma = standard deviation of a run's score. Paired
     (c = 1): tasks, sigma = standard deviation of a task's difference. test="t": the smallest number with which the
@@ -62,14 +64,14 @@ def runs_needed(
 
 
 def t_power(sigma: float, delta: float, n: float, *, alpha: float = 0.05, paired: bool = False) -> float:
-    """Power of a two-sided t test with n units (of each system, unless paired) for a difference of `delta`."""
+    """Power of a two-sided t test of `delta` with n units of sd `sigma` (of each system, unless paired)."""
     freedom, scale = (n - 1, n) if paired else (2 * (n - 1), n / 2)
     shift, critical = abs(delta) / sigma * math.sqrt(scale), scipy.stats.t.ppf(1 - alpha / 2, freedom)
     return float(scipy.stats.nct.sf(critical, freedom, shift) + scipy.stats.nct.cdf(-critical, freedom, shift))
 
 
 def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -> float:
-    """Power of McNemar's exact test on n tasks, one trial each, given chances of a task lost and of one won.
+    """Power of McNemar's exact test on n tasks, one trial each, if one is lost with chance `worse`, won with `better`.
 
     worse, better: chances that a task is lost and that it is won by the change. Exact: sums over the number of
     discordant tasks and over how they fall.
@@ -87,7 +89,7 @@ def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -
 
 
 def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: float = 0.05, most: int = 100_000) -> int:
-    """Number of tasks that gives McNemar's exact test this power, given chances of a task lost and of one won.
+    """Number of tasks that gives McNemar's exact test this power if one is lost with chance `worse`, won with `better`.
 
     To within the test's discreteness.
 
@@ -109,7 +111,7 @@ def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: flo
 
 
 def more_units(values: np.ndarray, effect: float, *, power: float = 0.8, alpha: float = 0.05) -> tuple[int, int]:
-    """(tasks, runs): further tasks, or else further runs, that would detect `effect` with `power`; -1: none would.
+    """(tasks, runs): more tasks, or runs, for differences float64[runs, tasks] to show `effect` with `power`; -1: none.
 
     0: what there is suffices.
 

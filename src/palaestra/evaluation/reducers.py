@@ -39,7 +39,7 @@ def per_task(
     select: str | None = None,
     missing: bool | None = False,
 ) -> pl.DataFrame:
-    """Table `run, task, n, c, value`: trials of each (run, task) reduced to one value of k trials, such as pass@k.
+    """Table `run, task, n, c, value`: trials of each (run, task) by a `reducer` of k trials, such as pass_at_k.
 
     pass_at_k, pass_hat_k: chance that any, that all of k trials succeed, unbiased; null where there are fewer than k.
     all_k: whether the first k trials all succeeded (Pass^3 of leaderboards, arXiv 2604.06132). missing: what a trial
@@ -109,7 +109,7 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate` of a k-trial measure such as pass@k: mean of `per_task` over cells, clustered by task and run.
+    """`Estimate` of a `reducer` of k trials (pass_at_k …): mean of `per_task` over cells, clustered by task and run.
 
     Wilson's interval as in `success_interval`, but Student's t for "best_of", which is no share.
 

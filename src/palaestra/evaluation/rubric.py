@@ -29,7 +29,9 @@ def rubric(
     threshold: float = 1.0,
     by: Sequence[str] = KEY,
 ) -> pl.DataFrame:
-    """Table of one score per trial by a rubric rule: key, `score` (null if any is unjudged), `met`, `unjudged`.
+    """Table of a score per trial by a rubric rule, of `judgements` and `criteria`: key, `score`, `met`, `unjudged`.
+
+    score: null if any is unjudged.
 
     "mean": Σ w·met / Σ w over bonus criteria. AgencyBench [93] (arXiv 2601.11044) is `round(10 · mean)`.
     "net": clip((Σ bonus met - Σ penalties triggered) / Σ bonus, 0, 1), weights in each sum; null where no bonus exists.

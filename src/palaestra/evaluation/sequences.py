@@ -30,7 +30,7 @@ def sequence_tests(
     longest: int = 3,
     level: float = 0.95,
 ) -> pl.DataFrame:
-    """Table of tests of bias and serial dependence of 0/1 decisions, a row per key `by` (arXiv 2501.16356).
+    """Table of tests of bias and serial dependence of 0/1 actions in turns, a row per key `by` (arXiv 2501.16356).
 
     `n, share, low, high, uniform_p`: share of ones, exact (Clopper-Pearson, conservative) interval, exact test of 1/2.
     `alternation, alternation_low, alternation_high, pairs`: how often neighbours differ; Wilson's interval, its n
@@ -116,7 +116,7 @@ def _chi2(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndar
 
 
 def share_differences(turns: pl.DataFrame, *, action: str = "action", by: str = "system") -> pl.DataFrame:
-    """Table of pairwise tests whether systems choose 1 equally often: `system, other, difference, p, corrected`.
+    """Table of pairwise tests if systems choose action 1 equally often: `system, other, difference, p, corrected`.
 
     p: two-sided test of two proportions, pooled; corrected by Holm over all pairs. Choices of a series that remembers
     are not independent: see `sequence_tests` first.
@@ -147,7 +147,7 @@ def first_divergence(a: Sequence[Any] | np.ndarray, b: Sequence[Any] | np.ndarra
 
 
 def divergences(trials: pl.DataFrame, *, tokens: str) -> pl.DataFrame:
-    """Table `system, task, divergence, pairs`: mean `first_divergence` of a column of lists over pairs of trials."""
+    """Table `system, task, divergence, pairs`: mean `first_divergence` of list column `tokens` over pairs of trials."""
     rows = []
     for (system, task), cell in trials.sort("system", "task").group_by("system", "task", maintain_order=True):
         lists = [np.asarray(each) for each in cell[tokens].drop_nulls().to_list()]

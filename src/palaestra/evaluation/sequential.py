@@ -19,7 +19,7 @@ def first_significant(
     planned: int | None = None,
     resamples: int = RESAMPLES,
 ) -> float | None:
-    """CPU-seconds of the first look at which a team is significantly better than at the start; None if never.
+    """CPU-seconds of the first of `looks` (seconds, differences) where a team beats its start significantly, or None.
 
     Corrected for repeated looks.
 

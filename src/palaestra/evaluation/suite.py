@@ -175,7 +175,7 @@ class Prices:
 
 
 def price(turns: pl.DataFrame, prices: Prices) -> pl.DataFrame:
-    """The table with `cost` filled in where it is null, from tokens and the price of `policy` (the model).
+    """The table with `cost` filled in where it is null, from tokens and the `Prices` of `policy` (the model).
 
     (tokens_in - cached - written)·input + cached·cache_read + written·cache_write + tokens_out·output, per million.
     Null if the model has no price, tokens are not known, or cached tokens have no price of their own.

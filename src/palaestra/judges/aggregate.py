@@ -118,7 +118,9 @@ def _tied(candidates: pl.DataFrame, keys: list[str], ties: Ties, seed: int) -> p
 
 
 def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float = 0.0) -> np.ndarray:
-    """Mean of a pair's signed preferences asked in both orders, float[pairs], where signs agree; else `otherwise`.
+    """Mean of signed preferences `first` and `swapped` of pairs (both orders), where signs agree; else `otherwise`.
+
+    float[pairs].
 
     Where they do not, the judge answered the position and not the pair: `otherwise`, 0 being a tie. Missing if either
     is. [188] SALMON (arXiv 2310.05910); float[pairs] each.
@@ -131,7 +133,9 @@ def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float 
 
 
 def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criterion", "judge")) -> pl.DataFrame:
-    """Table per pair: `value`, mean of both orders; `consistent`: they agree; `first`: the one shown first won twice.
+    """Table per pair of verdicts: `value`, mean of both orders; `consistent`: they agree; `first`: first won twice.
+
+    Here the first is the one shown first.
 
     A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
     Votes of one order count as their mean.
@@ -150,7 +154,7 @@ def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criteri
 
 
 def order_balance(verdicts: pl.DataFrame, *, by: Sequence[str] = ("judge", "criterion")) -> pl.DataFrame:
-    """Table of position bias per judge and criterion: `pairs` asked both ways, share `consistent`, share `first` won.
+    """Table of position bias in verdicts per judge and criterion: `pairs` asked both ways, share `consistent`, `first`.
 
     first: of the decided single verdicts, the share that the side shown first won; 0.5 is fair. Missing without any.
     """

@@ -14,7 +14,9 @@ _NUMBERS = {word: str(number) for number, word in enumerate(_WORDS)}
 
 
 def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Features of each response beside a right answer, float64[rows, 3]: contains it, precision of words, log length.
+    """float64[rows, 3] of `rows` and `reference`: contains the right answer, precision of words, log length.
+
+    Features of each response beside a right answer.
 
     Whether the right answer's words are all in it, the share of its words that are the right answer's, and
     log(1 + words). Numbers up to ten count as their digits.
@@ -39,7 +41,7 @@ def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.Da
 def line_pairs(
     rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None, *, buckets: int = 512
 ) -> np.ndarray:
-    r"""Counts of pairs of neighbouring lines of each response, hashed into buckets, float64[rows, buckets].
+    r"""Counts of neighbouring lines' pairs in each response of `rows` (others unused), hashed: float64[rows, buckets].
 
     In a transcript of `palaestra.judges.cases` what was seen and what was done then are neighbours. So a linear model
     of these features has a weight for each action in each situation: an outcome model for best-of-n, as in [178]

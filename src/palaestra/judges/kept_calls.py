@@ -111,7 +111,7 @@ _KEPT = ("action", "finish", "tokens_in", "tokens_out", "cost")
 
 
 def key_of(body: Mapping[str, Any], draw: int) -> str:
-    """SHA-256 key of a request body and the number of its sample; nothing of the request can be read from it.
+    """SHA-256 key of a request `body` and the number `draw` of its sample; nothing of the request can be read from it.
 
     >>> key_of({"model": "m", "seed": 1}, 1) == key_of({"seed": 1, "model": "m"}, 1) != key_of({"model": "m"}, 1)
     True

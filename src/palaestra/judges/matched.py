@@ -20,7 +20,10 @@ from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) from arrays of row numbers, weight 1, no margins or ties; `more`: columns."""
+    """Table of preference pairs (`PAIRS`) from row numbers `chosen`, `rejected` and a `source`; weight 1, no margin.
+
+    There are no ties either. more: further columns.
+    """
     count = len(chosen)
     plain: dict[str, Any] = {"weight": np.ones(count), "source": [source] * count, "tie": np.zeros(count, bool)}
     found = {"chosen": chosen, "rejected": rejected} | plain
@@ -32,7 +35,9 @@ def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: p
 def policy_pairs(
     rows: pl.DataFrame, *, policy: str = "policy", by: Sequence[str] = ("group",), seed: int = 0, passes: int = 1
 ) -> pl.DataFrame:
-    """Table of POLAR's [212] (2507.05197) unlabelled pairs: `reference`, `chosen` of one policy, `rejected` of another.
+    """Table of POLAR's [212] unlabelled pairs of rows: `reference`, `chosen` of one policy, `rejected` of another.
+
+    arXiv 2507.05197.
 
     All three answer one prompt (`by`). Every row is chosen `passes` times, with a random reference and a random
     rejected row; where its policy has no second row, or there is no other policy, it is not.
@@ -72,7 +77,7 @@ def policy_pairs(
 
 
 def principle_scores(lead: np.ndarray) -> np.ndarray:
-    """Preference for a pair's first answer per principle, float64[pairs, principles], divided by its variance.
+    """Leads of pairs' first answers, float64[pairs, principles], each principle's divided by their variance.
 
     The variance and not its root, as SALMON's code has it; a principle that never decides stays 0.
 
@@ -99,7 +104,9 @@ def principle_pairs(
     flip: float = 0.1,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of SALMON's [188] (2310.05910) pairs under random principles: `condition` has 1 for each, -1 if negated.
+    """Table of SALMON's [188] pairs of rows `first`, `second` by `scores` of random principles, kept in `condition`.
+
+    arXiv 2310.05910. `condition` has 1 for each principle, -1 if negated.
 
     In each pass a pair gets min(Geometric(stop), most) random principles, each negated with chance `negate`, which
     turns its score; the answer is preferred that the principle with the largest |score| prefers. Pairs that it does

@@ -29,7 +29,7 @@ Does the message show progress towards the goal? End with a line `LABEL: 1` if i
 
 
 class MessageLabels:
-    """Queue and cache of labels 0 or 1 of messages: `get` queues new ones, `work` asks a policy; ONI's retrieval [9].
+    """Queue and cache of labels, 1 if a message shows progress to `goal`: `get` queues, `work` asks a policy; ONI [9].
 
     batch: most messages per call of `work`. The newest are asked about first, so that labels follow the policy's
     frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart. distilled: a

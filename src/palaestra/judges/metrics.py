@@ -69,9 +69,9 @@ class Metric:
 
 
 def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) -> pl.DataFrame:
-    """Table of the aspects (behaviour, comment, sign) that a model reads out of each feedback; `ok`: it could be read.
+    """Table of aspects (behaviour, comment, sign, ok) that a model, `asker`, reads out of feedback on transcripts.
 
-    `episode`: the number of the feedback. An unreadable answer gives one row that is not `ok`.
+    `ok`: it could be read. `episode`: the number of the feedback. An unreadable answer gives one row that is not `ok`.
 
     Raises:
         InputError: not as many feedbacks as transcripts.
@@ -91,7 +91,7 @@ def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) ->
 
 
 def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> list[Metric]:
-    """List of new `Metric` that a model forms from aspects; none with a known name, empty if it cannot be read."""
+    """List of new `Metric` that a model, `asker`, forms from `aspects`; none with a known name, empty if unreadable."""
     lines = [
         f"{SIGNS[sign]} {behaviour}: {comment}"
         for behaviour, comment, sign in aspects.select("behaviour", "comment", "sign").drop_nulls().iter_rows()
@@ -105,7 +105,7 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> lis
 
 
 def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.DataFrame:
-    """Table of the metric that each aspect is about, by a model; praise fits good ratings only, criticism bad ones.
+    """Table of the metric that each aspect is about, by a model, `asker`; praise fits good ratings only, criticism bad.
 
     An aspect without such a metric matches none, unasked. An answer that is no number of the list is not `ok`.
     """
@@ -180,7 +180,7 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Metric induction, an `Induced`: add metrics for uncovered aspects, judge, match, until coverage stops improving.
+    """Metric induction, an `Induced`: `propose` for uncovered aspects, `judge`, `match`, while coverage improves.
 
     That is, until it does not strictly improve.
 

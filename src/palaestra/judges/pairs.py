@@ -100,7 +100,7 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Table of preference pairs (`group` and `PAIRS`) from arrays of row numbers; `group` of the chosen row, or 0."""
+    """Table of preference pairs (`PAIRS`) from row numbers `chosen`, `rejected`; `group` is the chosen row's, or 0."""
     frame = turns.frame
     group = frame["group"].to_numpy()[chosen] if "group" in frame.columns else np.zeros(len(chosen), np.int64)
     size = len(chosen)
@@ -169,8 +169,6 @@ def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: 
 
     Of equal units the first counts.
 
-    Of equal units the first counts.
-
     A key whose scores are within `min_gap` of each other has no pair.
     """
     signal = _signal(score)
@@ -211,7 +209,9 @@ def all_pairs(
 def original_vs_regenerated(
     judge: str | Scorer, *, original: str = "original", by: Keys = "group", min_gap: float = 0.0
 ) -> Pairing:
-    """Makes a pairing rule (turns -> pairs), DocReward [185] (2510.11391): a person's original beats regenerations.
+    """Makes a pairing rule (turns -> pairs): an original beats its regenerations, these are ordered by `judge`; [185].
+
+    DocReward, arXiv 2510.11391.
 
     The original of a person wins over every regenerated one. Of two regenerated ones that wins which the judge gives
     more beside the original, its reference; within `min_gap` they tie. A content without an original has no pair.
@@ -297,7 +297,7 @@ def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group"
 
 @PAIRINGS.register()
 def hindsight(intent: str, by: Keys = (), *, unit: Keys = "episode", seed: int = 0) -> Pairing:
-    """Makes a pairing rule (turns -> pairs): given what an episode achieved, it is preferred to one that did not.
+    """Makes a pairing rule (turns -> pairs): for what an episode achieved (column `intent`), it beats one that did not.
 
     What it achieved is the pair's intent, and the other one achieved something else.
 
@@ -345,7 +345,7 @@ def _blocks(sorted_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def marked(turns: Turns, found: pl.DataFrame, *, unit: Keys = "episode") -> Turns:
-    """A copy of the turns with columns `pair` and `chosen`, which `dpo()` and its relatives read; ties are left out.
+    """A copy of the turns with columns `pair` and `chosen` from a table of pairs, as `dpo()` reads; ties are left out.
 
     All rows of a unit are its side of the pair. A unit in several pairs has its rows once for each; rows in no pair
     stay as they are, with both columns null.

@@ -73,7 +73,7 @@ SEARCHES: Registry[Search] = Registry(
 
 @SEARCHES.register()
 def best_of(scorer: str | Scorer, n: int = 4) -> Search:
-    """Makes a `Search`: of n answers of the policy it takes the one with the best score; the first of equal ones."""
+    """Makes a `Search`: of n answers of the policy it takes the one best by `scorer`; the first of equal ones."""
     made = build(scorer)
     if n < 2:
         raise InputError(f"best_of: n={n} must be at least 2")
@@ -82,7 +82,7 @@ def best_of(scorer: str | Scorer, n: int = 4) -> Search:
 
 @SEARCHES.register()
 def beam(scorer: str | Scorer, *, width: int = 5, candidates: int = 10, limit: int = 100) -> Search:
-    """Makes a `Search`: plans by beam search in the env, `width` partial episodes of the best cumulative score."""
+    """Makes a `Search`: plans by beam search in the env, `width` partial episodes best by cumulative `scorer` score."""
     made = build(scorer)
     if min(width, candidates, limit) < 1:
         raise InputError(f"beam: {width=}, {candidates=} and {limit=} must be at least 1")
@@ -145,7 +145,7 @@ def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: in
 
 
 class BestOf:
-    """Policy wrapper that asks a policy `n` times and takes the answer of the highest score; ties: the first.
+    """Policy wrapper that asks a policy `n` times and takes the answer that `scorer` scores highest; ties: the first.
 
     Step-level Q [68], planning by a learned reward [17] [183]. meter: counts what the scorer asks.
 
@@ -178,7 +178,10 @@ class BestOf:
 
 
 class Refining:
-    """Policy wrapper that answers, lets a critic rewrite its thinking, and answers again: `judges.refine` ([105])."""
+    """Policy wrapper that answers `rounds` times, a critic rewriting its thinking: last or best by `scorer` ([105]).
+
+    As `judges.refine`.
+    """
 
     def __init__(self, policy: Policy, critic: Critic, scorer: Scorer | None, rounds: int, meter: Meter) -> None:
         self.policy, self.critic, self.scorer, self.rounds, self.meter = policy, critic, scorer, rounds, meter

@@ -76,7 +76,9 @@ class Brief:
 
 
 def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
-    """List of (task, code): the `number` solved tasks most similar to this one, by Jaccard index of their words.
+    """List of (task, code): the `number` of `examples` (task -> code) most similar to a task, by Jaccard index.
+
+    Similar are tasks of the same words.
 
     >>> similar("open the door", {"push the cube": "a", "open the drawer": "b"})
     [('open the drawer', 'b')]

@@ -20,9 +20,9 @@ def label_mask(
     p: float = 0.2,
     rng: np.random.Generator | None = None,
 ) -> np.ndarray:
-    """Mask of an answer's tokens to train on, bool[tokens]: those behind the thinking, or a share; PRefLexOR [105].
+    """Mask bool[tokens] to train on: those after the last `close`, or all but a share within `open` and `close`; [105].
 
-    arXiv 2410.12375.
+    PRefLexOR, arXiv 2410.12375: what is left out is thinking.
 
     "fraction": all but int(n·p) of the n tokens strictly inside each pair of marks, drawn from rng. "after_last": only
     what stands behind the last closing mark; all, if there is none. open, close: a mark as a sequence of tokens.

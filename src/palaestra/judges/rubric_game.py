@@ -32,7 +32,9 @@ class Players(Protocol):
 
 @dataclass
 class RubricGame:
-    """Game that learns a judge's rules: a writer hides flaws in answers, a judge finds them ([104], arXiv 2508.21476).
+    """Game of `players` that learns a judge's rules: a writer hides flaws in answers, a judge finds them ([104]).
+
+    arXiv 2508.21476. `labelled` answers check the judge.
 
     The adversarial rubric of "Igniting Creative Writing".
 

@@ -26,7 +26,9 @@ def said(errs: float = 0.0) -> Play:
 
 
 def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent: float = 0.0) -> Play:
-    """Makes a scripted judge: "LABEL: 1" if the text after the last "Message:" or "Transcript:" has a word, else 0.
+    """Makes a scripted judge: "LABEL: 1" if the text after the last "Message:" or "Transcript:" has one of `words`.
+
+    Else "LABEL: 0".
 
     errs, silent: shares of what it is asked on which it says the opposite, or nothing; drawn from the request's stream.
     """

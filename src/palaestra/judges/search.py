@@ -22,13 +22,13 @@ from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
-    """Array of a scorer's scores of (prompt, response) candidates, float64[candidates]; -inf where it gives none."""
+    """Array of a scorer's scores of prompts `shown`, responses `done`, float64[candidates]; -inf if it gives none."""
     found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
 
 def text_of(action: Any, seen: Observation) -> str:
-    """Text of an action for a scorer: the action itself, or the text of the choice whose number it is."""
+    """Text of an action for a scorer: the action itself, or the text of the choice in `seen` whose number it is."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -74,9 +74,9 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """Beam search over partial episodes of an env by a scorer's cumulative score: a `FoundEpisode`; UI-Genie [43].
+    """Beam search by `policy` over partial episodes of `env` by cumulative `scorer` values: a `FoundEpisode`; [43].
 
-    arXiv 2505.21496.
+    UI-Genie, arXiv 2505.21496.
 
     Of `candidates` actions of each, the `width` of the largest cumulative score go on; at the end the one of the
     largest. width=1 is greedy.
@@ -364,7 +364,7 @@ def listwise(
     *,
     cover_head: bool = True,
 ) -> list[int]:
-    """List reranked by a judge that sees `window` items at a time, from the end to the front in steps of `step`.
+    """List `order` reranked by function `judge` of `window` items at a time, from the end to the front by `step`.
 
     judge: from some items to the same items, the best first; an answer that is no permutation leaves the window as it
     is. What is best travels to the front by at most `window - step` places a call. cover_head: a last window begins at

@@ -27,7 +27,7 @@ CALLS = {
 
 
 class ToolScorer(Members):
-    """Scorer that calls a tool for each row and lets another scorer read its answer in column `observation`.
+    """Scorer: `informed` reads what `tool` says of each row in column `observation`; `plain` scores where it fails.
 
     Where the tool fails (it raises, or says nothing) the tool-free scorer decides: a missing observation is no verdict
     of its own. The mechanism of Themis (arXiv 2310.01045); its joint loss is a language model's loss on the trace plus

@@ -49,7 +49,7 @@ class PythonSyntax:
 
 
 class Bundles:
-    """Cache of diagnostics by a digest of the workspace, in memory or on disk, so that replay needs no server."""
+    """Cache of a checker's diagnostics by a digest of the workspace, in memory or on disk; replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""
@@ -152,7 +152,7 @@ def check_turns(
     start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
-    """A copy of the turns with the columns that [176]'s reward needs: diagnostics before and after, safe, confidence.
+    """A copy of the turns with [176]'s columns by checker `bundles`: diagnostics before and after, safe, confidence.
 
     Also `bundle` and `check_error`.
 

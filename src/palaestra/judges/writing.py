@@ -145,7 +145,7 @@ def write(
     attempts: int = 5,
     specific: Callable[[str], str] = str,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """Ask a model for a reward program until one passes `check`: (program or None, list of all proposals).
+    """Ask a model (`ask`) until a program made of `template` passes `check` on `sample`: (program or None, proposals).
 
     Each refusal is told to the model with its reasons.
 
@@ -180,7 +180,7 @@ def write(
 def design(
     ask: Ask, prompt: str, template: RewardProgram, sample: Turns, train: Train, *, rounds: int = 3, **options: object
 ) -> list[Round]:
-    """Reward design by a model: write, check, train briefly, summarise, revise; returns the list of `Round`.
+    """Reward design by model `ask`: write, check on `sample`, `train`, summarise, revise; returns the list of `Round`.
 
     The best round is `max(rounds, key=score)`.
 
@@ -208,7 +208,9 @@ def write_factors(
     repairs: int = 5,
     summarise: Ask | None = None,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """[51] LaRe (2412.11120): asks a model for several factor programs, merges them; (program or None, proposals).
+    """[51] LaRe: a model writes factor programs and merges them, checked on `sample`; (program or None, proposals).
+
+    arXiv 2412.11120.
 
     ask: at temperature 1 in the released code; summarise: at 0.3, default the same. The factors become columns by
     `annotate(turns, program, "factor")`, and step rewards by `decompose` or `redistribute`. Checked against the card.

@@ -36,7 +36,7 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
 
 
 def paid(turns: Turns) -> Signal:
-    """Signal: the sum of the reward components if that equals the column `reward` in every row, else column `reward`.
+    """Signal: the sum of the turns' reward components if it equals column `reward` in every row, else column `reward`.
 
     So audits can take the sum apart.
     """
@@ -55,7 +55,7 @@ def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
 
 
 def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, least: float = 0.8) -> Finding:
-    """Audit (a `Finding`): do episodes keep their order when each component is multiplied by `factor` and 1/factor?
+    """Audit of a reward on turns (a `Finding`): is episodes' order kept if a component is scaled by `factor`, 1/factor?
 
     numbers: per component the smaller Spearman correlation of episode sums before and after, and `top` (overlap of the
     best tenth). A sum of components depends on their scales; a lexicographic order (arXiv 2309.02632), a product or
@@ -106,7 +106,7 @@ def _solved(turns: Turns) -> float:
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:
-    """Audit (a `Finding`): did training shift the return towards one component while success did not follow?
+    """Audit of a reward on turns (a `Finding`): did training shift the return to one component, without more success?
 
     Compares the first with the last fifth of the iterations. numbers: `before_<name>`, `after_<name>` (shares of the
     return), `success_before`, `success_after` (of episodes, of each agent's). Fails if a share rose by `rise` and

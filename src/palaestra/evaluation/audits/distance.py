@@ -41,7 +41,7 @@ def _checked(R: np.ndarray, T: np.ndarray, gamma: float) -> tuple[np.ndarray, np
 
 
 def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray) -> np.ndarray:
-    """Exact state values V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
+    """Exact values V[s] of `policy` [s, a] for rewards R[s, a, s'], transitions T and gamma: V = r_π + γ P_π V."""
     expected = (T * R).sum(2)
     moves = np.einsum("sa,sat->st", policy, T)
     values: np.ndarray = np.linalg.solve(np.eye(len(T)) - gamma * moves, (policy * expected).sum(1))
@@ -49,7 +49,9 @@ def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray
 
 
 def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
-    """Canonical form float64[s, a, s'] of reward R: equal for all rewards that differ by what the method ignores.
+    """Canonical form float64[s, a, s'] of reward R under transitions T and gamma: equal for rewards `method` equates.
+
+    Rewards have one form if they differ by what the method ignores alone.
 
     method: default VAL, E_s'[R + γV(s') - V(s)] under the uniform policy.
 
@@ -101,7 +103,7 @@ def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) ->
 def starc(
     R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float, *, method: Method = "val", norm: float = 2
 ) -> float:
-    """STARC distance of rewards [s, a, s'], half that of their normalised canonical forms: 0 equivalent, 1 opposite.
+    """STARC distance of rewards [s, a, s'] under T, half that of their normalised canonical forms: 0 equal, 1 opposite.
 
     >>> T = np.full((2, 2, 2), 0.5)
     >>> R = np.array([[0.0, 1.0], [2.0, 0.0]])
@@ -121,15 +123,15 @@ def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np
 
 
 def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """EPIC distance of two rewards [s, a, s'], √((1 - ρ)/2) of canonical forms, in [0, 1] (arXiv 2006.13900).
+    """EPIC distance of two rewards [s, a, s'] for T and gamma, √((1 - ρ)/2) of canonical forms, in [0, 1].
 
-    With uniform coverage.
+    arXiv 2006.13900, with uniform coverage.
     """
     return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
 
 
 def dard(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """DARD distance of two rewards (arXiv 2201.10081): as EPIC, with expectations over possible transitions."""
+    """DARD distance of two rewards [s, a, s'] (arXiv 2201.10081): as EPIC, with expectations over transitions of T."""
     return _pearson_distance(*(_canonical(R, T, gamma, "dard") for R in (R1, R2)))
 
 
@@ -160,7 +162,7 @@ def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """Regret on R1 of a policy that is optimal for R2, as a share of the best minus the worst return; uniform start."""
+    """Regret on R1 of a policy optimal for R2 under T, as a share of the best minus the worst return; uniform start."""
     R1, T = _checked(R1, T, gamma)
     best, worst, found = (
         policy_values(R1, T, gamma, optimal_policy(R, T, gamma)).mean() for R in (R1, -R1, np.asarray(R2, float))

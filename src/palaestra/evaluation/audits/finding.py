@@ -65,7 +65,7 @@ def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """List of dicts of the given rows: position, episode keys, state, action, and the reward that each earns."""
+    """List of dicts of the given rows of a table: position, episode keys, state, action, and reward from `values`."""
     shown = [n for n in ("iteration", "group", "episode", "turn", "agent", "state", "action") if n in turns.columns]
     rows = np.asarray(rows, dtype=np.int64)
     records = turns.frame[rows.tolist()].select(shown).to_dicts()

@@ -24,7 +24,7 @@ def endless(sums: np.ndarray) -> np.ndarray:
 
 
 def beyond_chance(gains: np.ndarray, owner: np.ndarray, number: int, otherwise: float = 0.0) -> tuple[np.ndarray, ...]:
-    """(means, significant): mean gain per kind float64[number], and whether it is above 0 beyond chance, bool[number].
+    """(means, significant): mean of `gains` by kind `owner`, float64[number], and whether it is above 0 beyond chance.
 
     By more than 2 + √(2 ln number) standard errors, the largest of so many zero-mean ones hardly being there. A kind
     with one example takes the typical (median) deviation of the others, or `otherwise` where there are none.

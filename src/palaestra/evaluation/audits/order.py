@@ -32,7 +32,9 @@ def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np
 
 
 def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: float = 0.2) -> Finding:
-    """Audit (a `Finding`): does a score of progress rise with time in successful episodes? Not for a reward at the end.
+    """Audit of a reward on turns (a `Finding`): does it rise in successful episodes, as a score of progress should?
+
+    Not meant for a reward at the end.
 
     numbers: `voc` (mean over agents' episodes), `low`, `high` (95 %, Student's t), `episodes`. Warns below `least`.
     Shaping is no score of progress but its difference, so of it nothing is said. gamma: discount of the return.

@@ -69,7 +69,7 @@ def _kept(extra: np.ndarray, potential: np.ndarray, gamma: float) -> bool:
 
 
 def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-4) -> Finding:
-    """Audit (a `Finding`): is the reward potential-based shaping by a function of the state, terminal steps included?
+    """Audit of a reward on turns (a `Finding`): is it potential-based shaping by the state, terminal steps included?
 
     numbers: `inside` and `with_boundary` (what the best potential leaves over, as a share of the reward's size),
     `at_end` (largest miss on a terminal step), `leak` (the same if it is one), `loops` (independent loops in the data:

@@ -127,7 +127,9 @@ def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analy
 
 @ANALYSES.register("exploration")
 def exploration() -> Analysis:
-    """Returns a function (METRICS.jsonl of a run) -> table per q_network policy: intensity B of its exploration.
+    """Returns a function (METRICS.jsonl of a run) -> table per q_network policy: mean ε or temperature, first half.
+
+    It is the intensity B of exploration. A row per policy and rule, with the first and last level.
 
     B is the mean of the first half.
     """

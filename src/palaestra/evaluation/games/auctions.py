@@ -28,14 +28,19 @@ class Placement(NamedTuple):
 
 
 def click_rates(slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Click rates of placed creatives under the multinomial logit, float64[n]: W[i, slot] / (1 + Σ W); others 0."""
+    """Click rates of creatives in `slots` under the multinomial logit: W[i, slot] / (1 + Σ W) of `weights`.
+
+    0 for creatives that have no slot.
+    """
     placed = slots >= 0
     pull = np.where(placed, weights[np.arange(len(slots)), np.maximum(slots, 0)], 0.0)
     return np.asarray(pull / (1 + pull.sum()))
 
 
 def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """`Placement` of largest welfare of creatives under the multinomial logit, exact by Dinkelbach's iteration.
+    """`Placement` of largest welfare of creatives by `values` and `weights` [n, slots] under the multinomial logit.
+
+    Exact, by Dinkelbach's iteration.
 
     Welfare is a ratio, Σ v W / (1 + Σ W), so Dinkelbach's iteration finds it: with λ the welfare so far, match by
     (v - λ) W without edges that are not positive; until λ stays. Creatives worth less than λ are left out, also of free
@@ -75,7 +80,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """VCG payment of each creative under `assign`, float64[n]: others' welfare without it, less that with it."""
+    """VCG payment of each creative for `values`, `weights` under `assign`: others' welfare without it minus with it."""
     values, weights = checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))

@@ -20,7 +20,9 @@ EXACT_SLOTS = 10
 
 
 def cascade_rates(slots: np.ndarray, chances: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Click rates under the cascade, float64[n]: own chance times Π (1 - chance) of the creatives that are read before.
+    """Click rates of creatives in `slots` read in `order` under the cascade: own chance times Π (1 - chance) before.
+
+    float64[n].
 
     Args:
         slots: slot of each creative, int64[n], -1 for none.
@@ -42,7 +44,9 @@ def by_value(values: np.ndarray) -> np.ndarray:
 
 
 def assign_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
-    """`Placement` of at least half of the largest welfare under the cascade, read in the order of `by_value`.
+    """`Placement` by `values` and `chances` [n, slots], of at least half of the largest welfare under the cascade.
+
+    It is read in the order of `by_value`.
 
     - Start: the placement of `assign` with the chances as weights. Its objective t satisfies t = max Σ p (v - t) over
       matchings, and the best cascade has at most t + max Σ p (v - t) = 2t. All that is placed is worth t or more, so
@@ -68,7 +72,9 @@ def assign_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
 
 
 def best_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
-    """`Placement` of largest welfare under the cascade, read in the order of `by_value`; exact, for few slots.
+    """`Placement` of largest welfare by `values` and `chances` [n, slots] under the cascade; exact, for few slots.
+
+    It is read in the order of `by_value`.
 
     With V(S) the best welfare of the creatives read later in the slots S, a creative adds max(V(S), max over j in S of
     p v + (1 - p) V(S without j)). Time: creatives · slots · 2^slots.
@@ -102,7 +108,9 @@ def best_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
 def cascade_payments(
     values: np.ndarray, chances: np.ndarray, solve: Callable[[np.ndarray, np.ndarray], Placement] = best_cascade
 ) -> np.ndarray:
-    """VCG payments under the cascade, float64[n]: others' welfare without a creative, less that with it; by `solve`.
+    """VCG payments under the cascade for `values`, `chances`: others' welfare without a bidder minus with it.
+
+    float64[n].
 
     No bidder gains by another bid than its value if `solve` is exact; with an approximation that is not so.
     """

@@ -39,7 +39,9 @@ class Rule:
 
 @dataclass(eq=False)
 class CFR:
-    """Solver that runs counterfactual regret minimisation on a game tree; holds regrets, current and average policy.
+    """Solver that runs counterfactual regret minimisation by `rule` on game `tree`; holds regrets and both policies.
+
+    The policies are the current one and the average.
 
     Attributes:
         tree: the game.

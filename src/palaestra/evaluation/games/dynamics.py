@@ -22,7 +22,7 @@ def uniform_mixtures(game: Game) -> Mixtures:
 
 
 def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mixtures:
-    """Mixed strategies: time average of replicator dynamics from uniform, ẋ = x (u - x·u), in exponential form.
+    """Mixed strategies of a game: time average of replicator dynamics from uniform, ẋ = x (u - x·u), exponential form.
 
     Args:
         game: any game.
@@ -43,7 +43,7 @@ def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mix
 
 
 def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
-    """Mixed strategies by fictitious play from the uniform profile (Brown 1951): averages of the best responses."""
+    """Mixed strategies of a game by fictitious play from uniform (Brown 1951): averages of the best responses."""
     mixtures = list(uniform_mixtures(game))
     for t in range(steps):
         for i in range(len(mixtures)):
@@ -54,7 +54,9 @@ def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
 
 
 def logit_equilibrium(game: Game, rationality: float = 1.0) -> Mixtures:
-    """Mixed strategies of the quantal response equilibrium x_i ∝ exp(λ u_i(x_{-i})) (McKelvey & Palfrey 1995).
+    """Mixed strategies of a game's quantal response equilibrium x_i ∝ exp(rationality · u_i) (McKelvey & Palfrey 1995).
+
+    x_i ∝ exp(λ u_i(x_{-i})) with λ the rationality, u_i the payoffs against the others.
 
     Follows the branch that begins at the uniform profile for λ = 0, so the same λ always gives the same equilibrium.
 
@@ -100,7 +102,9 @@ def shor(
     centre: Literal["mean", "value"] = "mean",
     average: bool = False,
 ) -> Mixtures:
-    """Mixed strategies by optimistic regret matching blended with a softmax (SHOR), last iterate or average.
+    """Mixed strategies of a game by `steps` of optimistic regret matching with a softmax (SHOR), last or averaged.
+
+    It is the last iterate, or the average over all of them.
 
     Source: arXiv 2602.16928.
 

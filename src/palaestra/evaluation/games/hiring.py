@@ -46,7 +46,9 @@ def scoring_rule(
     slack: float = 0.0,
     least: float = 0.0,
 ) -> Mechanism:
-    """`Mechanism` of largest value to the principal with obedience and truthful reports optimal for every agent.
+    """`Mechanism` of largest value for `prior`, `signals`, `costs`, `reward`, with obedience and truth optimal for all.
+
+    The value is that to the principal; truth means truthful reports of every agent.
 
     Variables μ(b) and x_i(b, s, θ) = μ(b) γ_i(b, s, θ) >= 0; maximises Σ_b μ(b) V(b) - Σ_i E x_i. An agent sees its own
     recommendation alone, so constraints pool over those of the others: rare effort of one agent audits another.

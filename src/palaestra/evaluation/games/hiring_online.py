@@ -51,7 +51,9 @@ def respond(
     *,
     believed: np.ndarray | None = None,
 ) -> Response:
-    """`Response` to a mechanism if all agents, who know the true law, respond best; it may be made for another law.
+    """`Response` of agents to a mechanism if the law is `prior`, `signals`, `costs`, `reward` and all respond best.
+
+    The agents know this law; the mechanism may be made for another one.
 
     Every agent takes the best effort and report for each recommendation, as if the others obeyed and told the truth.
 
@@ -141,7 +143,9 @@ def explore_then_commit(
     slack: float | None = None,
     cap: float = 2.0,
 ) -> OnlineHiring:
-    """`OnlineHiring`: simulates hiring agents whose law of signals is unknown, by exploring, then one fixed mechanism.
+    """`OnlineHiring` in `rounds` for `prior`, `signals`, `costs`, `reward`: explores, then keeps one mechanism.
+
+    Simulates hiring agents whose law of signals is not known to the principal.
 
     Args:
         prior: Probability of each state, float64[states].

@@ -106,7 +106,9 @@ def _flow(tree: Tree, own: np.ndarray, position: np.ndarray) -> scipy.sparse.csr
 
 
 def best_cce(game: Game) -> np.ndarray:
-    """Coarse correlated equilibrium of largest welfare (sum of payoffs): a joint distribution float64[S_1, …, S_N].
+    """Coarse correlated equilibrium of a `Game` of largest welfare (sum of payoffs): a distribution over profiles.
+
+    A joint one, float64[S_1, …, S_N].
 
     Maximises Σ_a p(a) Σ_i u_i(a) over distributions p of cells such that no player gains by a fixed strategy instead
     of what p draws for it: Σ_a p(a) [u_i(b, a_{-i}) - u_i(a)] <= 0 for every player i and strategy b.

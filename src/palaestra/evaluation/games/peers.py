@@ -150,7 +150,7 @@ class PeerScore:
 
 
 def decayed(value: float, factor: float, snap: float) -> float:
-    """A counter after one interval's decay; below `snap` it becomes 0.
+    """Counter `value` after one interval's decay by `factor`; below `snap` it becomes 0.
 
     >>> decayed(10.0, 0.5, 0.1), decayed(0.15, 0.5, 0.1)
     (5.0, 0.0)
@@ -160,7 +160,7 @@ def decayed(value: float, factor: float, snap: float) -> float:
 
 
 def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], float]:
-    """Dict (topic, counter) -> upper bound in the search of `counterexample`; 0 first deliveries in `silent`."""
+    """Dict (topic, counter) -> upper bound for a `PeerScore` in `counterexample`; 0 first deliveries in `silent`."""
     found: dict[tuple[str, str], float] = {}
     for name, topic in score.topics.items():
         found[name, "mesh"] = 2 * topic.mesh_cap
@@ -227,9 +227,9 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """(mesh bool[n, n], share of its links that forward): simulates nodes that prune neighbours scored below 0.
+    """(mesh bool[n, n], share of links that forward): nodes prune neighbours scored < 0; `misbehaves` hide `silent`.
 
-    Some nodes do not forward `silent`.
+    Simulates the nodes of a network, some of which do not forward `silent`.
 
     Args:
         score: the weights; each pair of nodes has counters of its own.

@@ -110,7 +110,7 @@ def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tup
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
-    """Exploitability of a profile, one strategy per player: mean over players of the gain of a best response."""
+    """Exploitability in a game of a profile, one strategy per player: mean over players of a best response's gain."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
     return game.exploitability(game.policy(merged(strategies)))
@@ -126,7 +126,7 @@ def psro(
     start: Sequence[Strategy] | None = None,
     tolerance: float = 1e-9,
 ) -> list[Population]:
-    """Policy-space response oracles: list of `Population` after 0, 1, … iterations; ends at a gap of `tolerance`.
+    """Policy-space response oracles in a game: list of `Population` after 0, 1, … iterations, to a gap of `tolerance`.
 
     Each iteration solves the game between the populations with `train`, and adds every player's response to what the
     others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double

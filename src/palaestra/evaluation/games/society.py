@@ -42,7 +42,9 @@ def kaplan_meier(times: Sequence[float] | np.ndarray, ended: Sequence[bool] | np
 
 
 def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.ndarray:
-    """Efficiency of a commons, at most 1: total gain as a share of the sustainable one, 1 - max(0, T·F - Σ R) / (T·F).
+    """Efficiency of a commons, at most 1: 1 - max(0, rounds · sustainable - gain) / (rounds · sustainable).
+
+    Total gain as a share of the sustainable one.
 
     Args:
         gain: Σ R, of all agents together.
@@ -91,7 +93,7 @@ def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: 
 
 
 def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """Table per `system`: mean measures of its commons episodes (`commons_episodes`), and the survival curve."""
+    """Table per `system` of a commons' turns: mean measures of episodes (`commons_episodes`), and survival curve."""
     found = commons_episodes(turns, sustainable=sustainable, rounds=rounds)
     found = found if "system" in found.columns else found.with_columns(system=pl.lit("all"))
     rows = []
@@ -106,7 +108,7 @@ def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: in
 
 
 def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", at: float = 0.5) -> pl.DataFrame:
-    """Table per round (`by`): rate of `column`; also the first round with a rate >= `at` (`tipping`), and contagion.
+    """Table per round (`by`) of turns: rate of `column`, first round with a rate >= `at` (`tipping`), and contagion.
 
     Args:
         turns: rows with `column` (0 or 1) and `by`; with `group_success` also the contagion is told.
@@ -128,7 +130,7 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
 
 
 def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round") -> float | None:
-    """Rate of `column` in rounds after the group's success, less that after a failure, as float; None without both."""
+    """Rate of `column` in turns of rounds after the group's success, less that after a failure; None without both."""
     keys = [name for name in EPISODE if name in turns.columns]
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})

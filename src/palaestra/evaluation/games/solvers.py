@@ -129,7 +129,10 @@ def qre(rationality: float = 1.0) -> Solver:
 def risk_averse(
     lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: list[list[float]] | None = None
 ) -> Solver:
-    """Returns a solver of matrix games: responses that pay `lam` times their variance (arXiv 2205.15434)."""
+    """Returns a solver of matrix games: equilibrium of responses that maximise payoff less `lam` times its variance.
+
+    Source: arXiv 2205.15434.
+    """
     first = tuple(np.array(x, float) for x in start) if start else None
     return lambda game: risk.risk_averse_equilibrium(_matrix(game, "risk_averse"), lam, tremble, steps, first)
 
@@ -151,7 +154,10 @@ def shor(
     steps: int | None = None,
     centre: Literal["mean", "value"] = "mean",
 ) -> Solver:
-    """Returns a solver of matrix games by SHOR with the source's schedules (arXiv 2602.16928); no equilibrium."""
+    """Returns a solver of matrix games: mixtures by optimistic regret matching, SHOR (arXiv 2602.16928), by `role`.
+
+    With the source's schedules. The mixtures are no equilibrium.
+    """
     if role not in ("training", "evaluation"):
         raise InputError(f"shor: role={role!r} must be 'training' or 'evaluation'")
 

@@ -39,7 +39,7 @@ def metropolis(adjacent: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class SelfRepellentSampler:
-    """Sampler of sites by parallel self-repellent walks, K_ij ∝ P_ij (x_j / μ_j)^{-α}, x a walk's own visit measure.
+    """Sampler of sites by parallel self-repellent walks: K_ij ∝ base_ij (x_j / target_j)^-alpha, x a walk's visits.
 
     Args:
         target: μ, float64[n].
@@ -88,7 +88,7 @@ class SelfRepellentSampler:
 
 
 def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: int) -> tuple[np.ndarray, float]:
-    """Runs a sampler: (visits float64[walks, n], T · variance over the walks of the average of `values`)."""
+    """Runs a sampler `steps` times: (visits float64[walks, n], steps · variance over walks of `values`' average)."""
     values = np.asarray(values, float) - sampler.target @ np.asarray(values, float)
     visits = np.zeros(sampler.measure.shape)
     rows = np.arange(len(visits))
@@ -98,7 +98,7 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """Variance over walks, over the last step size, of a stochastic-approximation iterate that the sampler drives.
+    """Variance over walks, over the last step size, of θ ← θ + rate · (values[site] - θ), driven by a sampler.
 
     θ ← θ + (n+1)^-exponent (values[site] - θ).
 

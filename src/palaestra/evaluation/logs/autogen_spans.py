@@ -31,7 +31,10 @@ def is_autogen(attributes: Mapping[str, Any]) -> bool:
 
 
 def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Sets `conversation` of an AutoGen span, empties its `metadata`, in place; returns messages that it delivers."""
+    """Sets `conversation` of an AutoGen span by its attributes, empties `metadata`; returns messages delivered.
+
+    The span is changed in place; the messages are those that it delivers.
+    """
     span.metadata = {}
     if span.kind == "agent":
         identity = text(attributes.get("gen_ai.agent.id") or "")

@@ -58,8 +58,6 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
 
     Messages after the last one of an assistant make a row without action.
 
-    Last words have a row without action.
-
     A message that calls several tools has one row per call with the same `turn`; tokens stand on the first.
     """
     rows: list[dict[str, Any]] = []

@@ -68,7 +68,10 @@ def span_of(
     where: str,
     rows: Rows,
 ) -> Span | None:
-    """Converts a raw OTLP span to a `Span`; None, and a problem in `rows`, if it has no span id or trace id."""
+    """Converts a raw OTLP span, attributes and events to a `Span`; None, and a problem in `rows`, if it lacks an id.
+
+    The ids are span id and trace id.
+    """
     identity, trace = raw.get("spanId"), raw.get("traceId")
     if not isinstance(identity, str) or not isinstance(trace, str) or not identity or not trace:
         rows.problem(where, "no spanId and traceId, so nobody knows where it belongs; it is left out")

@@ -98,7 +98,7 @@ def choose(frame: pl.DataFrame, file: str) -> str | None:
 
 
 def by_column(frame: pl.DataFrame, wanted: str, file: str) -> pl.DataFrame:
-    """The table with `system` set from columns that the user named, joined by commas; `metadata` fields count too.
+    """The table with `system` set from the columns named in `wanted`, joined by commas; `metadata` fields count too.
 
     Raises:
         InputError: there is no such column.

@@ -102,7 +102,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """Reads a text table to a DataFrame of turns; None, and a problem in `rows`, if a line has too many fields."""
+    """Reads a text table to a DataFrame of turns; None, and a problem in `rows`, if it cannot be read as such."""
     data = content(path, rows)
     if not data:
         return None

@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """Profile (tuple) to play next in adaptive matching, by a rule; None when every edge is settled.
+    """Profile (tuple) to play next for a `ResponseGraph` and `PayoffEstimate` by `rule`; None when all edges settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
@@ -193,7 +193,9 @@ def response_graph_ucb(
     most: int = 50_000,
     seed: int = 0,
 ) -> Settled:
-    """[106] `Settled`: plays every profile once, then `next_match` until all edges are settled or `most` plays.
+    """[106] `Settled`: calls `play` on each profile of `strategies`, then on `next_match` until edges settle or `most`.
+
+    It ends when all edges are settled, or after `most` plays.
 
     An edge is settled when the upper bound of the worse end is below the lower bound of the better one. The defaults
     are OpenSpiel's, but for the interval: Clopper-Pearson needs a third to two thirds fewer plays than Hoeffding when
@@ -219,7 +221,9 @@ def response_graph_ucb(
 
 
 def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05, payoff_range: float = 1.0) -> int:
-    """Plays of *each* profile so that all edges are right with chance 1 - delta: ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉.
+    """Plays of *each* profile so that all edges are right with chance 1 - delta, by `gap` and `strategies` a player.
+
+    ⌈2 R² / Δ² · ln(2 |S| K / δ)⌉ with R the payoff range. strategies: how many each player has.
 
     gap: the smallest difference Δ along an edge; |S| profiles, K players; by Hoeffding and a union bound.
     """

@@ -45,7 +45,7 @@ def elo_mmr(
     speed: float = 1.0,
     split_ties: bool = False,
 ) -> Rated:
-    """`Rated`: Elo-MMR ratings of players from contests, each (participants, ranks), in time order.
+    """`Rated`: Elo-MMR ratings of so many `players` from contests, each (participants, ranks), in time order.
 
     Args:
         contests: of each who took part, int[k] below `players`, each once, and their ranks, number[k], 1 the best;
@@ -94,7 +94,7 @@ def elo_mmr(
 
 
 def performances(mu: np.ndarray, spread: np.ndarray, rank: np.ndarray, *, split_ties: bool = False) -> np.ndarray:
-    """Performance of each player in one contest, float64[k]: the rating at which its wins and losses balance.
+    """Performance of players of ratings `mu`, `spread` at ranks `rank`: rating where wins, losses balance, float64[k].
 
     Given ratings, their deviations and ranks.
 

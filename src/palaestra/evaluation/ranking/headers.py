@@ -166,7 +166,7 @@ def _sides(a: str, b: str, of: str) -> list[tuple[str, str]]:
 
 
 def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
-    """Series, score of side a in each row of a match table: 1, 1/2 or 0; null without a result.
+    """Series, score of side a in each row of a match table by its `Layout`: 1, 1/2 or 0; null without a result.
 
     table: `row`, `a`, `b` and the columns of the outcome as text.
 

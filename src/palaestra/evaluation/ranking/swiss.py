@@ -77,7 +77,9 @@ def failure_sensitivity(
     simulations: int = 100_000,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table per system: expected Swiss points for each T, the number eliminated after a round, and slope over T.
+    """Table per system of `scores` [systems, benchmarks]: expected Swiss points for each T eliminated, slope over T.
+
+    T is the number eliminated after a round.
 
     Columns: system, T=0, T=1, …, slope.
 

@@ -104,7 +104,7 @@ def kemeny(preferred: np.ndarray) -> np.ndarray:
 
 
 def maximal_lottery(preferred: np.ndarray) -> np.ndarray:
-    """Maximal lottery (Fishburn 1984), float64[n]: the mixture of systems that beats or ties each in expectation.
+    """Maximal lottery (Fishburn 1984), float64[n], of counts [n, n]: mixture that beats or ties each in expectation.
 
     Of several the one of largest entropy.
     """

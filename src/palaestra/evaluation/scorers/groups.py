@@ -33,7 +33,7 @@ def known(what: str, name: str, value: object, choices: Sequence[str]) -> None:
 def scored_groups(
     rows: pl.DataFrame, score: str, correct: str, by: Keys, *, missing: Missing = "leave", what: str = "scores"
 ) -> pl.DataFrame:
-    """Table per group of candidates: lowest `right` and highest `wrong` score, `top` (ties for best), `best`, `k`.
+    """Table per group: lowest `right`, highest `wrong` score; counts `top` (ties for best), `best` (its right), `k`.
 
     top: how many have the highest score; best: how many of these are right. `right` is null in a group that leaves.
     missing: "last" ranks an unknown score below all, and nothing known is a tie of all, as RewardBench 2 counts the
@@ -88,7 +88,9 @@ def best_of_k_accuracy(
     missing: Missing = "leave",
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate` of best-of-k accuracy: mean over groups of the credit of the top-scored (arXiv 2506.01937).
+    """`Estimate` of best-of-k accuracy of rows group, score, correct: mean over groups of the credit of the top-scored.
+
+    arXiv 2506.01937.
 
     credit: "fraction": the share of right ones among those with the highest score, as RewardBench 2; "strict": 1 if all
     of these are right; "any": 1 if one is. missing: see `scored_groups`; "last" is the rule of the published code for
@@ -117,7 +119,7 @@ def strict_accuracy(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate` of the share of groups in which every right candidate outscores every wrong one (RewardMATH).
+    """`Estimate` of the share of groups of rows group, score, correct in which all right ones outscore all wrong ones.
 
     Source: arXiv 2410.01729.
 
@@ -137,7 +139,7 @@ def reciprocal_rank(
     ties: Ties = "against",
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate` of the mean reciprocal rank of the best right candidate among the wrong ones (RewardMATH).
+    """`Estimate`, of rows group, score, correct: mean over groups of 1 / rank of the best right one among the wrong.
 
     Source: arXiv 2410.01729.
 
@@ -164,7 +166,7 @@ def pair_accuracy(
     ties: Ties = "half",
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate`: mean over groups of the share of (right, wrong) pairs in which the right one scores higher (AUC).
+    """`Estimate`, of rows group, score, correct: mean over groups of the share of (right, wrong) pairs in order (AUC).
 
     ties: what a pair of equal scores is worth. Far above `strict_accuracy` where one wrong candidate is over-rated.
     """
@@ -190,7 +192,7 @@ def pair_accuracy(
 def protocols(
     rows: pl.DataFrame, *, by: Keys = "group", level: float = 0.95, score: str = "score", correct: str = "correct"
 ) -> pl.DataFrame:
-    """Table of all protocols of a scorer on one table of scores, a row each: `protocol, ties, mean, low, high, n`."""
+    """Table of all protocols of a scorer's rows group, score, correct: `protocol, ties, mean, low, high, n`."""
     options: dict[str, Any] = {"by": by, "level": level, "score": score, "correct": correct}
     made: list[tuple[str, str, Estimate]] = [
         ("best_of_k", "fraction", best_of_k_accuracy(rows, **options)),
@@ -205,7 +207,7 @@ def protocols(
 def comparisons(
     verdicts: pl.DataFrame, *, by: Keys = "group", missing: Missing = "leave", level: float = 0.95
 ) -> pl.DataFrame:
-    """Table of the protocols strict, rank and pairs for a pairwise judge that compares the right answer with others.
+    """Table of the protocols strict, rank and pairs of a pairwise judge, of verdicts group, value (1: right one won).
 
     `value`: 1 won, 0 lost, .5 a tie.
 

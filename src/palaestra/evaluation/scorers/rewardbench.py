@@ -54,7 +54,7 @@ def ties_score(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> TiesScore:
-    """`TiesScore` of RewardBench 2's Ties subset: right answers should score alike, and above all wrong ones.
+    """`TiesScore` of rows of RewardBench 2's Ties subset: right answers should score alike, and above all wrong ones.
 
     Per prompt: c the lowest right score, d the highest wrong one, s the spread of the right ones. tied, reference:
     shares of prompts with c > d, of those with many right answers (`kind` "tied") and with one ("ref"); preferred:
@@ -125,7 +125,7 @@ def _score(parts: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def domain_scores(
     rows: pl.DataFrame, *, missing: Missing = "leave", level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
-    """Table per domain of RewardBench 2, and last their unweighted mean: `domain, score, low, high, n, left`.
+    """Table per domain of rows of RewardBench 2, and last their unweighted mean: `domain, score, low, high, n, left`.
 
     rows: as `read_scores` gives RewardBench 2: `domain`, `group`, `score`, `correct`, of ties `prompt` and `kind`.
     The domain named Ties has `ties_score`, the others best-of-k accuracy with a fraction for ties. The interval of the

@@ -80,7 +80,9 @@ class Confusion:
 def confusion(
     rows: pl.DataFrame, *, action: str = "action", accepted: str = "accepted", action_null_ok: bool = True
 ) -> Confusion:
-    """`Confusion` counts of acting or staying silent, each accepted or rejected by a judge (arXiv 2410.12361).
+    """`Confusion` counts of rows action, accepted: acting or staying silent, each accepted or rejected by a judge.
+
+    arXiv 2410.12361.
 
     action: null is silence (of booleans, false is): acted and accepted TP, acted and rejected FP, silent and accepted
     TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is missing.

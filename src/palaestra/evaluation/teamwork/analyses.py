@@ -28,7 +28,7 @@ from palaestra.foundation.search import Candidate, confidence_uct, search
 
 @ANALYSES.register("coordination")
 def coordination(baseline: str, by: str = "system") -> Analysis:
-    """Returns a function (TURNS file) -> table: cost and benefit of coordination against one agent.
+    """Returns a function (TURNS file) -> table: cost and benefit of coordination against system `baseline`.
 
     Columns of TURNS: `by`, episode, turn, agent, success.
     """
@@ -47,7 +47,9 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """Returns a function (CONFIGURATIONS file) -> table: predicted best architecture for new tasks (success null).
+    """Returns a function (CONFIGURATIONS file) -> table: best architecture, by `features`, for tasks without success.
+
+    New tasks are those whose success is null.
 
     Columns: task, architecture, success, features.
     """
@@ -126,7 +128,7 @@ def members(
     over: str | Sequence[str] = ("group", "turn"),
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function (TURNS file) -> table: members to take for the most effective channels, or by lot.
+    """Returns a function (TURNS file) -> table: at most `most` members with the most effective channels, or by lot.
 
     Columns of TURNS: agent and embeddings.
     """
@@ -144,7 +146,7 @@ def members(
 
 @ANALYSES.register("vote")
 def vote(signal: float, correlation: float = 0.0) -> Analysis:
-    """Returns a function () -> table: accuracy of a vote of n = 1 to 64 members with correlated errors."""
+    """Returns a function () -> table: accuracy of a vote of n = 1 to 64 members of `signal` with correlated errors."""
     sizes = (1, 2, 4, 8, 16, 32, 64)
     return lambda: pl.DataFrame({"n": sizes, "right": [vote_accuracy(signal, n, correlation) for n in sizes]})
 
@@ -169,7 +171,7 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
 
 @ANALYSES.register("synergy")
 def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) -> Analysis:
-    """Returns a function () -> table: whether a tree of majorities can help, by gain, exponent and fixed point."""
+    """Returns a function () -> table of a majority tree's gain alpha, exponent, fixed signal, survival (alpha > 1)."""
 
     def answer() -> pl.DataFrame:
         found = teamwork.synergy(branch, fidelity, correlation)
@@ -188,7 +190,9 @@ def tree(
     window: int | None = None,
     message: int = 1,
 ) -> Analysis:
-    """Returns a function () -> table: the best tree of votes at a budget, against one agent; reads no file.
+    """Returns a function () -> table: best tree of votes at `budget`, agents of `scale`, `exponent`, against one agent.
+
+    It reads no file.
 
     See `best_team`.
     """
@@ -211,7 +215,10 @@ def tree(
 
 @ANALYSES.register("best_of")
 def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
-    """Returns a function () -> table: accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
+    """Returns a function () -> table: accuracy of best-of-n = 1 to 64 by a verifier; a try is right with `chance`.
+
+    It reads no file; the verifier has error rates.
+    """
     return lambda: pl.DataFrame(
         [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
     )
@@ -228,7 +235,7 @@ def personas() -> Analysis:
 
 @ANALYSES.register("budget")
 def budget(cost: float | None = None, score: float | None = None, kind: str = "cost") -> Analysis:
-    """Returns a function (POINTS file) -> table: best score within a cost, and least cost of a score.
+    """Returns a function (POINTS file) -> table: best score within `cost`, and least cost of `score`, if given.
 
     Columns of POINTS: `system`, `score`, and the column `kind`.
 
@@ -249,7 +256,7 @@ def budget(cost: float | None = None, score: float | None = None, kind: str = "c
 
 @ANALYSES.register("settings")
 def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: best setting of each factor by cost per solved task, or success.
+    """Returns a function (ATTEMPTS file) -> table: best setting of each of `factors` by cost per success, or success.
 
     Columns of ATTEMPTS: task, success, cost.
     """
@@ -258,7 +265,7 @@ def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") ->
 
 @ANALYSES.register("cheapest")
 def cheapest(kind: str) -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: the system with the least cost per solved task for each kind.
+    """Returns a function (ATTEMPTS file) -> table: system with the least cost per success for each value of `kind`.
 
     Columns of ATTEMPTS: system, task, success, cost, `kind`.
     """
@@ -267,7 +274,7 @@ def cheapest(kind: str) -> Analysis:
 
 @ANALYSES.register("cost_over_levels")
 def cost_over_levels(over: str = "level") -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, as a mean over levels.
+    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, a mean over values of `over`.
 
     Columns of ATTEMPTS: system, task, success, cost and `over`.
     """
@@ -278,7 +285,10 @@ def cost_over_levels(over: str = "level") -> Analysis:
 def conversation(
     shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
 ) -> Analysis:
-    """Returns a function () -> table: cost of a workflow as a team and as one cached chat; reads no file."""
+    """Returns a function () -> table: cost of tokens `shared`, `prompts`, `outputs` as a team and as a cached chat.
+
+    It reads no file.
+    """
 
     def answer() -> pl.DataFrame:
         team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached, models=models)
@@ -319,7 +329,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     by: Literal["tried", "described"] = "tried",
 ) -> Analysis:
-    """Returns a function (TRIALS file) -> table: components of a team worth their price within a budget.
+    """Returns a function (TRIALS file) -> table: components of a team worth their price within `budget`.
 
     Columns of TRIALS: component, cost, skill, similarity, verdict of a sandbox.
 
@@ -388,7 +398,9 @@ def order(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Returns a function (RUNS file) -> table: do modules help every model, or some?
+    """Returns a function (RUNS file) -> table per module: win rate over models with it, universal or conditional kind.
+
+    Does it help every model, or some?
 
     RUNS (with all, without each): model, coalition, task, `score`.
     """
@@ -459,7 +471,7 @@ def search_designs(
 
 @ANALYSES.register("tree_search")
 def tree_search(budget: int, c: float = 0.3, trust: float = 2.0) -> Analysis:
-    """Returns a function (NODES file) -> table: the steps of MASTER's tree search on a recorded tree.
+    """Returns a function (NODES file) -> table: steps of MASTER's tree search with `budget` on a recorded tree.
 
     Columns of NODES: node, parent (none: root), reward, confidence, terminal, valid.
     """

@@ -20,7 +20,9 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """Table of turns with `importance`, DyLAN's credit passed back from the final answers ([135], arXiv 2310.02170).
+    """Table of turns with `importance`, DyLAN's credit passed back through `messages` from the final answers ([135]).
+
+    arXiv 2310.02170.
 
     The last wave of an episode shares 1 among those who gave the final answer; before that, what a turn is worth is
     what it was worth to those who heard it: I_i = Σ_j w_ij · I_j, the weights of what j heard (and kept) scaled to sum
@@ -128,7 +130,7 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """Table of credit per team member by a judge's hindsight verdicts: episodes, invoked, helpful (a share).
+    """Table of credit per team member by a judge's hindsight in column `verdict`: episodes, invoked, helpful (a share).
 
     BOAD [129], arXiv 2512.23631; helpful is float64.
 
@@ -162,7 +164,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors float64[known, d], rows int64[known]): embeddings of rows that have one, scaled to length 1.
+    """(vectors float64[known, d], rows int64[known]): embeddings of turns in column `name` that are there, of length 1.
 
     A vector with a number that is missing is none.
     """

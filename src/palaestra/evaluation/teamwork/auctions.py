@@ -98,7 +98,7 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
 
 
 def contrast(memory: Archive, embedding: np.ndarray, agent: str, k: int = 8) -> list[tuple[str, str]]:
-    """List of (losing plan, winning plan) of the k past tasks most like this one, one plan being the agent's own.
+    """List of (losing plan, winning plan) of the k tasks in `memory` most like `embedding`, one plan being `agent`'s.
 
     Entries are plans with the agent as owner, the task as key, 1 as score of the winner's, 0 of the others'; what is
     most like decides which tasks are near, so all plans of a task go in with the task's vector.

@@ -15,7 +15,7 @@ CONDITIONS = ("solo", "solo_halves", "joint")
 def collaboration_gap(
     frame: pl.DataFrame, *, by: str = "pair", task: str = "task", condition: str = "condition", score: str = "success"
 ) -> pl.DataFrame:
-    """Table per pair: success alone, alone on split information, and together, and the gaps between them.
+    """Table per pair of runs by `condition`: success alone, alone on split information, together, and their gaps.
 
     Columns: solo, solo_halves, joint, gap, gap_stderr, integration, collaboration, tasks.
 
@@ -53,7 +53,7 @@ def collaboration_gap(
 def order_effect(
     frame: pl.DataFrame, *, by: str = "pair", task: str = "task", order: str = "order", score: str = "success"
 ) -> pl.DataFrame:
-    """Table per unequal pair: success by who begins, and the difference: strong_first, weak_first, effect, tasks.
+    """Table per unequal pair of runs by `order`, who begins: success strong_first, weak_first, effect, tasks.
 
     effect = success if the stronger begins - success if the weaker does, over tasks that both orders have.
 

@@ -23,7 +23,9 @@ ROUNDED = 1 + 1e-12
 
 
 def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarray:
-    """Threshold on value per cost of an online knapsack, Ψ(z) = (U·e/L)^z · L/e, z the share of the budget spent.
+    """Threshold on value per cost of an online knapsack: (upper·e/lower)^spent · lower/e; spent: share of the budget.
+
+    Ψ(z) = (U·e/L)^z · L/e, z the share spent.
 
     Ψ(0) = L/e, Ψ(1) = U.
 
@@ -37,7 +39,7 @@ def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarr
 
 
 def competitive_ratio(lower: float, upper: float) -> float:
-    """Competitive ratio of the threshold knapsack, ln(U/L) + 1: how many times more the optimum earns at most.
+    """Competitive ratio of the threshold knapsack, ln(upper/lower) + 1: how many times more the optimum earns at most.
 
     >>> round(competitive_ratio(1, 100), 3)
     5.605
@@ -49,7 +51,9 @@ def competitive_ratio(lower: float, upper: float) -> float:
 def threshold_knapsack(
     values: np.ndarray, costs: np.ndarray, budget: float, *, lower: float, upper: float
 ) -> np.ndarray:
-    """bool[..., items]: those taken by the online threshold knapsack, which sees items in their order.
+    """bool[..., items]: those of `values`, `costs` taken in order within `budget` by the online threshold knapsack.
+
+    It knows the bounds `lower` and `upper`.
 
     Axes before the last are other orders.
 
@@ -80,7 +84,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     top: int = 5,
 ) -> pl.DataFrame:
-    """Table per component tried: chooses a team's components online within a budget, with why each was taken or not.
+    """Table per tried component of `inventory`: chooses a team's components online within `budget`, with the reasons.
 
     inventory: component, cost, skill, similarity (of the component's description to the skill); and without a probe
     verdict, what the sandbox says: 1, 0, -1. For each skill the `top` most similar components are tried on all skills

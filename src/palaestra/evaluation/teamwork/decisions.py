@@ -21,7 +21,7 @@ _OVERLAP = ((0.7, 1.0), (0.5, 0.75), (0.3, 0.5), (0.1, 0.25))
 
 
 def action_quality(actions: Sequence[str], truth: str) -> tuple[float, float, float]:
-    """Quality of proposed actions against the true one: (validity, specificity, correctness), each 0 to 1.
+    """(validity, specificity, correctness), each 0 to 1, of proposed actions against `truth`, by rules on their words.
 
     Without actions (0, 0, 0).
 
@@ -44,7 +44,9 @@ def action_quality(actions: Sequence[str], truth: str) -> tuple[float, float, fl
 
 
 def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataFrame:
-    """Table per system: decision quality and its parts, share above the threshold, checks for constant answers.
+    """Table per system of rows system, case, actions, truth: decision quality, its parts, checks for constant answers.
+
+    With the share above the threshold.
 
     frame: system, case, actions (a list, or lines of one text), truth. quality = .4 validity + .3 specificity + .3
     correctness. elsewhere: the mean correctness against the truths of all other cases; an honest system is right less

@@ -68,7 +68,9 @@ def guided_search(
     mix: float = 0.2,
     trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Table per evaluated design, in order: search for the best design by a tree guided by a surrogate.
+    """Table per evaluated design of `slots`, `budget` in all: search for the best `evaluate`, guided by a surrogate.
+
+    Rows are in the order of evaluation.
 
     Columns: step, parent (its step), the slots, predicted, score.
 
@@ -165,7 +167,9 @@ def training_designs(
     rng: np.random.Generator,
     kappa: float = 1.0,
 ) -> pl.DataFrame:
-    """Table of evaluated designs to train a surrogate: each pair of options once, then predicted best and worst.
+    """Table of `number` designs of `slots` scored by `evaluate` to train a surrogate: pairs once, then best and worst.
+
+    Each pair of options stands in it once; best and worst are predicted.
 
     The first are a covering array of pairs, made greedily. After those, as far as `number` goes, the untried design of
     the largest mean + κ · deviation and that of the least mean - κ · deviation alternate (balanced Bayesian sampling).
@@ -217,7 +221,9 @@ def _coded(slots: Slots, trained: pl.DataFrame | None) -> tuple[np.ndarray, list
 
 
 def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: float = 1.0) -> pl.DataFrame:
-    """Table of designs to try next, by mean + kappa · deviation of a fitted surrogate: slots, predicted, deviation.
+    """Table of designs to try next, of a table of scored ones: slots, predicted, deviation, by mean + κ · deviation.
+
+    The two are a fitted surrogate's, and κ is kappa.
 
     frame: a row per evaluated design, its slots as columns, and `score`; equal designs are repetitions.
 

@@ -146,7 +146,9 @@ def _answers(turns: Turns, embedding: str, over: Sequence[str]) -> list[tuple[np
 
 
 def vote_accuracy(signal: float, members: int, correlation: float) -> float:
-    """Accuracy of a vote by n members with correlated noise and signal μ, Φ(μ / √(ρ + (1 - ρ)/n)) ([113]).
+    """Accuracy of a vote of `members` by `signal` and correlation ρ: Φ(signal / √(ρ + (1 - ρ) / members)) ([113]).
+
+    The noise of the members is correlated.
 
     signal: μ, of one channel with noise of variance 1. correlation: ρ between the noise of two.
 

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, nearest, need_columns
 
 
 class EdgeScores:
-    """Running quality scores of a team's edges, updated by messages; `route(m)` gives the m best senders of each.
+    """Running quality scores of edges between `members`, updated by messages; `route(m)`: each one's m best senders.
 
     Raises:
         InputError: fewer than two members, or eta is not in (0, 1].

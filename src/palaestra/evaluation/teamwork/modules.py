@@ -18,7 +18,7 @@ from palaestra.errors import InputError, need_columns
 def module_values(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """Table per module: its Shapley value over all coalitions of modules, with standard error.
+    """Table per module: Shapley value over all coalitions in runs (coalition, task, success), with standard error.
 
     Columns: value, stderr, alone, removed, tasks; the values add up to v(all) - v(nobody).
 
@@ -49,7 +49,10 @@ def module_values(
 def module_interactions(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> pl.DataFrame:
-    """Table per pair of modules: interaction, with standard error; above 0 they add more together than apart."""
+    """Table per pair of modules: interaction in runs as `module_values` reads, with standard error; > 0 is synergy.
+
+    Above 0 two modules add more together than apart.
+    """
     modules, values = coalition_table(frame, coalition=coalition, score=score, task=task)
     each = interactions_of(values)
     one, other = np.triu_indices(len(modules), 1)
@@ -72,7 +75,7 @@ def removals(
     task: str = "task",
     model: str = "model",
 ) -> pl.DataFrame:
-    """Table per model and module: win rate and loss of the whole system against it without the module, failures.
+    """Table per model and module of runs: win rate and loss of the whole against it without the module, failures.
 
     frame: runs of the whole system and of it without one module, as `module_values` reads them, and the column `model`
     (all one model if there is none). loss: mean score of the whole less that without the module. failures: tasks that

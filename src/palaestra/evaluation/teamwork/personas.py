@@ -118,7 +118,7 @@ def set_recall(text: str, targets: Sequence[str]) -> float:
 
 
 def scored_personas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table per `method` of completions with personas: completions, failed, unparsed, personas, turns, score.
+    """Table per `method` of persona completions (text, right): completions, failed, unparsed, personas, turns, score.
 
     right: the right answer; a list of words (`set_recall`); or a list of lists of aliases (`contains_any`). A row whose
     text is missing is a failed call: it is counted, and is in no mean. score: mean over the others.

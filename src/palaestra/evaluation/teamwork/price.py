@@ -38,7 +38,9 @@ def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", sco
 
 
 def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:
-    """Table per system: cost per success as a mean over levels, the cheapest first: `system, cost_per_success` ([54]).
+    """Table per system: cost per success as a mean over values of column `over`, cheapest first ([54]).
+
+    Columns: `system, cost_per_success`.
 
     Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
 
@@ -52,7 +54,7 @@ def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> 
 
 
 def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
-    """Table per kind of task: the system with the least cost per success ([54]).
+    """Table per value of column `kind` of tasks: the system with the least cost per success ([54]).
 
     Raises:
         MissingColumnError: there is no such column.
@@ -64,7 +66,7 @@ def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataF
 def best_settings(
     trials: pl.DataFrame, factors: Sequence[str], *, by: str = "cost", cost: str = "cost"
 ) -> pl.DataFrame:
-    """Table per factor: the setting that is cheapest per success, or most successful, others at their commonest.
+    """Table per column of `factors`: setting cheapest per success, or most successful, others at their commonest.
 
     One factor at a time: of a factor only the trials count in which all others have their commonest setting. What is
     chosen is put together by whoever plays it.
@@ -111,7 +113,9 @@ def workflow_cost(
     cached: float = 0.1,
     models: Sequence[str] = (),
 ) -> tuple[float, float]:
-    """(as a team, as one conversation): prices of a workflow whose nodes all read what was said before ([140]).
+    """(as a team, as one conversation): prices of a workflow of tokens `shared`, `prompts`, `outputs` ([140]).
+
+    All nodes read what was said before.
 
     Team: Σ_i (S + p_i + Σ_{j<i} o_j) · in + o_i · out. One conversation: what is new at the price of input, the prefix
     at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i. models: which

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, need_columns
 
 
 class ScalingLaw:
-    """Scaling law of teams: ridge regression of `score` on features and products; members count as log(1 + n).
+    """Scaling law of teams: ridge regression of `score` on `features` and products; a feature `members` as log(1 + n).
 
     Args:
         features: Columns of numbers.
@@ -93,7 +93,9 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> pl.DataFrame:
-    """Table of the best architecture for each task without `success`, by a fitted law or by average success so far.
+    """Table of the best architecture for each task without `success`, by a law fitted on `features`, or by averages.
+
+    The averages are of success so far.
 
     Columns: task, architecture, expected.
 

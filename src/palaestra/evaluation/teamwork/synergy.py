@@ -39,7 +39,9 @@ def majority_gain(branch: int) -> float:
 
 
 def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal in [-1, 1] one level up a tree of majority votes: μ' = γ [ρ μ + (1 - ρ) f_b(μ)].
+    """Signal in [-1, 1] a level up a tree of majority votes: fidelity · [ρ·signal + (1 - ρ) f(signal)]; correlation ρ.
+
+    μ' = γ [ρ μ + (1 - ρ) f_b(μ)] with b the `branch`.
 
     f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1.
     """
@@ -49,14 +51,16 @@ def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation:
 
 
 def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal at the root of a tree of majority votes of this depth whose leaves have this signal."""
+    """Signal at the root of a tree of majority votes of `branch` children, `depth` levels and `signal` at leaves."""
     for _ in range(depth):
         signal = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
     return signal
 
 
 def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Synergy:
-    """`Synergy` of a tree of majority votes: gain α = γ [ρ + (1 - ρ) f'(0)], exponent log_b α, and fixed point.
+    """`Synergy` of a tree of majority votes of `branch` children: gain, exponent and fixed signal (0 where it dies).
+
+    Gain α = γ [ρ + (1 - ρ) f'(0)], exponent log_b α; fidelity γ, correlation ρ.
 
     Raises:
         InputError: branch is not odd and at least 3, or a share is none.
@@ -81,7 +85,7 @@ def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Syn
 def best_tree(
     budget: float, *, branch: int, scale: float, exponent: float, fidelity: float = 1.0, correlation: float = 0.0
 ) -> tuple[int, float]:
-    """(depth, root signal): best depth of a tree of majority votes when a budget is split over its leaves.
+    """(depth, root signal): best majority tree of `branch` splitting `budget` over leaves of signal scale · x^exponent.
 
     A leaf that spends x has the signal min(1, scale · x^exponent); depth 0 is one agent with the whole budget.
     """
@@ -118,7 +122,9 @@ def best_team(
     message: int = 1,
     branches: Sequence[int] = (3, 5, 7, 9),
 ) -> BestTeam:
-    """`BestTeam`: the best tree of agents for a budget over branch counts and depths, or one agent; see `best_tree`.
+    """`BestTeam`: best tree of agents of `scale`, `exponent` at a budget over branch counts and depths, or one agent.
+
+    See `best_tree`.
 
     Args:
         budget: what all leaves spend together.
@@ -147,7 +153,7 @@ def best_team(
 
 
 def averaging_floor(noise: float, *, branch: int, correlation: float = 0.0) -> float:
-    """Variance below which no tree of averages falls with message noise σ_c²: σ_c² / [(b - 1)(1 - ρ)]."""
+    """Variance below which no tree of averages falls with message noise: noise / [(branch - 1)(1 - correlation)]."""
     if branch < 2 or not 0 <= correlation < 1 or noise < 0:
         raise InputError(f"averaging_floor: branch={branch} >= 2, 0 <= correlation={correlation} < 1, noise={noise}")
     return noise / ((branch - 1) * (1 - correlation))

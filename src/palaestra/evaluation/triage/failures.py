@@ -190,7 +190,7 @@ OTHER = ("execution.failure.other", 0.7)
 
 
 def failures(answers: pl.DataFrame) -> pl.DataFrame:
-    """DataFrame of detections (row, type, confidence, evidence): those tool answers whose text is a failure.
+    """DataFrame of detections (row, type, confidence, evidence): tool answers whose text matches patterns of failure.
 
     answers: `row`, `text`, and `sure`: whether the log itself says that the call failed.
     """

@@ -46,7 +46,7 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """DataFrame of detections of episodes whose mean collusion index is above `above` and does not fall.
+    """DataFrame of detections of episodes whose mean collusion index by `nash`, `monopoly` is > `above`, not falling.
 
     On their last row.
 
@@ -109,7 +109,7 @@ def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth")
 
 
 def monopolisation(shares: np.ndarray, needs: np.ndarray, *, coalition: np.ndarray, slack: float = 0.1) -> bool:
-    """Whether a coalition's shares are >= 1 - slack of the capacity while an outsider gets less than its minimum.
+    """Whether the shares of `coalition` are >= 1 - slack of the capacity while an outsider gets less than it `needs`.
 
     shares: float64[agents], of the capacity. needs: float64[agents], the least that each must have. coalition:
     bool[agents].

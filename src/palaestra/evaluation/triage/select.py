@@ -116,7 +116,7 @@ def triage(
 
 
 def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
-    """Table of ratings of all episodes, a row each in order: the columns of `triage`, and the `types` detected."""
+    """Table of ratings of all episodes by their detections, a row each in order: columns of `triage`, and `types`."""
     codes = turns.codes("episode")
     table = episodes(turns, detections)
     rated = detections.with_columns(
@@ -134,7 +134,10 @@ def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | 
 
 
 def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: bool = True) -> pl.DataFrame:
-    """The `budget` rows of a `rate` table most worth reading, best first; see `triage`."""
+    """The `budget` rows of a `rate` table most worth reading, best first, a share `random` of them at random.
+
+    See `triage`.
+    """
     rng = np.random.default_rng(seed)
     outcome = outcome_of(rated)
     table = rated.with_columns(outcome=outcome, _first=outcome.replace_strict(FIRST, default=1) if outcomes else 0)

@@ -70,7 +70,7 @@ def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None
 
 
 def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
-    """Verdict of a test: pass if the interval is within ±least; fail, or warn if small, if p <= alpha; or cannot tell.
+    """Verdict: pass if low to high is within ±least, fail (`effect` > least) or warn if p <= alpha, else cannot tell.
 
     Args:
         p: p-value of no effect.
@@ -127,7 +127,7 @@ class StratifiedSlope(NamedTuple):
 
 
 def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> StratifiedSlope:
-    """`StratifiedSlope`: least-squares slope of `y` on `x`, both centred per stratum, with a cluster-robust interval.
+    """`StratifiedSlope`: least-squares slope of column `y` on `x`, centred per `strata`, interval robust by `cluster`.
 
     Args:
         table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.

@@ -17,7 +17,9 @@ COIN = 0.6
 
 
 def discrimination(verdicts: pl.DataFrame) -> Finding:
-    """Audit (a `Finding`): share of each judge's and criterion's commonest value, and of tied answers to one problem.
+    """Audit of verdicts (a `Finding`): share of each judge's and criterion's commonest value, and of tied answers.
+
+    Tied are answers to one problem.
 
     Of comparisons the value counts only where it is a tie, or neither 0 nor 1: one side may win every time.
 

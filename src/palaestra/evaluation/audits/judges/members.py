@@ -86,7 +86,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
 
 
 def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
-    """(values float64[members, items], names): verdicts of a panel by member (judge and sample), NaN where missing.
+    """(grid float64[members, items], names): `values` of verdicts by member (judge and sample), NaN where missing.
 
     A member is a judge and a sample of it; orders of one pair and criteria are items of their own.
     """
@@ -116,7 +116,9 @@ def error_correlation(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Finding:
-    """Audit (a `Finding`): mean pairwise correlation of judges' errors, and the effective number of independent judges.
+    """Audit of verdicts (a `Finding`): mean pairwise correlation of judges' errors, effective number of them.
+
+    The effective number is that of independent judges.
 
     n_eff = n / (1 + (n - 1)·ρ), the number of independent judges whose mean varies as much; a panel of ten who share
     80 % of their errors is 1.2 judges. numbers: `correlation`, `low`, `high` (bootstrap over items), `effective`,
@@ -174,7 +176,7 @@ def _mean_correlation(grid: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667, seed: int = 0) -> Finding:
-    """Audit (a `Finding`): Krippendorff's alpha of a panel's judges, `nominal` for few whole values, else `interval`.
+    """Audit of verdicts (a `Finding`): Krippendorff's alpha of a panel, `nominal` up to two values, else `interval`.
 
     numbers: `alpha`, `low`, `high`, `members`, `items`. .667 is Krippendorff's least for tentative conclusions. It says
     that they agree, not that they are right.

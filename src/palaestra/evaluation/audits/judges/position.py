@@ -28,7 +28,9 @@ Says = Literal["row", "first"]
 
 
 def position_bias_test(first: int, second: int) -> float:
-    """Exact two-sided p-value that the first and the second answer shown are preferred equally often, ties left out.
+    """Exact two-sided p-value that the first and second answer shown are preferred equally, from the count of each.
+
+    Ties are left out of the counts.
 
     >>> round(position_bias_test(202, 271), 4), round(position_bias_test(240, 233), 2)
     (0.0017, 0.78)
@@ -57,7 +59,7 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
 
 
 def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
-    """Audit (a `Finding`): how often the answer shown first is preferred; one half is fair if both orders are shown.
+    """Audit of verdicts (a `Finding`): how often the answer shown first is preferred; half is fair if shown both ways.
 
     Args:
         verdicts: `item`, `order`, `value`.
@@ -116,7 +118,9 @@ _NOISE = 1e-9
 def order_calibration(
     verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA
 ) -> Finding:
-    """Audit (a `Finding`): P(a, b) + P(b, a) - 1 over pairs judged in both orders, P = preference for the first shown.
+    """Audit of verdicts (a `Finding`): P(a, b) + P(b, a) - 1 over pairs judged in both orders, P for the first shown.
+
+    P is the preference for the answer shown first.
 
     Args:
         verdicts: `item`, `order`, `value`.
