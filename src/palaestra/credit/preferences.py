@@ -153,5 +153,5 @@ def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
 
 
 def preference_exploitability(mixture: np.ndarray, preference: np.ndarray) -> float:
-    """Exploitability of a mixture: how far above 1/2 the best item is by matrix `preference`; 0 for the winner."""
+    """Exploitability of a mixture by matrix `preference`: most an item is preferred to it above 1/2, 0 for a winner."""
     return float(((np.asarray(preference) - 0.5) @ mixture).max())

@@ -67,7 +67,7 @@ class Exam(NativeEnv):
 
 
 def pupil(*, right: float = 0.4, word: float = 0.3, lists: float = 0.2, largest: int = 3) -> Callable[[Any], str]:
-    """Makes a policy function for the pupil: with chance `lists` lists all numbers, else right by `right` or a guess.
+    """Makes a policy function for the pupil: with chance `lists` lists all numbers, else right with `right` or guesses.
 
     It is right with a chance of `right`, and written as a word with one of `word`.
     """

@@ -37,7 +37,7 @@ def best_payoff(habit: float) -> float:
 
 
 def memoryless_payoff(types: Sequence[str], habit: float) -> float:
-    """Expected payoff per round of the best response to the last move alone of opponents with `habit`, types as likely.
+    """Expected payoff a round of the best response to the last move alone of opponents of `habit`, all types as likely.
 
     >>> round(best_payoff(0.7), 3), round(memoryless_payoff(TYPES, 0.7), 3)
     (0.55, 0.227)

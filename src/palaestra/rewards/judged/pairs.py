@@ -134,7 +134,7 @@ def lexicographic(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> Signal:
-    """Signal: share of the key's other episodes that are worse by factors in order of weight, minus better; 0 if alone.
+    """Signal: share of the key's other episodes that are worse by the factors, in order, less share better; 0 if alone.
 
     [200] HERON without a learner: `lexicographic_preference` with margins of `margin` standard deviations, over the
     batch, of each factor's mean over the episode. Work grows with the square of a key's episodes.

@@ -29,7 +29,9 @@ def joining_gain(
 
 
 def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low: float = 0.8) -> float | None:
-    """Smallest chance q of others joining from which joining a game of `n`, threshold `k`, pays; 0.0 always, or None.
+    """Smallest chance q of others joining from which joining a game of `n`, threshold `k`, pays; 0.0 always; or None.
+
+    None: never.
 
     >>> [round(tipping_point(8, k), 4) for k in (2, 4, 6, 8)]
     [0.125, 0.4647, 0.7152, 0.9057]
