@@ -69,7 +69,9 @@ def test_two_ranks_make_the_updates_of_one(found: Found, kind: str, name: str) -
     for policy, said in one["metrics"].items():
         told = two["metrics"][policy]
         assert [key for key in said if said[key] is None] == [key for key in told if told[key] is None]
-        known = {key: value for key, value in said.items() if value is not None}
+        # ranks cut prefix trees, and models in parts have none
+        known = {key: value for key, value in said.items() if value is not None and key != "shared"}
+        assert told["shared"] == 0 or kind == "ddp"
         assert {key: told[key] for key in known} == pytest.approx(known, abs=1e-5, rel=1e-5)
         for term, memory in one["memory"][policy].items():
             for key, history in memory.items():
