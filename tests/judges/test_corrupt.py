@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -12,7 +13,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Lock
 from palaestra.errors import InputError
 from palaestra.judges import corrupt, replayed
-from palaestra.judges.corrupt import KINDS, Kind
+from palaestra.judges.corrupt import KINDS, Kind, _changed
 
 
 def script(request: object) -> str:
@@ -91,3 +92,14 @@ def test_bad_options_are_refused() -> None:
     two = TEXT.with_column(group=pl.Series([0, 0]), agent=pl.Series(["a", "b"]))
     with pytest.raises(InputError, match="several agents"):
         corrupt(two)
+
+
+def test_every_piece_of_another_answer_from_where_it_begins_is_as_likely() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [_changed("extend", [["x"], ["a", "b", "c"]], 0, [0, 1], rng)[1:] for _ in range(1200)]
+    for begin, pieces in {"a": ["a", "ab", "abc"], "b": ["b", "bc"], "c": ["c"]}.items():
+        found = ["".join(each) for each in drawn if each[0] == begin]
+        assert set(found) == set(pieces)
+        assert [found.count(each) / len(found) for each in pieces] == pytest.approx(
+            [1 / len(pieces)] * len(pieces), abs=0.1
+        )

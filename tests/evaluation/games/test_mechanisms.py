@@ -45,6 +45,14 @@ def test_memory_never_hurts_a_deviator() -> None:
         assert one[0] == pytest.approx(one[1])
 
 
+def test_so_many_deviations_are_named() -> None:
+    """Of two actions in two states of ten steps: 2^20."""
+    half = np.full((10, 2, 2), 0.5)
+    game = MarkovGame(np.zeros((2, 2, 2, 2)), np.full((2, 2, 2, 2), 0.5), np.array([0.5, 0.5]), 10)
+    with pytest.raises(InputError, match=r"2\^20 Markov deviations are too many"):
+        cce_gap(game, [[half, half]], deviations="markov")
+
+
 def test_a_sampler_without_a_graph_visits_tasks_in_their_shares() -> None:
     target = np.array([0.5, 0.3, 0.2])
     sampler = SelfRepellentSampler(target, 10.0, walks=20)

@@ -80,6 +80,13 @@ def test_nothing_learned_has_no_share() -> None:
     assert health([SeedRun("0", [line], False, None, None, {})]) == Health(None, 0, 1)
 
 
+def test_policies_count_by_their_rows() -> None:
+    policies = {"p": {"zero_credit": 0.2, "rows": 10}, "q": {"zero_credit": 0.5, "rows": 30}, "r": {}}
+    lines = [{"iteration": each, "policies": policies, "metrics": {}, "errors": {}} for each in (1, 2)]
+    found = health([SeedRun("0", lines, False, None, None, {})])
+    assert (found.zero_credit, found.spikes, found.iterations) == (pytest.approx(0.425), 0, 2)
+
+
 def test_reports_inside_the_directory_are_linked(compared: Path) -> None:
     assert 'href="grpo/report.html"' not in write_comparison(compared).read_text()
     for name in ("grpo", "<gigpo>"):

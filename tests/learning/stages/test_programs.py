@@ -86,6 +86,17 @@ def test_it_is_revised_by_what_came_of_it() -> None:
     assert [stage(PLAY, context(iteration))["r_reward"][1] for iteration in (1, 2)] == [0, -1]
 
 
+def test_its_writer_is_told_how_failed_episodes_ended() -> None:
+    policy, told = writer(GOOD, GOOD)
+    play = PLAY.with_column(
+        fell=[False, True, False, True], tired=[True, True, False, False], success=[True] * 2 + [False] * 2
+    )
+    stage = program(writer=policy, columns=["action", "fell", "tired"], task="be good", revise=1)
+    for iteration in (1, 2):
+        stage(play, context(iteration))
+    assert "Per episode: fell 1.0, tired 1.0.\n1 failed; at their end: fell in 1, tired in 0.\nA bad one" in told[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
