@@ -27,13 +27,15 @@ from palaestra.learning.stages.agent_model import agent_model
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import exact
 
-STEPS, DRIVERS, CELLS = 16, 2, 6
+STEPS, DRIVERS, CELLS = 16, 2, 5
+MOODS = tuple(" ".join([each] * DRIVERS) for each in TEMPERAMENTS)
 OTHERS: dict[str, Any] = {"others": DRIVERS, "own": DRIVERS * CELLS, "window": 4}
 
 
 def recipe(seed: int, folder: Path) -> None:
-    """Writes the recipe of one who crosses among drivers of three temperaments, `traffic.yaml`."""
-    env = {"env": "native/traffic", "steps": STEPS, "drivers": DRIVERS, "cells": CELLS, "habit": 1.0, "missing": 0.0}
+    """Writes the recipe of one who crosses among drivers who in each episode have one of three temperaments."""
+    world = {"drivers": DRIVERS, "cells": CELLS, "habit": 1.0, "missing": 0.0, "mixtures": [*MOODS]}
+    env = {"env": "native/traffic", "steps": STEPS} | world
     made = {
         "name": "traffic",
         "env": {"make": "recent", "options": env},
@@ -54,11 +56,11 @@ def recipe(seed: int, folder: Path) -> None:
     (folder / "traffic.yaml").write_text(json.dumps(made))
 
 
-def encoder(**options: Any) -> NeighbourEncoder:
-    """An encoder of two neighbours with two features each, at its start."""
+def encoder(features: int = 6, **options: Any) -> NeighbourEncoder:
+    """An encoder of two neighbours with two features each, or of others, at its start."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return NeighbourEncoder(6, **({"others": 2, "window": 3} | options))
+        return NeighbourEncoder(features, **({"others": 2, "window": 3} | options))
 
 
 def scenes(number: int, rng: np.random.Generator) -> Trajectories:
@@ -156,6 +158,35 @@ def drivers_stay_behind() -> None:
     np.testing.assert_array_equal(advances(np.array([4]), np.array([2]), 9), [2])
 
 
+def earned(keys: np.ndarray, free: np.ndarray, cost: float = 3.0) -> float:
+    """Reward of a turn of the best choice for each key, counted on one half of the turns and paid on the other."""
+    half = len(keys) // 2
+    _, key = np.unique(keys, return_inverse=True)
+    counts = np.bincount(key[:half], minlength=key.max() + 1).clip(min=1)
+    chances = np.stack([np.bincount(key[:half], each, len(counts)) for each in free[:half].T], 1) / counts[:, None]
+    best = chances.argmax(1)[key[half:]]
+    crosses = (chances.max(1) * (1 + cost) > cost)[key[half:]]
+    paid = np.where(free[half:][np.arange(len(best)), best], 1.0, -cost)
+    return float((paid * crosses).mean())
+
+
+@exact
+def temperaments_are_worth_much_more_than_places() -> None:
+    """The best choices by places alone earn less than .35 in the recipe's world, those by temperaments too over .7."""
+    env = Traffic(drivers=DRIVERS, cells=CELLS, habit=1.0, missing=0.0, mixtures=MOODS)
+    places, kinds, free = [], [], []
+    for episode in range(1200):
+        env.reset(episode)
+        for _ in range(STEPS):
+            places.append(int(env.state.places @ [1, CELLS]))
+            env.step({"walker_0": 0})
+            kinds.append(int(env.state.types[0]))
+            free.append([gate not in env.state.places for gate in env.gates])
+    alone, told = np.array(places), np.array(places) * len(TEMPERAMENTS) + np.array(kinds)
+    assert earned(alone, np.array(free)) < 0.35
+    assert earned(told, np.array(free)) > 0.7
+
+
 @exact
 def errors_of_what_is_there() -> None:
     """Errors 1 and 3 of turns that came, and none of turns that did not: mean 2."""
@@ -171,7 +202,7 @@ def errors_of_what_is_there() -> None:
 @exact
 def temperaments_are_read_from_behaviour() -> None:
     """After twelve turns a linear rule finds .8 of held-out temperaments, with a random encoder less than .7."""
-    made = PredictiveEncoder(NeighbourEncoder(12, others=1, own=9, window=4), lr=0.01)
+    made = PredictiveEncoder(encoder(12, others=1, own=9, window=4), lr=0.01)
     assert probe(made) < 0.7
     made.fit(seen(3, 200)[0], np.random.default_rng(0), steps=60, batch=24)
     assert probe(made) > 0.8
