@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.errors import ExpressionError, InputError
-from palaestra.evaluation.games import read_game, solve
+from palaestra.evaluation.games import read_game, solve, zero_sum
 from palaestra.evaluation.ranking import rank, read_matches
 from palaestra.learning.league.payoffs import Payoffs, sides
-from palaestra.learning.league.rules import Standing, read_rule
+from palaestra.learning.league.rules import Standing, meta_strategy, read_rule
 from palaestra.learning.league.trainer import LeagueTrainer
 from palaestra.play.executors import Local, Plan
 from palaestra.runs import build
@@ -294,3 +294,12 @@ def test_a_standing_is_of_games_since_the_snapshot_and_of_the_newest_past_self()
     made._note(0, played, ("player_1",))
     made.payoffs.add(1, 0, np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0]))  # won, drawn, lost
     assert made._standing().won.tolist() == [pytest.approx((2.5 + 1.5 + 1) / (4 + 3 + 2)), 0.5]
+
+
+def test_of_a_joint_distribution_each_player_plays_its_marginal() -> None:
+    game = zero_sum(np.array([[1.0, -1.0], [0.0, 2.0]]))
+    joint = np.array([[0.4, 0.3], [0.2, 0.1]])
+    first, second = meta_strategy(game, lambda game: joint, "joint")
+    assert (first, second) == (pytest.approx([0.7, 0.3]), pytest.approx([0.6, 0.4]))
+    first, second = meta_strategy(game, lambda game: ([2.0, 2.0], [-1.0, 3.0]), "apart")
+    assert (first, second) == (pytest.approx([0.5, 0.5]), pytest.approx([0.0, 1.0]))

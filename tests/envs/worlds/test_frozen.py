@@ -2,7 +2,8 @@
 
 What that should be is worked out elsewhere: games played move by move, exact references, the worked numbers of
 reproductions. Here a bound, a sign or a default that those leave out is seen. A case of `frozen.json` is named by the
-world and its options, and holds columns of the play: see `tests.frozen_values`.
+world and its options, and holds columns of the play: see `tests.frozen_values`. A new world, or one that plays
+otherwise on purpose, is written by `python -m tests.envs.worlds.test_frozen`.
 """
 
 from __future__ import annotations
