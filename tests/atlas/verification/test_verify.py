@@ -232,3 +232,21 @@ def test_other_words_do_not_make_evidence_stale(tmp_path: Path) -> None:
         read[name] = _code_of(tmp_path / f"{name}.py")
     assert read["code"] == read["words"] == read["lines"]
     assert len(set(read.values())) == 3
+
+
+def test_networks_of_a_check_begin_alike_whatever_ran_before() -> None:
+    import torch
+
+    from palaestra_atlas.reproductions import Exact
+    from palaestra_atlas.verification.verify import run_check
+
+    drawn: list[float] = []
+
+    def draws() -> None:
+        drawn.append(float(torch.rand(())))
+
+    check = Exact("draws", draws)
+    assert run_check(check).holds
+    torch.rand(7)
+    assert run_check(check).holds
+    assert drawn[0] == drawn[1]

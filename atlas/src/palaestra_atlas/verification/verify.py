@@ -106,7 +106,7 @@ def run_check(check: Exact | Reproduction, seeds: Sequence[int] = ()) -> CheckRe
     holds, error = False, None
     try:
         if isinstance(check, Exact):
-            check.function()
+            check()
             holds = True
         else:
             outcome = check.measure(seeds)
