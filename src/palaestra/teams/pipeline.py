@@ -6,7 +6,6 @@ What the roles read, with the defaults (nothing else is said, so that a tiny mod
     checker   4 + 3 = | 8          ("ok" accepts, anything else replaces the 8)
 
 With `reports=True` the task's report on the answer stands before it: `question | passes | answer`.
-
 Left out: several rounds, branches and messages between roles; those are other workflows.
 """
 
@@ -135,8 +134,7 @@ class PipelineEnv(AroundTask):
         role, text = self.agents[self._place], self.question
         heard, note, mark = [], None, self._separator.strip()
         if self._place > 0:
-            report = self.inner.current.report if self._reports else None
-            if report is not None:
+            if self._reports and (report := self.inner.current.report) is not None:
                 told = report(self._current)
                 text += self._separator + told.replace(mark, " ")
                 note = f"What the tests say of {self._by}'s answer: {told}"
