@@ -76,5 +76,5 @@ def test_the_first_row_of_which_another_number_of_tokens_was_scored_is_named() -
     rows = pl.DataFrame({"group": [0, 1, 2], "episode": 0, "turn": 0, "agent": "a"})
     batch: Any = SimpleNamespace(lengths=np.array([2, 3, 1]), rows=rows)
     scored: Any = SimpleNamespace(mask=torch.arange(3) < torch.tensor([[2], [1], [3]]))
-    with pytest.raises(LearnerError, match="scored 1 tokens where the table has 3 .*group 1"):
+    with pytest.raises(LearnerError, match=r"scored 1 tokens where the table has 3 .*group 1"):
         Batch.tensors(batch, "p", np.arange(3), scored)
