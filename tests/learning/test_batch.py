@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
-from palaestra.learning.batch import minibatches, per_row, ragged
+from palaestra.errors import LearnerError
+from palaestra.learning.batch import Batch, minibatches, per_row, ragged
 
 
 @pytest.mark.parametrize("dtype", [pl.Int32, pl.Float32])
@@ -68,3 +70,11 @@ def test_rows_of_one_kind_come_in_one_step() -> None:
         assert max(len(rows) for rows in found) < 3 + 3  # at most two rows before a kind of three
         orders.add(tuple(tuple(sorted(kind)) for kind in kinds))
     assert len(orders) > 1
+
+
+def test_the_first_row_of_which_another_number_of_tokens_was_scored_is_named() -> None:
+    rows = pl.DataFrame({"group": [0, 1, 2], "episode": 0, "turn": 0, "agent": "a"})
+    batch: Any = SimpleNamespace(lengths=np.array([2, 3, 1]), rows=rows)
+    scored: Any = SimpleNamespace(mask=torch.arange(3) < torch.tensor([[2], [1], [3]]))
+    with pytest.raises(LearnerError, match=r"scored 1 tokens where the table has 3 .*group 1"):
+        Batch.tensors(batch, "p", np.arange(3), scored)
