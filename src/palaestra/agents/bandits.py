@@ -32,7 +32,7 @@ GRID = 256
 
 
 def new_arm_probability(theta: float, known: int) -> float:
-    """Probability θ / (θ + known) of choosing an arm that was never taken ([129], Chinese restaurant process).
+    """Probability θ / (θ + known) of a new arm when `known` arms have been taken, however often ([129]).
 
     >>> [new_arm_probability(1.0, known) for known in (0, 1, 3)]
     [1.0, 0.5, 0.25]

@@ -78,7 +78,7 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """Chat messages that `reader` was shown, if the table would otherwise lack them; else None."""
+    """Tuple of chat messages as written for a `Reader` (settings), if the table would lack them; else None."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 

@@ -104,7 +104,7 @@ def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def signed(good: SignalLike, *, over: Keys = "task", balanced: bool = True) -> Signal:
-    """Signal: weights of contrastive cloning, 1 on successes, below 0 on failures of keys that also have successes.
+    """Signal: weights of contrastive cloning: 1 on successes, below 0 on failures of keys with successes, else missing.
 
     A³T (arXiv 2403.14589): in a key with both, failures weigh -(successes / failures) each, so that the weights of its
     episodes add up to 0 (a reconstruction; balanced=False: -1 each). In a key without a success they are missing:

@@ -71,7 +71,7 @@ Select = Callable[[SearchTree], np.ndarray]
 
 
 def confidence_uct(tree: SearchTree, *, c: float = 0.3, trust: float = 2.0) -> np.ndarray:
-    """MASTER's selection score of each `SearchTree` node ([12]), float64[nodes]: Q + c·√(ln(N + 1)/(n + 1)).
+    """MASTER's score of each `SearchTree` node ([12]), float64[nodes]: Q + c·√(ln(N + 1)/(n + 1)), N the root's visits.
 
     Q = (k·c0·r0 + Σ r)/(k·c0 + n).
 

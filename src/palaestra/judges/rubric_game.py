@@ -15,7 +15,7 @@ Rules = tuple[Any, ...]
 
 
 class Players(Protocol):
-    """Protocol of both players (writer, judge) of a `RubricGame`, models or rules; None: no answer could be had."""
+    """Protocol of `RubricGame` players: write a flawed answer, judge, reflect on, rewrite rules; None: no answer."""
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A subtly bad answer under the writer's rules, and the flaw that was planted in it."""

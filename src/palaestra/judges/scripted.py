@@ -115,7 +115,7 @@ def nearer() -> Play:
 
 
 def reviewer(most: int = 2, errs: float = 0.0) -> Play:
-    """Makes a scripted reviewer (request -> text) that answers AutoLibra's [149] four kinds of prompts by rules.
+    """Makes a scripted reviewer (request -> text) of AutoLibra's [149] four prompts: rules, with random errors `errs`.
 
     Transcripts have lines "NAME: well" or "NAME: badly", feedback says "NAME was good" or "NAME was bad".
     most: metrics that it proposes at once, of what is spoken of most. errs: share of aspects that it matches wrongly.

@@ -66,7 +66,7 @@ class OutcomeCritic:
 
 
 class OutcomeTable:
-    """Outcome critic as a table: each text's share of successes, smoothed by one more success and one more failure.
+    """Outcome critic as a table: by head, each text's smoothed share of successes in a random half of the samples.
 
     Each head counts half of the samples, drawn anew at each fit, twice. Same methods as `OutcomeCritic`.
 

@@ -47,7 +47,7 @@ def kernel_weights(
 def kernel_features(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Kernel features of a population `points`, float64[centres]: mean weights by kernels of `bandwidth` at `centres`.
+    """Mean over `points` of their Gaussian kernel weights at `centres`, which sum to 1 per point: float64[centres].
 
     Lipschitz in every point, unlike the shares of a histogram. Arguments as in `kernel_weights`.
 

@@ -346,7 +346,7 @@ def agree(share: float = 1.0, least: int = 2) -> Stop:
 
 @STOPS.register("verified")
 def verified(least: float = 1.0) -> Stop:
-    """Makes a stop rule (messages -> bool): a last answer scores at least `least`, by the task's own score."""
+    """Makes a stop rule (messages -> bool): anybody's last answer has a score, by the verifier, of at least `least`."""
     return lambda said: any(each.score is not None and each.score >= least for each in said)
 
 

@@ -22,7 +22,7 @@ SIDE, PIXELS = 5, 20.0
 
 @ENVS.register("native/widgets")
 class Widgets(Parts):
-    """GUI request env answered part by part (action, column, row, words of thought) by `user_agent`; 1 if right.
+    """GUI request env: `user_agent` gives action, column, row, words; 1 if the action (of a click: and place) is right.
 
     One of three actions is asked for, at one of 5 × 5 widgets.
 

@@ -70,7 +70,7 @@ def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None
 
 
 def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
-    """Verdict: pass if low to high is within ±least, fail (`effect` > least) or warn if p <= alpha, else cannot tell.
+    """Verdict: pass if low to high is within ±least, fail (|effect| > least) or warn if p <= alpha, else cannot tell.
 
     Args:
         p: p-value of no effect.
