@@ -34,10 +34,11 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --num-workers 2
 
-# The tests start some sixty processes of Python, and each would compile the package anew if it were not kept. Two of them
-# test on two cores: threads for tables of ten rows, which nearly all of them are, cost a tenth more.
+# The tests start some sixty processes of Python, and each would compile the package anew if it were not kept. Three of them
+# test on two cores, since a third of their time is waiting: for servers, sandboxes, runs that are killed. Threads for tables
+# of ten rows, which nearly all of them are, cost a tenth more.
 unit: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/scale
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --ignore tests/scale
 
 # Computes whether each system works and writes the evidence, which takes hours. What has evidence of the same code is left,
 # so it goes on after an interruption; `make verify SHARD=1/2` does a half.
