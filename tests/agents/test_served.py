@@ -48,9 +48,22 @@ def server(model: Path) -> Iterator[Any]:
     made.close()
 
 
+_MADE: list[ServedPolicy] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Connections of a test's policies end with it: both ends of each are in this process."""
+    yield
+    for each in _MADE:
+        each.close()
+    _MADE.clear()
+
+
 def policy(server: Any, **options: Any) -> ServedPolicy:
     given = {"url": server.url, "patience": 0.3, "timeout": 20.0, "max_new_tokens": 5, "name": "lm"} | options
-    return ServedPolicy.from_pretrained(server.folder, **given)
+    _MADE.append(ServedPolicy.from_pretrained(server.folder, **given))
+    return _MADE[-1]
 
 
 def ask(policy: ServedPolicy, texts: list[str] = TEXTS, seed: int = 0) -> list[Decision]:

@@ -11,12 +11,13 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from tests.agents.test_served import Much, ask, fake_server, move, policy, rows, trainer
+from tests.agents.test_served import Much, ask, closed, fake_server, move, policy, rows, trainer
 
 from palaestra.agents import LMPolicy, ServedPolicy
 from palaestra.errors import InputError, PolicyError
 
 FakeServer = fake_server.FakeServer
+__all__ = ["closed"]
 MANY = [f"{n} + {n + 1} =" for n in range(24)]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import select
+import selectors
 import shutil
 import signal
 import subprocess
@@ -236,7 +236,10 @@ class LanguageServer:
                 self._buffer = rest[length:]
                 break
             output = self._output.fileno()
-            if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
+            with selectors.DefaultSelector() as selector:  # of any descriptor; `select` has only those below 1024
+                selector.register(output, selectors.EVENT_READ)
+                ready = selector.select(max(deadline - time.monotonic(), 0))
+            if not ready:
                 raise LanguageServerError(f"no answer within {self.timeout:g} s")
             read = os.read(output, 1 << 16)
             if not read:

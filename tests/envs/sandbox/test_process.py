@@ -128,12 +128,16 @@ def test_a_key_dies_with_its_memory() -> None:
 
 
 def test_cpu_time_is_that_of_all_calls_together() -> None:
-    source = "import time\ndef reward(x):\n while time.process_time() < 0.6: pass\n return x"
-    found = run_table(source, "reward", [[1]] * 4, screened=False, limits=Limits(cpu=1, deaths=1))
-    assert [outcome.value for outcome in found] == [1.0, 1.0, None, None]
-    assert [outcome.error for outcome in found[2:]] == [
-        "killed: more than 1 s of CPU time, or more memory than the machine has", "given up after 1 workers died",
-    ]  # fmt: skip
+    """Each call is far from the limit; what a start costs, and that a limit is in whole seconds, moves the end."""
+    source = "import time\ndef reward(x):\n while time.process_time() < 0.3: pass\n return x"
+    found = run_table(source, "reward", [[1]] * 9, screened=False, limits=Limits(cpu=1, deaths=1))
+    count = sum(outcome.value == 1.0 for outcome in found)
+    assert 1 <= count <= 6
+    assert [outcome.value for outcome in found] == [1.0] * count + [None] * (9 - count)
+    assert [outcome.error for outcome in found[count:]] == [
+        "killed: more than 1 s of CPU time, or more memory than the machine has",
+        *["given up after 1 workers died"] * (8 - count),
+    ]
 
 
 def test_many_short_calls_use_up_no_cpu_time() -> None:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import threading
+import weakref
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
@@ -113,30 +114,38 @@ class ServedModel(NamedTuple):
 class LoopThread:
     """Event loop in a thread of its own, started by the first work that it gets; usable again after `close`.
 
+    The thread ends when nobody has this object any more.
+
     most: requests that may be under way at a time. slots: a semaphore of so many, made with the loop.
     """
 
     def __init__(self, most: int = 256) -> None:
         self.most, self.slots = most, asyncio.Semaphore(most)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread, self._opening = threading.Thread(), threading.Lock()
+        self._end: weakref.finalize[Any, Any] | None = None
+        self._opening = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Result of a coroutine, waited for. Raises whatever it raises."""
         with self._opening:
             if self._loop is None:
                 self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
-                self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
-                self._thread.start()
+                thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
+                thread.start()
+                self._end = weakref.finalize(self, _end, self._loop, thread)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """End the thread. What is under way is not waited for."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = None
+        if self._end is not None:
+            self._end()
+            self._loop = self._end = None
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 class Client:

@@ -73,14 +73,15 @@ class Serving:
             tolerance=0.05 if tolerance is None else tolerance,
         )
         self.lm, self.name, self.patience = lm, lm.name, patience
-        self.dialect, self.loop = dialect_of("vllm" if server else dialect), LoopThread(int(concurrency))
+        self.dialect = dialect_of("vllm" if server else dialect)
+        self.loop = loop = LoopThread(int(concurrency))
         exact = server is not None and (engine or {}).get("dtype", "float32") == "float32"
         self._folder = Path(tempfile.mkdtemp(prefix="palaestra-served-"))
         places: Sequence[str | None] = [None] * replicas if server else [url] if isinstance(url, str) else url or ()
         settings = ServerSettings(
             lm.name,
             self.dialect,
-            lambda where: Client(where, api_key_env=api_key_env, timeout=timeout, loop=self.loop),
+            lambda where: Client(where, api_key_env=api_key_env, timeout=timeout, loop=loop),
             self._folder,
             tolerance or (1e-3 if exact else 0.05),
             dict(engine or {}),
