@@ -1,4 +1,4 @@
-"""What a turn of an adapter costs beside the library's own loop: legal actions at random, from a table, from a network.
+"""Cost of a turn of an adapter beside the library's own loop: legal actions at random, from a table, from a network.
 
 Both sides make features and mask of every turn, and one function chooses the action for both, asked about one state at
 a time, as a bare loop asks. A table is a dictionary from a state's key to a row of logits; the key is
@@ -43,7 +43,7 @@ NUMBERS = np.random.default_rng(0).random(4096).tolist()
 
 
 class Chooser:
-    """What chooses an action: at random, by a table, or by a network; the same for all loops."""
+    """Chooser of an action: at random, by a table, or by a network; the same for all loops."""
 
     reads_key = False
 

@@ -13,7 +13,6 @@ Run: python benchmarks/replicas.py [--rounds 5]
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from served import BATCH, ENGINE, model, requests
+from served import BATCH, ENGINE, model, requests, vllm_python
 
 from palaestra.agents import ServedPolicy
 
@@ -31,12 +30,8 @@ TARGET = 1.7
 
 def main() -> None:
     """Play rounds in turns and print the ratio. Ends with 1 if it is below the target."""
-    usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
-    python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
-    if not Path(python).exists():
-        print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
+    if vllm_python() is None:
         return
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     with TemporaryDirectory(prefix="replicas-") as folder:
         served = ServedPolicy(
             model(Path(folder) / "model"), server="vllm", replicas=2, engine=ENGINE, concurrency=2 * BATCH

@@ -106,14 +106,22 @@ def requests(round_: int) -> list[Request]:
     return [Request(Observation(text), "a", np.random.default_rng([round_, i])) for i, text in enumerate(texts)]
 
 
-def main() -> None:
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+def vllm_python() -> str | None:
+    """Path of a Python that has vLLM, which servers then use; None, and a line that says so, without one."""
     usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
     python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
-    if not Path(python).exists():
-        print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
-        return
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    if Path(python).exists():
+        return python
+    print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
+    return None
+
+
+def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    python = vllm_python()
+    if python is None:
+        return
     with tempfile.TemporaryDirectory(prefix="served-") as folder:
         lm = model(Path(folder) / "model")
         size = sum(each.numel() for each in lm.model.parameters()) / 1e6

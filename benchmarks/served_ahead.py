@@ -10,12 +10,11 @@ Run: python benchmarks/served_ahead.py [--seeds 8]
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from served import vllm_python
 
 from palaestra.agents import LMPolicy, ServedPolicy, Team
 from palaestra.credit import grpo
@@ -56,12 +55,8 @@ def reached(policy: Any, seed: int) -> int:
 
 def main() -> None:
     """Train both ways on each seed and print the means. Ends with 1 if they differ by more than the target."""
-    usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
-    python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
-    if not Path(python).exists():
-        print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
+    if vllm_python() is None:
         return
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
     def tiny(seed: int) -> LMPolicy:
         return LMPolicy.tiny(seed=seed, hidden=64, heads=2, name="lm", max_new_tokens=8)

@@ -62,7 +62,7 @@ def tables(agents: tuple[str, ...] = ("a", "b")) -> list[Turns]:
 
 
 def after(text: str, env: Any = None, team: Team | None = None, size: int = 6) -> list[object]:
-    """What a stage plans, adds and measures, in three iterations: of play in an env, or of the tables."""
+    """Plans, columns and metrics of a stage in three iterations: of play in an env, or of the tables."""
     stage, found = STAGES.build(text), []
     given = [None] * 3 if env else tables()
     for iteration, turns in enumerate(given, start=1):

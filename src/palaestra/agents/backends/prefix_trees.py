@@ -72,7 +72,7 @@ class Tree(NamedTuple):
 
     @property
     def size(self) -> int:
-        """What the tree counts for in a piece of an update, tokens: those it reads, or a share of those it scores."""
+        """Tokens for which the tree counts in a piece of an update: those it reads, or a share of those it scores."""
         return max(self.tokens, len(self.rows) * self.longest // REPEATS)
 
 

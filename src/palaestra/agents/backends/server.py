@@ -144,8 +144,9 @@ class LoopThread:
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    if thread is not threading.current_thread():  # where the collector found it, which may be in the loop
+        thread.join()
+        loop.close()
 
 
 class Client:

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from palaestra.agents.backends import endpoint, weights
+from palaestra.agents.backends import endpoint, weight_files
 from palaestra.agents.backends.dialects import dialect_of
 from palaestra.agents.backends.launch import check_options
 from palaestra.agents.backends.server import (
@@ -35,7 +35,7 @@ from palaestra.agents.backends.server import (
     ServerError,
 )
 from palaestra.agents.backends.version_gate import VersionGate
-from palaestra.agents.backends.weights import ServerSettings, WeightServer, label_of
+from palaestra.agents.backends.weights import ServerSettings, WeightServer, label_of, sampled
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError, nearest
 
@@ -108,7 +108,7 @@ class Serving:
                 except PolicyError as error:
                     return [error if i in again else each for i, each in enumerate(found)]
                 asked = [prompts[i] for i in again], [seeds[i] for i in again]
-                answers = weights.sampled(there, lm, digest, *asked, tokens=lm.max_new_tokens, ends=ends)
+                answers = sampled(there, lm, digest, *asked, tokens=lm.max_new_tokens, ends=ends)
                 same = {each: self._still(each, digest) for each in there}
                 late: dict[WeightServer, LateError] = {}
                 for i, (server, answer) in zip(again, answers, strict=True):
@@ -135,11 +135,11 @@ class Serving:
 
     def fingerprint(self) -> str:
         """A digest of the weights that learn, from 64 numbers of each."""
-        return weights.fingerprint(self.lm)
+        return weight_files.fingerprint(self.lm)
 
     def export(self, folder: str | Path) -> None:
         """Write into a folder the files that a server loads: the adapter, or the whole model with a head of its own."""
-        weights.export(self.lm, folder)
+        weight_files.export(self.lm, folder)
 
     def sync(self, version: int | None = None) -> None:
         """Make sure that the servers have the current weights and answer with them; send them if not.
@@ -232,7 +232,7 @@ class Serving:
     @property
     def adapting(self) -> bool:
         """Whether the servers are given adapters rather than whole weights."""
-        return weights.adapting(self.lm)
+        return weight_files.adapting(self.lm)
 
     def _written(self, digest: str) -> None:
         with self._writing:

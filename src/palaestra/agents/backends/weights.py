@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +28,12 @@ from palaestra.agents.backends.server import (
     ServedModel,
     ServerError,
 )
-from palaestra.agents.lm import LMPolicy, _quietly
+from palaestra.agents.backends.weight_files import adapting, export, fingerprint
+from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError
 
 PROBES, PROBE_TOKENS = 8, 12
 """Answers, and tokens in each and in its prompt, that are compared after a sync."""
-NUMBERS = 64
-"""Of every parameter, whose digest names the weights: an optimiser moves them all."""
 EXACT = 1e-4
 """Nats per token that two engines in float32 may differ by, whatever they differed by at the start."""
 GROWTH = 5.0
@@ -71,10 +68,12 @@ class WeightServer:
     """Server of a policy, with the weights that it was last seen to answer with.
 
     Attributes:
-        client: Its connections; None for one that is not started yet. child: The process, if it was started here.
+        client: Its connections; None for one that is not started yet.
+        child: The process, if it was started here.
         served_name: What it calls its model.
         digest: Of the weights with which it was last seen to answer; None if it has to be given some.
-        under_way: Requests that it is answering. sent: All that it got.
+        under_way: Requests that it is answering.
+        sent: All requests that it got.
         loaded: How often it was given weights.
     """
 
@@ -148,7 +147,6 @@ class WeightServer:
                 time.sleep(0.25)
         if self.served_name is None:
             self.served_name = next(iter(self.settings.dialect.models(self.client)), "")
-        self._pause = 0.0
 
     def _launch(self, lm: LMPolicy) -> None:
         """Start a child with the weights that are here."""
@@ -206,7 +204,7 @@ class WeightServer:
         except PolicyError:
             self.digest = None
             raise
-        self.loaded += 1
+        self.loaded, self._pause = self.loaded + 1, 0.0
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
 
@@ -331,40 +329,8 @@ def sampled(
     return found
 
 
-def adapting(lm: LMPolicy) -> bool:
-    """Whether a server is given adapters of this model rather than whole weights."""
-    return hasattr(lm.model, "peft_config")
-
-
-def fingerprint(lm: LMPolicy) -> str:
-    """A digest of the weights that learn, from 64 numbers of each."""
-    digest = hashlib.blake2b(digest_size=6)
-    parts = [
-        tensor.detach().flatten()[:: max(1, tensor.numel() // NUMBERS)].float() for tensor in lm.state_dict().values()
-    ]
-    digest.update(torch.cat(parts).cpu().numpy().tobytes() if parts else b"")
-    return digest.hexdigest()
-
-
-def export(lm: LMPolicy, folder: str | Path) -> None:
-    """Write into a folder the files that a server loads: the adapter, or the whole model with a head of its own.
-
-    A server that ties its head to the embeddings keeps the old head when it reloads: vLLM does, and says nothing.
-    """
-    folder, model = Path(folder), lm.model
-    with _quietly():
-        if adapting(lm):
-            model.save_pretrained(folder)
-            return
-        head, tensors = model.get_output_embeddings().weight, model.state_dict()
-        apart = {k: v.clone() if v.data_ptr() == head.data_ptr() else v for k, v in tensors.items()}
-        with _untied(model.config):
-            model.save_pretrained(folder, state_dict=apart)
-        lm.tokenizer.save_pretrained(folder)
-
-
 def label_of(number: int | None, digest: str) -> str:
-    """What a server calls its weights: their number, or "?", and their digest.
+    """Label of weights on a server: their number, or "?", and their digest.
 
     >>> label_of(12, "d1e6")
     '12-d1e6'
@@ -387,17 +353,3 @@ def _gap(lm: LMPolicy, prompts: Sequence[np.ndarray], answers: Sequence[SampledA
         scored = evaluate(lm.forward, prompts, [answer.ids for answer in answers], temperature=temperature)
     here = scored.logprobs[scored.mask].double().cpu().numpy()
     return float(np.abs(here - np.concatenate([answer.logprobs for answer in answers])).mean())
-
-
-@contextmanager
-def _untied(config: Any) -> Iterator[None]:
-    """A config, and that of its text part, that says so while it is written."""
-    parts = {id(each): each for each in (config, config.get_text_config())}.values()
-    before = [each.tie_word_embeddings for each in parts]
-    for each in parts:
-        each.tie_word_embeddings = False
-    try:
-        yield
-    finally:
-        for each, was in zip(parts, before, strict=True):
-            each.tie_word_embeddings = was

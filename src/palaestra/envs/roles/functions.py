@@ -105,7 +105,7 @@ def visible_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], 
 
 
 def report(answer: str, specification: Specification, *, short: bool = False) -> str:
-    """What the visible tests say of an answer: how many it passes, and the first that it fails.
+    """Text on an answer: how many visible tests it passes, and the first that it fails.
 
     Args:
         answer: An expression or a program.

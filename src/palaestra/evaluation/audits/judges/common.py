@@ -101,7 +101,7 @@ def sign_test(first: int, second: int) -> float:
 
 
 def present(rows: pl.DataFrame, *names: str) -> list[str]:
-    """Those of the given names that are columns of the table and not all null, as a list."""
+    """List of the given names that are columns of the table and not all null."""
     return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
 
 

@@ -1,0 +1,62 @@
+"""Weights of a language model as files for a server, and the digest by which they are named."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palaestra.agents.lm import LMPolicy, _quietly
+
+NUMBERS = 64
+"""Of every parameter, whose digest names the weights: an optimiser moves them all."""
+
+
+def adapting(lm: LMPolicy) -> bool:
+    """Whether a server is given adapters of this model rather than whole weights."""
+    return hasattr(lm.model, "peft_config")
+
+
+def fingerprint(lm: LMPolicy) -> str:
+    """A digest of the weights that learn, from 64 numbers of each."""
+    digest = hashlib.blake2b(digest_size=6)
+    parts = [
+        tensor.detach().flatten()[:: max(1, tensor.numel() // NUMBERS)].float() for tensor in lm.state_dict().values()
+    ]
+    digest.update(torch.cat(parts).cpu().numpy().tobytes() if parts else b"")
+    return digest.hexdigest()
+
+
+def export(lm: LMPolicy, folder: str | Path) -> None:
+    """Write into a folder the files that a server loads: the adapter, or the whole model with a head of its own.
+
+    A server that ties its head to the embeddings keeps the old head when it reloads: vLLM does, and says nothing.
+    """
+    folder, model = Path(folder), lm.model
+    with _quietly():
+        if adapting(lm):
+            model.save_pretrained(folder)
+            return
+        head, tensors = model.get_output_embeddings().weight, model.state_dict()
+        apart = {k: v.clone() if v.data_ptr() == head.data_ptr() else v for k, v in tensors.items()}
+        with _untied(model.config):
+            model.save_pretrained(folder, state_dict=apart)
+        lm.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _untied(config: Any) -> Iterator[None]:
+    """A config, and that of its text part, that says so while it is written."""
+    parts = {id(each): each for each in (config, config.get_text_config())}.values()
+    before = [each.tie_word_embeddings for each in parts]
+    for each in parts:
+        each.tie_word_embeddings = False
+    try:
+        yield
+    finally:
+        for each, was in zip(parts, before, strict=True):
+            each.tie_word_embeddings = was
