@@ -85,15 +85,15 @@ class InProcess:
         return float(seconds), json.loads(ids)
 
 
-def model(folder: Path) -> LMPolicy:
-    """10.7 million parameters, made on the spot."""
+def model(folder: Path, width: int = 384, layers: int = 6) -> LMPolicy:
+    """Llama made on the spot: 10.7 million parameters unless a width (of heads of 64) and a depth are given."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     words = tokenizer()
     torch.manual_seed(0)
     made = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(words), hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
-        num_key_value_heads=6, head_dim=64, max_position_embeddings=512, tie_word_embeddings=False,
+        vocab_size=len(words), hidden_size=width, intermediate_size=8 * width // 3, num_hidden_layers=layers,
+        num_attention_heads=width // 64, num_key_value_heads=width // 64, head_dim=64, max_position_embeddings=512, tie_word_embeddings=False,
         pad_token_id=words.pad_token_id, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
     ))  # fmt: skip
     LMPolicy(made, words, max_new_tokens=TOKENS).save(folder)

@@ -102,6 +102,21 @@ def test_a_replica_that_hangs_is_left_out_and_its_requests_are_asked_elsewhere(t
     assert len(two[0].seen) == asked  # it rests
 
 
+def test_a_replica_that_is_back_is_asked_again_however_often_the_others_are(two: list[Any]) -> None:
+    served = fleet(two)
+    ask(served)
+    two[1].down = True
+    for _ in range(3):
+        move(served)
+        ask(served)
+    two[1].start()
+    two[1].down = False
+    began = time.monotonic()
+    while served.servers[1].digest != served.fingerprint() and time.monotonic() - began < 5:
+        ask(served)  # within less than any pause
+    assert served.servers[1].digest == served.fingerprint()
+
+
 def test_all_replicas_gone_is_said_after_patience(two: list[Any]) -> None:
     served = fleet(two)
     served.sync(0)

@@ -186,7 +186,7 @@ class Serving:
                     there.append(server)
                     continue
                 problems.append(problem)
-                if not server.loading:
+                if not server.loading and not server.resting:  # one that rests was not asked
                     server.absent(problem)
             if there:
                 self._numbered, self.number = digest, version
@@ -206,7 +206,7 @@ class Serving:
         wait = only or not self.syncs
 
         def bring(server: WeightServer) -> ServerError | None:
-            if server.resting and any(each.digest for each in self.servers):
+            if server.resting and not server.loading and any(each.digest for each in self.servers):
                 return GoneError("it was absent a moment ago")
             try:
                 server.start(self.lm, wait=wait)
