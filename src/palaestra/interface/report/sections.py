@@ -177,7 +177,7 @@ def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
 
 
 def shared_k(rows: Sequence[ComparisonRow]) -> str | None:
-    """The largest k > 1 for which all systems have pass^k, as text; else the first system's largest."""
+    """Text of the largest k > 1 for which all `ComparisonRow`s have pass^k; else the first row's largest, or None."""
     if not rows or len(rows[0].pass_hat) < 2:
         return None
     common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
@@ -249,7 +249,7 @@ def _is_gain(summary: Mapping[str, Any]) -> bool:
 
 
 def median_seconds(value: Any) -> str:
-    """Text of the median of `seconds_to_significance` over the seeds that reached it, with how many did.
+    """Text of the median of seconds to significance (`value`, per seed) over the seeds that reached it, with how many.
 
     >>> median_seconds({"0": 12.0, "1": 20.0, "2": None})
     '16.0 s (2 of 3 seeds)'
