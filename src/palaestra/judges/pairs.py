@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """Table of all preference pairs of units within a key that the comparator decides: `group` and columns of `PAIRS`.
+    """Table of the preference pairs (`group`, `PAIRS`) of all units (episodes) within a key, by a comparator.
 
     Args:
         turns: the table that the pairs refer to by row number.
