@@ -94,7 +94,7 @@ def soft_mixed(
 ) -> np.ndarray:
     """AgentSwift's selection probabilities ([70]) from `score` and `surprise`, float64[n]: uniform + softmax of both.
 
-    P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i).
+    P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i) (arXiv 2506.06017).
 
     score: s, what a node was worth. surprise: u, by how much that was not foreseen. mix: λ.
 

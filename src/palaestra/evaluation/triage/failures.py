@@ -190,7 +190,7 @@ OTHER = ("execution.failure.other", 0.7)
 
 
 def failures(answers: pl.DataFrame) -> pl.DataFrame:
-    """DataFrame of detections (row, type, confidence, evidence) in the table `answers` (of tool calls): failed ones.
+    """DataFrame of detections (row, type, confidence, evidence) of failed calls, by the texts of the table `answers`.
 
     answers: `row`, `text`, and `sure`: whether the log itself says that the call failed.
     """

@@ -306,7 +306,7 @@ class ErrorKind:
 
 
 def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
-    """List of `ErrorKind`, counts of failed episodes by boundary over all seeds, the most frequent first."""
+    """List of `ErrorKind`, counts of failed episodes by boundary over these `SeedRun`s, the most frequent first."""
     training: dict[str, int] = {}
     for seed in seeds:
         for row in seed.metrics:
@@ -347,7 +347,7 @@ class Alarm:
 
 
 def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
-    """List of `Alarm` of the trainer over all seeds; those that differ only in their numbers are one."""
+    """List of `Alarm` of the trainer over these `SeedRun`s; those that differ only in their numbers are one."""
     raised: dict[str, list[tuple[str, str, int]]] = {}
     for seed in seeds:
         for row in seed.metrics:
