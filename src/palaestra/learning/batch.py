@@ -119,7 +119,7 @@ def check_rewards(turns: Turns) -> None:
 
 
 def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split a list column: flat values, bool mask of null values, int64[rows] lengths (0 for a missing list)."""
+    """Triple of arrays of a list column: flat values, bool mask of nulls among them, int64[rows] lengths (none: 0)."""
     array = lists.to_arrow()
     flat = array.flatten()
     lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
@@ -127,7 +127,7 @@ def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sum of flat token values over each row's tokens, as int64[rows]; True counts 1."""
+    """Array int64[rows]: sum of the flat token `values` over each row's tokens (`lengths`); True counts 1."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     return np.bincount(rows, values, len(lengths)).astype(np.int64)
 
