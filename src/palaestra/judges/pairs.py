@@ -100,7 +100,10 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) of turns from row numbers `chosen`, `rejected`; `group` as in the chosen."""
+    """Table of preference pairs (`PAIRS`) of turns from row numbers `chosen`, `rejected`; `group` as in the chosen.
+
+    group: 0 where the turns have none.
+    """
     frame = turns.frame
     group = frame["group"].to_numpy()[chosen] if "group" in frame.columns else np.zeros(len(chosen), np.int64)
     size = len(chosen)
