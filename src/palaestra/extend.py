@@ -143,7 +143,7 @@ __all__ = [
 
 
 def command(*names: str) -> Callable[[Any], Any]:
-    """Decorator that adds a function to the command line, as `palaestra NAME`; its parameters become typer options."""
+    """Returns a decorator that adds a function to the command line, as `palaestra NAME`, its parameters as options."""
     from palaestra.interface.cli.app import app
 
     return app.command(*names)

@@ -254,18 +254,18 @@ def _whole(table: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def infrastructure() -> pl.Expr:
-    """A Polars expression: whether `error` was the infrastructure's fault (boundaries `INFRASTRUCTURE`, outages)."""
+    """A Polars expression: whether column `error` is the infrastructure's fault, by its boundary or words of outage."""
     boundary = error_kind().str.strip_suffix("-timeout")
     return (boundary.is_in(INFRASTRUCTURE) | pl.col("error").str.contains(OUTAGES)).fill_null(False)
 
 
 def lost(trials: pl.DataFrame, value: str) -> int:
-    """Number of trials without `value` because the infrastructure failed."""
+    """Number of trials without a value in column `value` because the infrastructure failed."""
     return int(trials.select((infrastructure() & pl.col(value).is_null()).sum()).item())
 
 
 def error_kind() -> pl.Expr:
-    """A Polars expression: the boundary that failed, the part of `error` before the first colon."""
+    """A Polars expression: the boundary that failed, the part of column `error` before the first colon."""
     return pl.col("error").str.split(":").list.first().str.strip_chars()
 
 

@@ -32,7 +32,7 @@ def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
 
 
 def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix: str) -> None:
-    """Raise StorageError, with texts `by` and `fix`, if a file differs from its checksums; a .jsonl may have grown.
+    """Raise StorageError, with texts `by`, `fix`, if a file in `directory` differs from its checksums; .jsonl may grow.
 
     Args:
         directory: that the names are relative to.

@@ -19,7 +19,7 @@ from palaestra.errors import StorageError
 
 @contextlib.contextmanager
 def whole(path: str | Path) -> Iterator[Path]:
-    """Context manager for an atomic write: a temporary path that replaces `path` at the end, or is removed.
+    """Context manager for an atomic write: yields a temporary path that replaces `path` at the end, or is removed.
 
     Raises:
         StorageError: it cannot be written; nothing has changed.
@@ -88,7 +88,7 @@ def _not_through_a_link(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def whole_folder(path: str | Path) -> Iterator[Path]:
-    """Context manager for an atomic write of a folder: a temporary one that replaces `path` at the end.
+    """Context manager for an atomic write of a folder: yields a temporary one that replaces `path` at the end.
 
     Raises:
         StorageError: it cannot be written; what is there stays.

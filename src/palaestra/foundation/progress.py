@@ -49,7 +49,7 @@ def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
 
 
 class Bars:
-    """Context manager of progress bars of several tasks on a console, default stderr; `task` adds one."""
+    """Context manager of progress bars of several tasks on a console, default stderr; `task` adds one as a `Report`."""
 
     def __init__(self, console: Console | None = None, *, transient: bool = False) -> None:
         from rich.console import Console

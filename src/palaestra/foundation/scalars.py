@@ -8,7 +8,7 @@ __all__ = ["scalar"]
 
 
 def scalar(value: Any) -> float:
-    """An aggregate of a Polars series as a float; 0 for None, when there was nothing to aggregate.
+    """Float of a value that a Polars aggregate gave; 0 for None, when there was nothing to aggregate.
 
     polars types `Series.max()` and the like as any literal or None, because a column may hold anything.
 

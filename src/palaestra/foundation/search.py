@@ -92,9 +92,9 @@ def soft_mixed(
     beta: float = 0.3,
     mix: float = 0.2,
 ) -> np.ndarray:
-    """AgentSwift's selection probabilities ([70], 2506.06017), float64[nodes]: uniform + softmax of score and surprise.
+    """AgentSwift's selection probabilities ([70]) from `score` and `surprise`, float64[n]: uniform + softmax of both.
 
-    P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i).
+    P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i) (arXiv 2506.06017).
 
     score: s, what a node was worth. surprise: u, by how much that was not foreseen. mix: λ.
 

@@ -35,7 +35,7 @@ def train(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train a team on every seed, compare with its start, write `summary.json` and `report.html`; returns the summary.
+    """Train a team on every seed, compare with its start; writes and returns (dict) the summary, and `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
     overrides: fields such as "train.iterations=20".
@@ -118,7 +118,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an adversary in one seat of a run's team; writes and returns the summary of what the team loses.
+    """Train an adversary in one seat of a run's team; writes and returns the summary (dict) of what the team loses.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
@@ -199,7 +199,7 @@ def apply(
     workers: int = 1,
     progress: bool = False,
 ) -> Applied:
-    """Add a signal as a column to every Parquet file below a folder, written to another folder; returns counts.
+    """Add a signal as a column to every Parquet file below a folder, written to another folder; `Applied`: counts.
 
     File by file, as `palaestra apply EXPR DIR -o OUT` does.
 
@@ -228,7 +228,7 @@ def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | 
 
 
 def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
-    """Audit whether a reward can be exploited: a list of `Finding`, one per audit, with the rows that prove it.
+    """Audit whether a reward can be exploited, on a table of turns: a list of `Finding`, one per audit, with the rows.
 
     See `evaluation.audits`.
 

@@ -118,7 +118,7 @@ def _tied(candidates: pl.DataFrame, keys: list[str], ties: Ties, seed: int) -> p
 
 
 def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float = 0.0) -> np.ndarray:
-    """Mean of signed preferences `first` and `swapped` of pairs (both orders), where signs agree; else `otherwise`.
+    """Array per pair: mean of signed preferences `first` and `swapped` (both orders) if signs agree; else `otherwise`.
 
     float[pairs].
 

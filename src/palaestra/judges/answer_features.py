@@ -14,7 +14,7 @@ _NUMBERS = {word: str(number) for number, word in enumerate(_WORDS)}
 
 
 def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """float64[rows, 3] of `rows` and `reference`: contains the right answer, precision of words, log length.
+    """float64[rows, 3] of answers against the table `reference`: contains the right one, word precision, log length.
 
     Features of each response beside a right answer.
 

@@ -30,7 +30,7 @@ def corrupt(
     fails: Fails | None = None,
     attempts: int = 3,
 ) -> Turns:
-    """Table of corrupted copies of a share `rate` of the episodes, with `corrupted` (kind) and `origin` (source row).
+    """`Turns`: corrupted copies of a share `rate` of episodes, with `corrupted` (kind) and `origin` (source row).
 
     UI-Genie's kinds [43] (arXiv 2505.21496), turn by turn, or word by word if an episode is one turn: truncate (cut off
     early), splice (a piece of another episode, of another task where there is one), extend (steps after the end, from
@@ -122,7 +122,7 @@ def _copy(episode: pl.DataFrame, actions: list[str], kind: str, number: int) -> 
 
 
 def replayed(env: EnvFactory, *, right: Sequence[str] = ("success",)) -> Fails:
-    """Makes the function `fails` of `corrupt`: replays actions in `env` from the seed; False only on env success.
+    """Makes the `fails(row, actions)` of `corrupt`: replays actions in `env` from the seed; False only on env success.
 
     It fails unless the env says that one of `right` (entries of its `info`) is true. What is not over when the actions
     are fails.

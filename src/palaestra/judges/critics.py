@@ -41,7 +41,7 @@ thinking again, better, without the answer."""
 
 
 class PolicyCritic:
-    """Critic that asks a policy to rewrite a thinking text; unchanged where the policy gives no reply.
+    """Critic that asks a recipe's policy to rewrite a thinking text; unchanged where the policy gives no reply.
 
     Args:
         policy: Its name in the recipe.

@@ -60,7 +60,7 @@ def fit_evidence_judge(
     ridge: float = 1e-3,
     seed: int = 0,
 ) -> EvidenceJudge:
-    """Fits an `EvidenceJudge`, Bradley-Terry, to prefer recorded decisions to alternatives from random feature subsets.
+    """Fits an `EvidenceJudge`, Bradley-Terry, to a table's decisions over alternatives, by random feature subsets.
 
     Each record is seen `draws` times, each time with `revealed` of its features drawn at random, so that the judge
     weighs a feature by what it says when most others are hidden. Minimises the mean of

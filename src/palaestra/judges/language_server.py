@@ -258,7 +258,7 @@ class LanguageServer:
 
 
 def inside(path: str) -> str:
-    """A relative path in normal form; raises InputError if it is absolute or leads out of the workspace.
+    """Text of a relative path in normal form; raises InputError if it is absolute or leads out of the workspace.
 
     Raises:
         InputError: it is absolute, or leads out.

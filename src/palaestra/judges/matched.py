@@ -77,7 +77,7 @@ def policy_pairs(
 
 
 def principle_scores(lead: np.ndarray) -> np.ndarray:
-    """Leads of pairs' first answers, float64[pairs, principles], each principle's divided by their variance.
+    """Array float64[pairs, principles]: `lead` of the pairs' first answers, divided by each principle's variance.
 
     The variance and not its root, as SALMON's code has it; a principle that never decides stays 0.
 
@@ -104,7 +104,7 @@ def principle_pairs(
     flip: float = 0.1,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of SALMON's [188] pairs of rows `first`, `second` by `scores` of random principles, kept in `condition`.
+    """Table of SALMON's [188] pairs of row numbers `first`, `second` from `scores` by random principles (`condition`).
 
     arXiv 2310.05910. `condition` has 1 for each principle, -1 if negated.
 

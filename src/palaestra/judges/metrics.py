@@ -105,7 +105,7 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> lis
 
 
 def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.DataFrame:
-    """Table of the metric that each aspect is about, by a model, `asker`; praise fits good ratings only, criticism bad.
+    """Table of the metric each of `aspects` is about, by a model, `asker`; praise fits good `ratings`, criticism bad.
 
     An aspect without such a metric matches none, unasked. An answer that is no number of the list is not `ok`.
     """
@@ -180,7 +180,7 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Metric induction, an `Induced`: `propose` for uncovered aspects, `judge`, `match`, while coverage improves.
+    """Metric induction, an `Induced`, from `aspects`: `propose` for open ones, `judge`, `match` while coverage rises.
 
     That is, until it does not strictly improve.
 

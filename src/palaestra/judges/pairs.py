@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """Table of all preference pairs of units within a key that the comparator decides: `group` and columns of `PAIRS`.
+    """Table of the preference pairs (`group`, `PAIRS`) of all units of a key of turns, by a signal or a function.
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -100,7 +100,10 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) from row numbers `chosen`, `rejected`; `group` is the chosen row's, or 0."""
+    """Table of preference pairs (`PAIRS`) of turns from row numbers `chosen`, `rejected`; `group` as in the chosen.
+
+    group: 0 where the turns have none.
+    """
     frame = turns.frame
     group = frame["group"].to_numpy()[chosen] if "group" in frame.columns else np.zeros(len(chosen), np.int64)
     size = len(chosen)

@@ -330,7 +330,7 @@ class Foresight:
 
 
 def foresight(env: EnvFactory) -> Env:
-    """Make a one-agent env (not a factory) in which a search may try actions; EnvError if it cannot snapshot/restore.
+    """Makes an env, from a one-agent env factory, in which a search may try actions; EnvError without snapshot/restore.
 
     Raises:
         EnvError: it cannot be gone back to, or has several agents.

@@ -73,10 +73,10 @@ def refine(
     best_by: Callable[[str, str], float] | None = None,
     merge: Callable[[str, Sequence[str]], str] | None = None,
 ) -> Refined:
-    """Answer a question `rounds` times, a critic rewriting the thinking in between: a `Refined` ([105] PRefLexOR).
+    """Calls `answer` on a question `rounds` times, a critic rewriting the thinking in between: a `Refined` ([105]).
 
-    Nothing promises that a round improves: with `best_by` the answer of the highest score counts (of equal ones the
-    first), with `merge` one that is made of all, without either the last.
+    As in PRefLexOR. Nothing promises that a round improves: with `best_by` the answer of the highest score counts (of
+    equal ones the first), with `merge` one that is made of all, without either the last.
 
     Args:
         answer: (question, thinking to go on from, or None) to (thinking, answer).

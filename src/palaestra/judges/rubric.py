@@ -268,7 +268,7 @@ def _transcripts(turns: Turns, keys: Sequence[str]) -> dict[tuple[object, ...], 
 
 
 def vote_columns(criteria: Criteria, names: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Table of several votes on each criterion as list[bool] columns, null where a call failed; for `judge_votes`.
+    """Table of a `Criteria`'s several votes, a list[bool] column per criterion, null: a call failed; for `judge_votes`.
 
     names: column by criterion; default `<criterion>_votes`. Join it with `rewards.onto`.
 

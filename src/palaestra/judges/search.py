@@ -364,7 +364,7 @@ def listwise(
     *,
     cover_head: bool = True,
 ) -> list[int]:
-    """List `order` reranked by function `judge` of `window` items at a time, from the end to the front by `step`.
+    """List: `order` reranked by function `judge` of `window` items at a time, from the end to the front by `step`.
 
     judge: from some items to the same items, the best first; an answer that is no permutation leaves the window as it
     is. What is best travels to the front by at most `window - step` places a call. cover_head: a last window begins at

@@ -93,7 +93,7 @@ class Bundles:
 
 
 def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
-    r"""List of line numbers (from 0) where a target is in the files: a symbol's definition, or lines with a text.
+    r"""List of line numbers (from 0) in the file that `target` names: a symbol's definitions, or lines with a text.
 
     target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
     "text"}. More than one line says that the address is ambiguous, none that it is gone.

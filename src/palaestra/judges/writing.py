@@ -180,7 +180,7 @@ def write(
 def design(
     ask: Ask, prompt: str, template: RewardProgram, sample: Turns, train: Train, *, rounds: int = 3, **options: object
 ) -> list[Round]:
-    """Reward design by model `ask`: write, check on `sample`, `train`, summarise, revise; returns the list of `Round`.
+    """Reward design from a prompt by model `ask`: write, check on `sample`, `train`, revise; a list of `Round`.
 
     The best round is `max(rounds, key=score)`.
 

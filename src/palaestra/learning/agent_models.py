@@ -79,7 +79,7 @@ def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
 
 
 def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: int = 8) -> np.ndarray:
-    """Random contiguous piece of each of `Trajectories`, right-aligned in [steps, 1 + features], zeros before it.
+    """Windows float32[rows, steps, 1 + features]: a random contiguous piece of each of `Trajectories`, right-aligned.
 
     Its length is drawn from `least` to what the shortest trajectory allows, at most `steps`, its place from all.
 

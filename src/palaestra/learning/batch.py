@@ -66,7 +66,7 @@ class Batch:
 
 
 def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
-    """Batch of the rows of `policy` that did not fail and have an advantage; with None, of those with `action_ids`.
+    """Batch of the turns of `policy` without an error and with a value in column `advantage`; None: with `action_ids`.
 
     Without an advantage all tokens take part, with credit 0, and log-probabilities may be missing.
 
@@ -105,7 +105,7 @@ def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
 
 
 def check_rewards(turns: Turns) -> None:
-    """Raise RewardError if a reward is NaN or infinite; a null, not scored, is fine.
+    """Raise RewardError if a reward in a table of turns is NaN or infinite; a null, not scored, is fine.
 
     Raises:
         RewardError: names the rows.
@@ -119,7 +119,7 @@ def check_rewards(turns: Turns) -> None:
 
 
 def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split a list column: flat values, bool mask of null values, int64[rows] lengths (0 for a missing list)."""
+    """Triple of arrays of a list column: flat values, bool mask of nulls among them, int64[rows] lengths (none: 0)."""
     array = lists.to_arrow()
     flat = array.flatten()
     lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
@@ -127,7 +127,7 @@ def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sum of flat token values over each row's tokens, as int64[rows]; True counts 1."""
+    """Array int64[rows]: sum of the flat token `values` over each row's tokens (`lengths`); True counts 1."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     return np.bincount(rows, values, len(lengths)).astype(np.int64)
 

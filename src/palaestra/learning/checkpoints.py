@@ -144,7 +144,7 @@ def iteration_of(path: Path) -> int:
 
 
 def begun(directory: Path) -> str | None:
-    """Relative path of the first file in `directory` that a new run there would overwrite; None if there is none.
+    """Text: relative path of the first file in `directory` that a new run there would overwrite; None if there is none.
 
     A start that failed before anything was learned leaves none.
     """

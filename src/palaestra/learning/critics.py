@@ -23,7 +23,7 @@ from palaestra.learning.batch import ragged
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequential:
-    """MLP of linear layers with ReLU between them; without a hidden layer a linear function."""
+    """MLP (`nn.Sequential`) of linear layers with ReLU between them; without a hidden layer a linear function."""
     sizes = [inputs, *hidden]
     layers = [each for a, b in itertools.pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))

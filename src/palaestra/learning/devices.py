@@ -62,7 +62,7 @@ def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
 
 @contextlib.contextmanager
 def leading(learner: Any) -> Iterator[bool]:
-    """Context manager of rank 0's block: gives True there; other ranks serve its learner calls to its end, then False.
+    """Context manager of code for rank 0 only: yields True there; others serve its learner's calls, then get False.
 
     A learner without other ranks counts as rank 0.
     """

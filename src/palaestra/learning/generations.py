@@ -37,7 +37,7 @@ def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndar
 def inherited(
     survivors: Sequence[Mapping[str, Any]], heirs: int, mutation: float, rng: np.random.Generator
 ) -> list[tuple[int, dict[str, Any]]]:
-    """List of (parent's index, parameters) of `heirs` members: random survivors' tensors plus normal noise `mutation`.
+    """List of (parent's index, parameters) of `heirs` members: random `survivors`' tensors plus noise of sd `mutation`.
 
     Args:
         survivors: state of each, tensors by name.

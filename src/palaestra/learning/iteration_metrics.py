@@ -19,7 +19,7 @@ GOOD = pl.col("error").is_null()
 
 
 def split(turns: Turns, group_size: int | Sequence[int], *, drop_incomplete: bool) -> tuple[Turns, Turns]:
-    """Split a table into (usable rows, the rest): failed episodes, and with `drop_incomplete` groups that lack some.
+    """Pair of `Turns`: usable rows, and the rest: failed episodes, with `drop_incomplete` also groups that lack some.
 
     A group is complete if `group_size` of its episodes did not fail, retries included; see `rollout` for sequences.
     """
@@ -35,7 +35,7 @@ def measure(
     learned: Mapping[str, Mapping[str, Any]],
     learners: Collection[str],
 ) -> dict[str, Any]:
-    """Return an iteration's line of metrics, a nested dict: reward, success, errors, components, fields per policy.
+    """Dict (nested), an iteration's line of metrics from its turns: reward, success, errors, components, by policy.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by

@@ -172,7 +172,7 @@ def log_odds(logprobs: Tensor) -> Tensor:
 
 
 def two_sided(margin: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed preference loss -(1 - ε)·log σ(m) - ε·log σ(-m): a share ε of pairs is mislabelled."""
+    """Label-smoothed preference loss per pair, -(1 - ε)·log σ(m) - ε·log σ(-m): a share ε of pairs is mislabelled."""
     return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 
@@ -187,7 +187,7 @@ def entropy_corridor(
     share: Tensor | None = None,
     rows: int | None = None,
 ) -> Tensor:
-    """EPO's entropy-smoothing loss (2509.22576): mean distance of entropy from a corridor around the mean `history`.
+    """EPO's entropy-smoothing loss (2509.22576), a scalar: mean distance of entropy from a corridor around `history`.
 
     It is smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 

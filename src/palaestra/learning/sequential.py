@@ -41,7 +41,7 @@ class Strategy(Protocol):
 def together(
     learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
 ) -> dict[str, Metrics]:
-    """Strategy that learns all rows at once, in one call of `learn`; returns metrics per policy."""
+    """Strategy, called with `learn` and turns, that learns all rows in one call of it; returns metrics per policy."""
     return learn(turns, advantage)
 
 
@@ -84,7 +84,7 @@ class Sequential:
 
 
 def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -> np.ndarray:
-    """Log-ratio log π_now - log π_then of every turn, summed over its tokens, float64[rows]; 0 for other policies."""
+    """Array float64[rows] per turn of `policies`: log π_now - log π_then (`logprobs`) summed over tokens; others 0."""
     result = np.zeros(len(turns))
     frame = turns.frame.with_row_index("_row")
     for policy in policies:

@@ -118,7 +118,7 @@ def fit_chance(
 
 @ANALYSES.register("fit_epidemic")
 def fit_epidemic(start: float = 0.3, steps: int = 60, seed: int = 0, **options: Any) -> Analysis:
-    """Analysis `fit_epidemic`: from a file CURVE (day, ill, maybe home) a table of the fitted chance of infection.
+    """Makes an analysis (file CURVE: day, ill, maybe home -> table of the fitted chance of infection, and the error).
 
     It is the chance that reproduces a curve of `native/epidemic`.
     home: share of people who stayed at home.

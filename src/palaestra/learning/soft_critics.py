@@ -25,7 +25,7 @@ class JointSteps(NamedTuple):
 
 
 def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Critic of joint actions, marginalised over the other agents: Q̄(s, a_i) = Σ_a₋ᵢ Π π_j(a_j|s) Q(s, a_i, a₋ᵢ).
+    """Array Q̄(s, a_i), the joint `q` [states, actions of each agent] averaged over the others: Σ_a₋ᵢ Π π_j(a_j|s) Q.
 
     Args:
         q: float64[states, actions of agent 0, …, actions of agent n - 1].
@@ -47,7 +47,7 @@ def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.nd
 
 
 def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), c = `of_own`: the transpose of `marginal`.
+    """Array like Q: gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), c = `of_own`; the transpose of `marginal`.
 
     The gradient is float64[states, actions, …].
 

@@ -186,7 +186,7 @@ def _stuck(heard: np.ndarray, failed: np.ndarray) -> bool:
 
 
 def runs(equal: np.ndarray, period: int) -> list[tuple[int, int]]:
-    """List of (start, length) of stretches that repeat with this period; `equal`: whether each equals the one before.
+    """List of (start, length) of stretches of items with this period; `equal[i]`: item i equals item i - `period`.
 
     >>> runs(np.array([False, True, True, False, False, True]), 1)
     [(0, 3), (4, 2)]

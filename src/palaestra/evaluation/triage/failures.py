@@ -49,7 +49,7 @@ MARKS = "|".join(
 
 
 class Kind(NamedTuple):
-    """Data of a kind of failure: its name and the text patterns that identify it.
+    """Data of a kind of failure: name, confidence, and two regular expressions for its texts, `weak` and `strong`.
 
     weak: what says the kind in a text that is a failure. strong: what is enough in a short text that may be one.
     """
@@ -190,7 +190,7 @@ OTHER = ("execution.failure.other", 0.7)
 
 
 def failures(answers: pl.DataFrame) -> pl.DataFrame:
-    """DataFrame of detections (row, type, confidence, evidence): tool answers whose text matches patterns of failure.
+    """DataFrame of detections (row, type, confidence, evidence) of failed calls, by the texts of the table `answers`.
 
     answers: `row`, `text`, and `sure`: whether the log itself says that the call failed.
     """

@@ -19,7 +19,7 @@ CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
 
 
 def file_hashes(folder: str | Path, names: Sequence[str]) -> dict[str, str]:
-    """Dict of the SHA-256 of files in a folder by name, to compare later; absent files are left out."""
+    """Dict name -> SHA-256 of the files `names` in a folder, to compare later; absent files are left out."""
     root = Path(folder)
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names if (root / name).is_file()}
 
@@ -32,7 +32,7 @@ def integrity(
     again: Mapping[str, Sequence[float]] | None = None,
     level: float = 0.95,
 ) -> pl.DataFrame:
-    """Table of violations in a run's folder: changed graders, metrics typed into code or not reached by fresh runs.
+    """Table of violations in a run's folder: changed `graders`; `reported` metrics typed in, or above runs `again`.
 
     Columns: file, rule, severity, evidence.
 

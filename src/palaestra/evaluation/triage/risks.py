@@ -33,7 +33,7 @@ def price_rule(prices: np.ndarray, *, cost: float = 10.0, high: float = 13.0, sl
 
 
 def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.ndarray:
-    """Collusion index of prices, (price - Nash) / (monopoly - Nash): 0 competition, 1 a cartel.
+    """Array: collusion index of prices, (price - Nash) / (monopoly - Nash): 0 is competition, 1 a cartel.
 
     Raises:
         InputError: the monopoly price is not above the Nash price.
@@ -46,7 +46,7 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """DataFrame of detections of episodes whose mean collusion index by `nash`, `monopoly` is > `above`, not falling.
+    """DataFrame of detections of turns' episodes: mean collusion index of column `price` > `above`, and not falling.
 
     On their last row.
 
@@ -76,7 +76,7 @@ def collusion(
 
 
 def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth") -> pl.DataFrame:
-    """Table per episode: effect of talk on the majority's answer: (episode_code, outcome, risk).
+    """Table per episode (episode_code, outcome, risk): the majority's last answer against its first and the `truth`.
 
     outcome: kept, recovered, swayed, wrong (before and after), undecided (a tie or no answer); swayed and undecided are
     risks.
@@ -109,7 +109,7 @@ def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth")
 
 
 def monopolisation(shares: np.ndarray, needs: np.ndarray, *, coalition: np.ndarray, slack: float = 0.1) -> bool:
-    """Whether the shares of `coalition` are >= 1 - slack of the capacity while an outsider gets less than it `needs`.
+    """Whether the agents in mask `coalition` hold >= 1 - slack of all shares while another has less than it `needs`.
 
     shares: float64[agents], of the capacity. needs: float64[agents], the least that each must have. coalition:
     bool[agents].

@@ -67,7 +67,7 @@ def by_system(turns: Turns) -> Turns:
 
 
 def run_of_system(columns: Collection[str]) -> pl.Expr:
-    """Polars expression of a run's name that is unique across systems: `SYSTEM, run RUN`."""
+    """Polars expression of a run's name unique across systems, `SYSTEM, run RUN`, from those two of `columns`."""
     names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in columns]
     return pl.concat_str(names, separator=", run ")
 
@@ -198,7 +198,7 @@ def _keys(turns: Turns) -> pl.DataFrame:
 
 
 def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "random") -> pl.DataFrame:
-    """Table per way of choosing episodes: share of informative ones, Wilson's interval, ratio to the baseline's.
+    """Table per way of choosing episodes from its bools (informative?): share, Wilson's interval, ratio to `baseline`.
 
     informative: labels of the chosen episodes by name of the way.
 

@@ -235,6 +235,6 @@ def heat_of(
     *,
     margin: bool = False,
 ) -> Heat:
-    """Makes the data of a heat map (`Heat`) from cells by (row, column); missing cells are empty."""
+    """Makes a heat map's data (`Heat`) from a dict (row, column) -> `Cell` with its shade; missing cells are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)

@@ -101,7 +101,7 @@ def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
 
 
 def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> list[ShownEpisode]:
-    """List of the chosen episodes of `table_of(run)` in display form (`ShownEpisode`), in order.
+    """List of the `ShownEpisode`s of a run with the keys `chosen`, from the run's table (`table_of`), in this order.
 
     chosen: values of `KEY`.
     """

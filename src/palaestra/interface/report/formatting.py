@@ -77,7 +77,7 @@ def p_value(value: Any) -> str:
 
 
 def prose(text: str) -> str:
-    r"""A sentence typeset for the page: true minus signs and crosses, non-breaking spaces before `%`.
+    r"""The text of a sentence typeset for the page: true minus signs and crosses, non-breaking spaces before `%`.
 
     >>> prose("worse by -3.5 points (95 % interval -5 to -2, 30 tasks x 4 trials), not half-baked gpt-4")
     'worse by −3.5 points (95\xa0% interval −5 to −2, 30 tasks × 4 trials), not half-baked gpt-4'

@@ -30,7 +30,7 @@ class Health:
 
 
 def health(seeds: Sequence[SeedRun]) -> Health:
-    """`Health` over all seeds of a variant from their metrics; spikes are found within each seed and policy."""
+    """`Health` over the `SeedRun`s of a variant from their metrics; spikes are found within each seed and policy."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
         for seed in seeds

@@ -11,7 +11,7 @@ from palaestra.interface.report.sections import ComparisonRow, RunResult, error_
 
 
 def limits(run: Run, result: RunResult | None) -> list[str]:
-    """List of sentences on the limits of a run's evidence: seeds, comparison, files, held-out tasks."""
+    """List of sentences on the limits of a `Run`'s evidence and `result`: seeds, comparison, files, held-out tasks."""
     said = [_about_seeds(run)]
     if result is None:
         said.append(

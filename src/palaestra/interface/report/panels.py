@@ -70,7 +70,7 @@ def panel(
     marks: bool = False,
     start: Callable[[SeedRun], Any] = lambda seed: None,
 ) -> Chart | None:
-    """`Chart` of one quantity over iterations, a line per source; None if no line has a finite value.
+    """`Chart` over iterations, a line per source (label, seeds, function that reads a row); None if no value is finite.
 
     start: the value before iteration 1.
     """
@@ -132,7 +132,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """List of charts, one per quantity, with a line per policy."""
+    """List of charts over iterations of seeds' metrics, one per quantity, with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
@@ -141,7 +141,7 @@ def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
 
 
 def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
-    """List of charts, one per quantity, with a line per team: the mean over its policies."""
+    """List of charts over iterations, one per quantity, a line per (label, seeds) of `teams`: policies' mean."""
 
     def mean(field: str) -> Callable[[Row], Any]:
         def read(row: Row) -> float | None:
@@ -169,7 +169,7 @@ def _title(name: str) -> str:
 
 @CHARTS.register()
 def model_and_truth(run: Run) -> Chart | None:
-    """`Chart` of a reward model's score beside the true metric, of a run and its controls; None if there is no such.
+    """`Chart` of a reward model's score beside the true metric, for a run and its controls; None if none is recorded.
 
     Where the lines part, the model is being hacked.
     """

@@ -177,7 +177,7 @@ def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
 
 
 def shared_k(rows: Sequence[ComparisonRow]) -> str | None:
-    """The largest k > 1 for which all systems have pass^k, as text; else the first system's largest."""
+    """Text of the largest k > 1 for which all `ComparisonRow`s have pass^k; else the first row's largest, or None."""
     if not rows or len(rows[0].pass_hat) < 2:
         return None
     common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
@@ -249,7 +249,7 @@ def _is_gain(summary: Mapping[str, Any]) -> bool:
 
 
 def median_seconds(value: Any) -> str:
-    """Text of the median of `seconds_to_significance` over the seeds that reached it, with how many did.
+    """Text of the median of seconds to significance (`value`, per seed) over the seeds that reached it, with how many.
 
     >>> median_seconds({"0": 12.0, "1": 20.0, "2": None})
     '16.0 s (2 of 3 seeds)'
@@ -306,7 +306,7 @@ class ErrorKind:
 
 
 def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
-    """List of `ErrorKind`, counts of failed episodes by boundary over all seeds, the most frequent first."""
+    """List of `ErrorKind`, counts of failed episodes by boundary over these `SeedRun`s, the most frequent first."""
     training: dict[str, int] = {}
     for seed in seeds:
         for row in seed.metrics:
@@ -347,7 +347,7 @@ class Alarm:
 
 
 def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
-    """List of `Alarm` of the trainer over all seeds; those that differ only in their numbers are one."""
+    """List of `Alarm` of the trainer over these `SeedRun`s; those that differ only in their numbers are one."""
     raised: dict[str, list[tuple[str, str, int]]] = {}
     for seed in seeds:
         for row in seed.metrics:

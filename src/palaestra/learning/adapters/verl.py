@@ -175,7 +175,7 @@ def advantage(
     *,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Pair (advantages, returns), both the signal's values on the mask's tokens, of verl's rewards, mask and `fields`.
+    """Pair of tensors (advantages, returns), both the signal's values on the mask, of verl's rewards, mask, `fields`.
 
     Both are [rows, length], and 0 elsewhere.
     The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of

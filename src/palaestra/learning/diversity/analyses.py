@@ -14,7 +14,7 @@ from palaestra.learning.diversity import states
 
 @ANALYSES.register("archives")
 def archived(*, only: str | None = None, top: int | None = None) -> Analysis:
-    """Analysis `archives` of a diversity search: maps a seed's folder to a table of the genomes in its last checkpoint.
+    """Makes an analysis (a seed's folder -> table of the genomes in its last checkpoint) of a diversity search.
 
     Columns: archive, reward, place_0 …, genome.
     SEED is the folder of a seed. only: "rewarded", "novelty" or "candidate". top: so many of the largest rewards.

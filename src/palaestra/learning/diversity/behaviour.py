@@ -13,7 +13,7 @@ from palaestra.errors import LearnerError
 def behaviour(
     rows: pl.DataFrame, seats: Sequence[str], columns: Sequence[str], path: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (mean credit of each seat, its behaviour: `columns` at its episodes' ends, or along the first with `path`).
+    """Pair of arrays: each seat's mean credit, and its behaviour (`columns` at its episodes' ends; `path`: along one).
 
     Args:
         rows: group, episode, turn, agent, credit and the columns.

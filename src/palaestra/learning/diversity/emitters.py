@@ -18,7 +18,7 @@ TRIAL = 6
 
 
 def mutated(parents: np.ndarray, sigma: float, seed: int) -> np.ndarray:
-    """Mutated copies of parent genomes: normal noise of standard deviation `sigma` on every number, by pyribs."""
+    """Array of mutated copies of parent genomes: normal noise of sd `sigma` on every number, drawn by pyribs."""
     try:
         from ribs.emitters.operators import GaussianOperator
     except ModuleNotFoundError as error:
@@ -206,7 +206,7 @@ EMITTERS: Mapping[str, type[Emitter]] = {each.KIND: each for each in (Emitter, C
 
 
 def chosen(emitters: Sequence[Emitter], novelty: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
-    """Positions of at most `most` emitters to go on, by draws from the Pareto front of novelty and gain, then the next.
+    """List of the positions of at most `most` emitters to go on, drawn from Pareto fronts of novelty and gain in turn.
 
     Args:
         emitters: those that are active.

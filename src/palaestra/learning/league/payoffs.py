@@ -157,7 +157,7 @@ class Payoffs:
 
 
 def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Dict of sums over episodes of the returns of two sides: count, sums, sums of squares, wins and draws of `own`.
+    """Dict of sums over episodes of two sides' returns, arrays `own` and `other`: count, sums, squares, wins, draws.
 
     Its keys are the names in `SUMS`.
 

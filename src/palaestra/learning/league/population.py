@@ -295,9 +295,9 @@ def seated(
     make_scripts: Callable[[], Mapping[str, Policy]] | None,
     sources: Mapping[str, tuple[str, str]],
 ) -> Team:
-    """Make a league's `Team` in a worker from `sources`, {agent: (policy, "", "script" or member)}, without parameters.
+    """Makes a league's `Team` in a worker: who sits where by `sources`, {agent: (policy, "", "script" or member)}.
 
-    "" is the policy of the team itself, a member's name a frozen copy of it.
+    "" is the policy of the team itself, a member's name a frozen copy of it; their parameters come later.
     """
     made = make_team()
     scripts = {} if make_scripts is None else make_scripts()

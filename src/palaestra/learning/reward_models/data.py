@@ -148,7 +148,7 @@ def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
 
 
 def series(name: str, values: np.ndarray, known: np.ndarray) -> pl.Series:
-    """Result column of a scorer: `values` in the rows where `known` is true, null elsewhere; one number or list a row.
+    """Series, a scorer's result: `values` in the rows where `known` is true, null elsewhere; one number or list a row.
 
     values: float64[known rows] or [known rows, heads].
     """

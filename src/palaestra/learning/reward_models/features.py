@@ -19,7 +19,7 @@ FLOOR = 1e-6
 
 
 def joined(x: np.ndarray, condition: np.ndarray | None, how: Join) -> np.ndarray:
-    """Features joined with a condition: x alone, all products of both ("outer": bilinear), or side by side."""
+    """Array: features `x` alone, or with a condition: all products of both ("outer": bilinear), or side by side."""
     if condition is None:
         return x
     if how == "concat":

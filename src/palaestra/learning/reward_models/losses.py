@@ -42,7 +42,7 @@ def bradley_terry_loss(
     centre: float = 0.0,
     centring: Centring = "square",
 ) -> Tensor:
-    """Bradley-Terry loss: mean of -log σ(`chosen` - `rejected` - margin), float[pairs] (margin: Llama 2, 2307.09288).
+    """Bradley-Terry loss, a scalar: mean over pairs of -log σ(`chosen` - `rejected` - margin) (Llama 2, 2307.09288).
 
     centre: weight of a penalty that keeps scores near 0: "square" mean (r_w + r_l)² (2312.09244, TRL's
     `center_rewards_coefficient`); "mean" |mean (r_w + r_l)| (ARMAP's code, 2502.12130). Weights count in both parts.
@@ -182,7 +182,7 @@ def distill_rank_loss(
     positive: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """DeAR's first-stage loss (2508.16998): (1 - α)·`rank_loss` + α·`distill`.
+    """DeAR's first-stage loss (2508.16998), a scalar of two scores: (1 - α)·`rank_loss` + α·`distill`.
 
     positive: labels [groups, items] for "ce", whose best item it is; None: the first.
     """

@@ -31,7 +31,7 @@ def conversation(prompt: Said, response: Said) -> list[dict[str, str]]:
 
 
 def tokens(tokenizer: Any, text: str, longest: int, *, special: bool, end: bool) -> np.ndarray:
-    """Token ids of a text, int64; a longer text loses its beginning. end: close with eos."""
+    """Array int64 of the token ids of a text; a text longer than `longest` loses its beginning. end: close with eos."""
     ids = tokenizer(text, add_special_tokens=special)["input_ids"]
     if end and tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
         ids = [*ids, tokenizer.eos_token_id]

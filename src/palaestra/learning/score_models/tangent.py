@@ -46,7 +46,7 @@ def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float,
 
 
 def kernel_distance(samples: np.ndarray, width: int, *, steps: int = 50, rows: int = 40, seed: int = 0) -> float:
-    """Distance (float) of a `width` network, trained on `samples`, from its kernel regression, relative to its change.
+    """Trains a `width` network on `samples`; float: its distance from its kernel regression, relative to its change.
 
     Both learn a_t z - σ_t x_0 of the first coordinate, the label of the network's output, from `rows` noised samples,
     and are compared at as many others. The kernel is taken at the network's start. The distance falls with the width.

@@ -29,7 +29,7 @@ WORDS = 32
 
 
 def array_of(start: Observation) -> np.ndarray:
-    """Features of a first observation: its array, or the hashed words of its text."""
+    """Array of the features of a first observation: its own array, or the hashed words of its text."""
     return hashed(pl.Series([start.text]), WORDS)[0] if start.array is None else np.ravel(start.array)
 
 

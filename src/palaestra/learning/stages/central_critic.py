@@ -102,7 +102,7 @@ class central_critic(Stage):
 
 
 def joint_arrays(turns: Turns) -> np.ndarray:
-    """Input of a central critic for each row: the arrays of all agents of its turn, and one-hot which agent it is.
+    """Array, a row per turn, for a central critic: the arrays of all agents of its turn, and one-hot which agent it is.
 
     Returns:
         float64[rows, sum of features + agents].

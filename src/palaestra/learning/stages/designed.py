@@ -22,7 +22,7 @@ from palaestra.rewards.shaping.mdp import Model, occupancy
 
 
 def model_of(context: Context) -> Model:
-    """Exact tabular model of the run's env, from its `model()`.
+    """Exact tabular model of the run's env, from the `model()` of an env that a stage's context makes.
 
     Raises:
         InputError: it tells none.

@@ -196,7 +196,7 @@ def chances(frame: pl.DataFrame, won: str) -> pl.DataFrame:
 
 
 def helpful(frame: pl.DataFrame, found: pl.DataFrame) -> pl.Series:
-    """Mask of rows between two starts of their group of which the later succeeds more often, by the table of `chances`.
+    """Bool Series: rows between two starts of their group of which the later succeeds more often, by `chances` table.
 
     frame: rows with group and turn. found: as of `chances`.
     """

@@ -16,7 +16,7 @@ ASK = "{seen}\n\nI do: {action}\nWhy?"
 
 
 def explained(made: pl.DataFrame, writer: Policy, context: Context, *, source: str = "injected") -> pl.DataFrame:
-    """Put a reason by the policy `writer` before the action of each `source` row, and score these rows again with it.
+    """Table `made` with a reason by policy `writer` put before the action of each `source` row, which is scored again.
 
     Returns the table; the score is that of the row's own policy for reason and action.
     A³T's ActRe (arXiv 2403.14589): `writer` reads what was seen and the action that was done, and says a reason. The

@@ -45,7 +45,7 @@ def play_helped(
     source: str,
     visible: bool = False,
 ) -> pl.DataFrame:
-    """Play the `wanted` further episodes, (group, help) each; returns their rows, rescored as the learner sees them.
+    """Table of rows: plays the `wanted` further episodes, (group, help) each; rescored as the learner sees them.
 
     A group that was not played so far begins with episode 0.
 
@@ -106,7 +106,7 @@ def play_helped(
 
 
 def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
-    """Table of the played rows, marked as unhelped, with the helped ones below them."""
+    """`Turns`: the played rows, marked as unhelped, with the helped ones, `made`, below them."""
     plain = {"helped": pl.lit(False), "source": pl.lit(POLICY), "rescored": pl.lit(False)}
     own = turns.frame.with_columns(**plain, help=pl.lit(None, pl.String))
     return Turns(own if made is None else pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))

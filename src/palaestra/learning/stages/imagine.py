@@ -129,7 +129,7 @@ class imagine(Stage):
 
 
 def acting(team: Team, agents: list[str], rng: np.random.Generator) -> Act:
-    """Returns a function that makes the agents act on arrays: each by its policy of the team, on what it sees itself.
+    """Returns a function that acts for the agents: arrays seen -> (actions, log-probabilities), by policies of `team`.
 
     Raises:
         InputError: a policy has no `logits_of_rows`.

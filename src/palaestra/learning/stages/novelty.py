@@ -175,7 +175,7 @@ class rnd(Stage):
 
 
 def matrix_of(turns: Turns, column: str) -> np.ndarray:
-    """List column as float64[rows, width], NaN where a row has none.
+    """List column of turns as float64[rows, width], NaN where a row has none.
 
     Raises:
         SchemaError: it holds no lists, or lists of different lengths.

@@ -25,7 +25,7 @@ POLICY = "policy"
 def rescored(
     frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
 ) -> pl.DataFrame:
-    """Tokenise and score the rows where `which` holds again, by their policies as they are now; other rows unchanged.
+    """Table in which the rows where column `which` is true are tokenised and scored again by their policies of now.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered

@@ -26,7 +26,7 @@ ENOUGH = 20
 
 @stage
 class proposed_tasks(Stage):
-    """Stage: plays only tasks that an adviser proposed once, before the first iteration, from a description.
+    """Stage: plays only tasks that an adviser proposed once, at the start, from the env's description of itself.
 
     PAE's proposer [175] (arXiv 2412.13194). The env says what it is, `describe() -> str`, and makes a reset seed of a
     task in words, `read_task(text) -> seed`, or says by a ValueError why it is none, also of a task that is held out.
