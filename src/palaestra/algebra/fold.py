@@ -159,7 +159,7 @@ def milestone_bonus(
 def milestone_step(
     state: State, reached: np.ndarray, value: np.ndarray, horizon: np.ndarray
 ) -> tuple[State, np.ndarray]:
-    """Step function of `milestone_bonus` for many episodes at once: returns new (index, turns waited) and the bonus."""
+    """Step of `milestone_bonus` on arrays: (state, reached, value, horizon) -> ((index, turns waited), bonus)."""
     current, waited = state[0], state[1] + 1.0
     done = reached == current
     paid = np.where(done, value * np.maximum(1.0 - waited / horizon, 0.0), 0.0)

@@ -44,7 +44,7 @@ def step_filter(
     end: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: DigiRL's step advantage [73] (arXiv 2406.11896); those turns are cloned where it is above 0.
+    """Signal in [0, 1]: DigiRL's step advantage [73], V(s') - V(s) - margin + r + G, clipped; above 0 turns are cloned.
 
     Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the released
     code; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``, H the last step.

@@ -172,7 +172,7 @@ def a_grae(
     eps: float = 1e-6,
     flavour: Literal["code"] | None = None,
 ) -> Signal:
-    """Signal: [61] A-GRAE (2602.05548), Â·(ω/(2√p) + (1 - ω)/(2√(1 - p))), then positives times min(1, ω/alpha).
+    """Signal: [61] A-GRAE (2602.05548), GRPO · (ω/(2√p) + (1 - ω)/(2√(1 - p))), p group's mean score, ω the batch's.
 
     Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
     more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
@@ -226,7 +226,7 @@ def empg(
     k_next: float = 1.0,
     bonus: float = 0.1,
 ) -> Signal:
-    """Signal: [174] EMPG (arXiv 2509.09265), A·g_t + bonus·f_t, minus its mean over the batch.
+    """Signal: [174] EMPG (arXiv 2509.09265), A · exp(-k · entropy) + bonus if the next turn is sure, minus batch mean.
 
     Ĥ is the turn's mean token entropy brought to [0, 1] over the batch; g = exp(-k·Ĥ) divided by its batch mean lets
     confident turns count more, f = exp(-k_next·Ĥ of the agent's next turn), 0 on its last, rewards going where one is
@@ -240,7 +240,7 @@ def empg(
 
 @register()
 def gui_g1(score: SignalLike | None = None, *, difficulty: SignalLike = "difficulty") -> Signal:
-    """Signal: [172] GUI-G1 (2505.15810), (R - group mean) · difficulty of the sample, no division by a deviation.
+    """Signal: [172] GUI-G1 (2505.15810), (R - group mean) · column `difficulty`, no division by a deviation.
 
     Its loss sums tokens over a constant; its reward is `rewards.gui_g1_reward`. Checked against the released code.
     """
