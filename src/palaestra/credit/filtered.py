@@ -93,7 +93,7 @@ def vsc_rl(
     margin: float = 0.05,
     over: Keys = SEGMENT,
 ) -> Signal:
-    """Signal: [192] VSC-RL (2502.07949), cloning mask, 1 on turns of good segments that pass the step filter, else 0.
+    """Signal: [192] VSC-RL (2502.07949), cloning mask: 1 in won segments of the `top` share if `step_filter` > 0.
 
     A segment counts if its outcome, less the critic's value of its first turn, is in the upper `top` of the batch's
     segments; of it those turns are cloned where `step_filter` is above 0.

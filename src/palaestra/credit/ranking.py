@@ -186,7 +186,7 @@ def entropy_rank_reward(
     best: float = 1.0,
     ties: Ties = "average",
 ) -> Signal:
-    """Signal: R³'s reward [83] for groups without a success; i beats j if its peak entropy is higher, its mean lower.
+    """Signal: R³'s reward [83] by rank in the group: i beats j if its peak entropy is higher, its mean entropy lower.
 
     Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
     order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of

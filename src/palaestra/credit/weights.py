@@ -200,7 +200,7 @@ def adora(
     correct: float = 0.5,
     cap: float | None = None,
 ) -> Signal:
-    """Signal: [71] ADORA (2602.10019), GRPO · w; w = 1 if the group's longest right episode exceeds its mean wrong one.
+    """Signal: [71] ADORA (2602.10019), GRPO · w; w: 1 if the group's longest right beats its mean wrong one, or `low`.
 
     Otherwise w = low. correct: an episode is correct if its score is above. cap: wrong episodes of this length or more
     are left out, being truncated. A group without correct ones weighs `low`, one without wrong ones 1 by the rule for
@@ -262,7 +262,7 @@ def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike 
 def mas_host(
     score: SignalLike | None = None, *, action_reward: SignalLike = "action_reward", weight: float = 1.0
 ) -> Signal:
-    """Signal: [103] MasHost (2506.08507), GRPO of the finished team + weight · absolute reward of the single decision.
+    """Signal: [103] MasHost (2506.08507), GRPO of the finished team + weight · column `action_reward` of the decision.
 
     action_reward: per decision, e.g. -0.2 for a duplicate role or a useless edge; missing counts as 0. Reconstruction.
     """
