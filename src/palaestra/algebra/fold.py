@@ -136,9 +136,7 @@ def milestone_bonus(
 ) -> Signal:
     """Signal: bonus where the next sub-goal's number is `reached`, value · (1 - its turns / horizon), in order ([163]).
 
-    Arxiv 2410.08632.
-
-    The method is Words as Beacons.
+    The method is Words as Beacons (arXiv 2410.08632).
 
     reached: number, from 0, of the sub-goal that this turn completed; missing if none. Sub-goals pay in their order and
     once: one out of turn is neither paid nor counted as done. Not potential-based; an episode earns at most value times

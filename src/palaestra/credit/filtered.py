@@ -46,8 +46,9 @@ def step_filter(
 ) -> Signal:
     """Signal in [0, 1]: DigiRL's step advantage [73], V(s') - V(s) - margin + r + G, clipped; above 0 turns are cloned.
 
-    Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the released
-    code; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``, H the last step.
+    Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the code
+    released with arXiv 2406.11896; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``,
+    H the last step.
 
     Args:
         value: V of each turn, a chance of success.

@@ -174,8 +174,8 @@ def a_grae(
 ) -> Signal:
     """Signal: [61] A-GRAE (2602.05548), GRPO · (ω/(2√p) + (1 - ω)/(2√(1 - p))), p group's mean score, ω the batch's.
 
-    Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
-    more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
+    Positive credit is then multiplied by min(1, ω/alpha); scores are in [0, 1]. Early on, easy groups count more and
+    correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps GRPO's credit.
     flavour="code": as released, 1 - √p in place of √(1 - p), ω the mean of the groups' means (its 1e-6 beside the roots
     left out). The formula is the paper's text, the flavour is checked against the code.
     """

@@ -68,7 +68,8 @@ def lows(layer: Any) -> list[Low]:
 class Head:
     """Output head of a language model; `logits(x)` gives cap · tanh(scale · (W x + b) / cap) of hidden states x.
 
-    layer: None if hidden states are logits already. compute: the type of the product, if not that of the weights.
+    layer: what is not linear is called, `layer(x)`; None if hidden states are logits already.
+    compute: the type of the product, if not that of the weights.
     """
 
     def __init__(
