@@ -12,7 +12,7 @@ Allocation = Literal["positive", "top_k", "equal"]
 
 
 def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
-    """Allocation weights by agents' positive scores, or `how` else, float64[..., agents]; they sum to 1, or 0.
+    """Array float64[..., agents] of shares by agents' scores: in proportion, "equal" or "top_k"; sums are 1 or 0.
 
     They sum to 0 if no score is above 0.
 

@@ -78,7 +78,7 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """Tuple of chat messages as written for a `Reader` (settings), if the table would lack them; else None."""
+    """Tuple of an observation's chat messages as written for a `Reader`; None if the table stores them anyway."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 
@@ -229,7 +229,7 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """Prompt that continues the agent's previous turn's tokens, or else the whole observation as a new `Prompt`.
+    """`Prompt` for an observation: ids of the agent's `past` turn continued, or `whole`, the ids of all of it.
 
     whole: the token ids of the observation rendered at once.
 

@@ -110,7 +110,7 @@ def combine(*parts: Codes) -> Codes:
 
 
 def order_rows(codes: Codes, turn: np.ndarray | None, seat: Callable[[], np.ndarray] | None = None) -> Segments:
-    """`Segments` of a key's `Codes`: its rows sorted by (code, turn, seat, position).
+    """`Segments` of a key's `Codes`: its rows sorted by (code, `turn`, `seat`); without them, in the table's order.
 
     seat: gives a number of each row's agent that does not depend on the order of the rows; asked only if rows share a
     turn, which then are one moment. Left out: their order is that of the table, and each is a moment of its own.

@@ -25,7 +25,7 @@ from palaestra.errors import ExpressionError, RewardError
 
 @dataclass(frozen=True, eq=False)
 class Known(Samples):
-    """Samples of which only statistics per key are known, collected before; `values` is empty but for an extreme."""
+    """Data: `Samples` given by statistics per key instead of values: counts, sums, deviations collected before."""
 
     known: dict[str, np.ndarray] = field(default_factory=dict)
 

@@ -25,7 +25,7 @@ Step = Callable[..., tuple[State, np.ndarray]]
 def fold(
     turns: Turns, step: Step, *inputs: SignalLike, start: tuple[float, ...] = (0.0,), over: Keys = ("episode", "agent")
 ) -> np.ndarray:
-    """Apply step(state, *inputs) -> (state, value) turn by turn along each key: float64[rows] of the values.
+    """Float64[rows]: applies step(state, *inputs) -> (state, value) turn by turn in a table along each key in `over`.
 
     Args:
         turns: The table.
@@ -134,9 +134,9 @@ def milestone_bonus(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: bonus for the next sub-goal, value · (1 - steps since the last / horizon) ([163], arXiv 2410.08632).
+    """Signal: bonus where the next sub-goal's number is `reached`, value · (1 - its turns / horizon), in order ([163]).
 
-    The method is Words as Beacons.
+    The method is Words as Beacons (arXiv 2410.08632).
 
     reached: number, from 0, of the sub-goal that this turn completed; missing if none. Sub-goals pay in their order and
     once: one out of turn is neither paid nor counted as done. Not potential-based; an episode earns at most value times
@@ -157,7 +157,7 @@ def milestone_bonus(
 def milestone_step(
     state: State, reached: np.ndarray, value: np.ndarray, horizon: np.ndarray
 ) -> tuple[State, np.ndarray]:
-    """Step function of `milestone_bonus` for many episodes at once: returns new (index, turns waited) and the bonus."""
+    """Step of `milestone_bonus` on arrays: (state, reached, value, horizon) -> ((index, turns waited), bonus)."""
     current, waited = state[0], state[1] + 1.0
     done = reached == current
     paid = np.where(done, value * np.maximum(1.0 - waited / horizon, 0.0), 0.0)
@@ -174,7 +174,7 @@ def pressure(
     *,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: [21]'s bonus on release, mean `share` of the turns inside · (1 - min(t, horizon) / horizon) ** power.
+    """Signal: [21]'s bonus where `release` holds: mean `share` of its t turns `inside` · (1 - t / horizon) ** power.
 
     share: ½ + ½ · (share of allies in the zone - share of opponents), per turn. It adds up, for t turns, while `inside`
     holds, and is lost when that ends without a release. The discount is the card's; one released version halves the

@@ -58,7 +58,7 @@ RANGES: dict[str, Range] = {}
 
 
 def kernel(*names: str, range: Range = "key") -> Callable[[F], F]:
-    """Decorator that registers the computation of an operator of signals.
+    """Decorator that registers a function (evaluation, node) -> values as the computation of the operators `names`.
 
     Args:
         names: Names of the operator, as `op` of its nodes: `Signal("names", input, option=…)`.

@@ -29,7 +29,7 @@ TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
 
 
 def ranges_over(node: Signal) -> tuple[str, ...]:
-    """Columns `ROW`, `GROUP` or `BATCH` of the part of a table on which a node's value depends, its inputs aside."""
+    """Tuple of column names, `ROW`, `GROUP` or `BATCH`: rows that agree in them decide a node's value, inputs aside."""
     if node.op in ROW_BY_ROW or RANGES.get(node.op) == "row":
         return ROW
     over = node.options.get("over")

@@ -18,7 +18,7 @@ def in_unit(method: str, **numbers: float) -> None:
 
 
 def as_reward(method: str, reward: SignalLike, *, option: str = "gamma") -> SignalLike:
-    """Return the reward unchanged; raise ExpressionError if it is a bare number, which was meant for an option.
+    """Returns `reward` as it is; raises ExpressionError if it is a bare number, which was meant for `option`.
 
     Raises:
         ExpressionError: says what to write.

@@ -22,7 +22,7 @@ _WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "Str
 
 
 def rowwise(expr: pl.Expr) -> str:
-    """Hash that identifies a polars expression; raises unless it is one column whose values use their own row alone.
+    """Hash of a polars expression as text; raises ExpressionError unless it is one column computed row by row.
 
     Raises:
         ExpressionError: it looks beyond its own row, stands for several columns, or cannot be read.

@@ -69,7 +69,7 @@ class Samples:
 
 
 def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    """`Samples` of `x` by key: the values of the rows in `keep`; None: of all rows where x is not missing."""
+    """`Samples` of array `x` by `codes`: values of the rows in `keep`; None: of all rows where x is not missing."""
     if keep is None:
         keep = ~np.isnan(x)
         if keep.all():
@@ -78,7 +78,7 @@ def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
 
 
 def distinct(x: np.ndarray, codes: Codes) -> Codes:
-    """`Codes` of (key, value) pairs; values of a key that differ by rounding alone, or are equal as float32, are one.
+    """`Codes` of pairs (key, value of `x`); values of a key that differ by rounding, or are equal as float32, are one.
 
     The same sum in another order must not be another value: next to the key's largest value 1e-12 is rounding.
     """
@@ -233,7 +233,7 @@ def without_noise(x: np.ndarray) -> np.ndarray:
 
 
 def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
-    """`Segments` with starts and lengths counted in tokens instead of turns."""
+    """`Segments` of a table's tokens made of those of its turns; `lengths`: number of tokens of each turn."""
     offsets = np.cumsum(lengths) - lengths
     rows = np.arange(len(lengths)) if segments.order is None else segments.order
     per_row = lengths[rows]
@@ -291,7 +291,7 @@ def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np
 
 
 def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
-    """Discounted running sums along each segment, forwards or in reverse; all segments advance at once."""
+    """Float64[rows]: discounted running sums of x along each segment, or reversed; without the own x if `exclusive`."""
     missing = np.isnan(x)
     if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
         sums = scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)

@@ -21,7 +21,7 @@ SKIPPED = "skipped"
 
 
 def episode_failed() -> pl.Expr:
-    """Polars expression: whether `error` says that the whole episode failed, not only one of its turns."""
+    """Makes the polars expression that is true where column `error` says that a whole episode failed, not a turn."""
     return pl.col("error").is_not_null() & ~pl.col("error").str.starts_with(f"{SKIPPED}:").fill_null(False)
 
 

@@ -101,7 +101,7 @@ def _choice(op: str, option: str, value: object, choices: Any) -> None:
 
 @register()
 def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None = None) -> Signal:
-    """Signal: `then` on rows where the condition holds, `otherwise` on the others; missing where the condition is.
+    """Signal: `then` where the condition holds, else `otherwise` (None: missing); missing where the condition is.
 
     Without `otherwise` the others are missing too: they take no part in statistics and are not trained on.
     """

@@ -47,7 +47,7 @@ def improvement(
     at: SignalLike | None = None,
     gate: SignalLike | None = None,
 ) -> Signal:
-    """Signal: rise of x from one scored row of the key to the next scored one; missing where there is no such change.
+    """Signal: next score of x in the key minus the latest at the row; of="result": the row's own minus the one before.
 
     Retroformer's reward of a reflection (arXiv 2308.02151), WaltzRL's of feedback (arXiv 2510.08240), SCoRe's bonus of
     a second attempt (arXiv 2409.12917, of="result").
@@ -179,7 +179,7 @@ def waltz_reward(
     weight: SignalLike = 0.5,
     gamma: float = 0.1,
 ) -> Signal:
-    """Signal: reward of WaltzRL [167] (2510.08240); feedback earns α · improvement · label + λ · label + γ · format.
+    """Signal: reward of WaltzRL [167] (2510.08240): speaker `right`, feedback α · rise · label + λ · label + γ · form.
 
     The improvement is that of the answer after it over the one before it, and counts only where both of its labels are
     right: a false alarm earns nothing and loses nothing by what came of it. Without an answer after it there is none.
@@ -202,7 +202,7 @@ def waltz_reward(
 
 @register()
 def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
-    """Signal: credit of WaltzRL [167], the reward standardised per agent; 0 for the speaker until iteration `until`.
+    """Signal: credit of WaltzRL [167], reward standardised per agent; missing for the speaker before iteration `until`.
 
     reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
     that what feedback is paid is nobody else's return.

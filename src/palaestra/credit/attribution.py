@@ -33,7 +33,7 @@ def agent_evolver(
     alpha: float = 0.1,
     how: str = "decouple",
 ) -> Signal:
-    """Signal: AgentEvolver's self-attribution [82] (2511.10395), standardised step flags, then the outcome, to go.
+    """Signal: AgentEvolver's attribution [82] (2511.10395), sum to the end of α · step flags and the outcome, z-scores.
 
     Flags and outcome are summed from each step to the end.
     Flags are standardised in the group with equal weight for each episode: by the mean of the episodes' means, and the

@@ -40,7 +40,7 @@ def rare_success(p: float, rollouts: int) -> float:
 
 
 def mixed(p: float, rollouts: int) -> float:
-    """Chance that a group of `rollouts` has successes and failures: `mixed_group_probability` of one task."""
+    """Chance as float that `rollouts` of one task have successes and failures, as a `utility` of `allocate_budget`."""
     return float(1 - p**rollouts - (1 - p) ** rollouts)
 
 

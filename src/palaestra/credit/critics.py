@@ -126,7 +126,7 @@ def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray,
 
 @register()
 def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | None = None) -> Signal:
-    """Signal: [89] ArCHer (arXiv 2402.19446), advantage Q(s, a) - V(s) of the turn, on all of its tokens; no return.
+    """Signal: [89] ArCHer (arXiv 2402.19446), advantage q - v of each turn from columns of `q_critic()`; no return.
 
     q, v: smaller of two heads each, from the stage `q_critic()`. The released code was read; it samples *new* actions
     at replayed states, which are the rows that train then: `q_critic(rows="fresh")`.
@@ -143,7 +143,7 @@ def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | N
 def sequential_advantage(
     prefix_value: SignalLike = "prefix_value", value: SignalLike = "value", *, over: Keys = ("episode", "turn")
 ) -> Signal:
-    """Signal: ReAd's advantage of each agent: Q(s, a_1..a_i) - Q(s, a_1..a_{i-1}) within a turn, first minus V(s).
+    """Signal: ReAd's advantage of each agent in a turn: `prefix_value` minus the agent's before; the first's minus V.
 
     prefix_value: Q of the joint action up to this row; agents decide in the order of their names, as in
     `sequential_update`. The sum over the agents is the advantage of the joint action, exactly.
@@ -243,7 +243,7 @@ def refine(
     max_queries: int = 10,
     order: Literal["sequential", "joint"] = "sequential",
 ) -> tuple[list[Plan], int]:
-    """[56] ReAd (arXiv 2405.14314): ask `propose` until each plan's `advantage` reaches `threshold`; (plans, queries).
+    """Asks `propose` anew (ReAd, arXiv 2405.14314) until each plan's `advantage` is at `threshold`: (plans, queries).
 
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most

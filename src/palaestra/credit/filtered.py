@@ -44,10 +44,11 @@ def step_filter(
     end: SignalLike | None = None,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: DigiRL's step advantage [73] (arXiv 2406.11896); those turns are cloned where it is above 0.
+    """Signal in [0, 1]: DigiRL's step advantage [73], V(s') - V(s) - margin + r + G, clipped; above 0 turns are cloned.
 
-    Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the released
-    code; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``, H the last step.
+    Computes ``clip(V(s') - V(s) - margin + r + G, 0, 1)``, G the return-to-go discounted by γ, the form of the code
+    released with arXiv 2406.11896; or with `lam` the written form, ``λ^(H-h)·r_H + (1 - λ^(H-h))·(V(s') - V(s) + r)``,
+    H the last step.
 
     Args:
         value: V of each turn, a chance of success.
@@ -93,7 +94,7 @@ def vsc_rl(
     margin: float = 0.05,
     over: Keys = SEGMENT,
 ) -> Signal:
-    """Signal: [192] VSC-RL (2502.07949), cloning mask, 1 on turns of good segments that pass the step filter, else 0.
+    """Signal: [192] VSC-RL (2502.07949), cloning mask: 1 in won segments of the `top` share if `step_filter` > 0.
 
     A segment counts if its outcome, less the critic's value of its first turn, is in the upper `top` of the batch's
     segments; of it those turns are cloned where `step_filter` is above 0.

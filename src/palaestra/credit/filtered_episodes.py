@@ -17,7 +17,7 @@ def digirl(
     margin: float = 0.05,
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: [73] DigiRL (2406.11896), cloning mask, 1 on turns that pass a filter of episodes and one of steps.
+    """Signal: [73] DigiRL (2406.11896), cloning mask: 1 if R - `first` is in the `top` share and `step_filter` > 0.
 
     It is 0 elsewhere.
     Computes ``[R - V(s_1) >= q] · [step_filter > 0]`` with R the largest outcome of the episode and q the quantile

@@ -8,7 +8,7 @@ from palaestra.algebra.signals import Signal, SignalLike, as_signal, centre, fil
 
 @register()
 def assistance(task: SignalLike | None = None, *, alpha: float = 2.0, gain: SignalLike = "gain") -> Signal:
-    """Signal: RLHG's advantage of an agent [154] (arXiv 2401.16444), A_task + α · A_h; A_h is 0 without a person.
+    """Signal: RLHG's advantage of an agent [154] (arXiv 2401.16444), A_task + α · column `gain`, 0 where it is missing.
 
     Args:
         task: A_task; default `centre(return_to_go(), over=("agent", "state"))`.

@@ -240,7 +240,7 @@ def gigpo(
     singleton: Singleton = "raw",
     flavour: Literal["verl-agent"] | None = None,
 ) -> Signal:
-    """Signal: [62] GiGPO (arXiv 2505.10978), credit of the episode in its group + weight · credit of the step.
+    """Signal: [62] GiGPO (arXiv 2505.10978), z of R in the group + weight · z of G_t among its rows of the same state.
 
     The step is compared with the steps that were taken from the same state (anchor) in the group.
 

@@ -19,7 +19,7 @@ def matchtir(
     eps: float = 1e-6,
     singleton: Singleton = "raw",
 ) -> Signal:
-    """Signal: [97] MatchTIR (2601.10712), weight · credit of the episode + (1 - weight) · credit of the turn.
+    """Signal: [97] MatchTIR (2601.10712), weight · z of the return in the group + (1 - weight) · z of G_t of its turn.
 
     The episode's is GRPO of its total reward; the turn's is its return-to-go, discounted by γ, standardised among the
     group's turns of the same number. A lone sample passes raw, unlike elsewhere, as in

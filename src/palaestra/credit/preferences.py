@@ -44,7 +44,7 @@ def pairwise(
 
 
 def win_rates(preference: np.ndarray, *, exclude_self: bool = True) -> np.ndarray:
-    """Mean of each row of a preference matrix; of a square one without the diagonal if `exclude_self`. Alone: 1/2.
+    """Array of the mean of each row of a preference matrix; a square one without its diagonal by default. Alone: 1/2.
 
     >>> win_rates(np.array([[0.5, 0.9], [0.1, 0.5]]))
     array([0.9, 0.1])

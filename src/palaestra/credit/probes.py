@@ -52,7 +52,7 @@ def spae(
     saturated: float = 0.9,
     normalise: bool = True,
 ) -> Signal:
-    """Signal: [77] SPAE (2601.03823), A·f_t + ξ·g_t standardised over the batch; A = R - group mean, g by gain in Φ.
+    """Signal: [77] SPAE (2601.03823), (R - group mean), less after Φ > `saturated`, + ξ · gain in Φ, standardised.
 
     f = 1 - α·(1 - exp(-C)) shrinks credit after the answer is found: C counts the episode's earlier steps with
     Φ > saturated. g = exp(ΔΦ brought to [0, 1] over the batch) minus its batch mean; ΔΦ of a first step is 0.

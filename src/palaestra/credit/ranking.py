@@ -156,7 +156,7 @@ def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def comam_reward(local: SignalLike | None = None, outcome: SignalLike = "success") -> Signal:
-    """Signal: reward of [147] CoMAM (2603.12631), r_a + w_a·R, where w_a is c_a as a share of Σ c over the agents.
+    """Signal: reward of [147] CoMAM (2603.12631), own return + w · R; w: NDCG of R by own return, sum 1 over agents.
 
     r_a is the agent's own reward in the episode (default: its return), R >= 0 the outcome of the whole, c_a the NDCG of
     R in the order of r_a over the group's episodes: who ranks episodes as the outcome does gets most of it.
@@ -186,7 +186,7 @@ def entropy_rank_reward(
     best: float = 1.0,
     ties: Ties = "average",
 ) -> Signal:
-    """Signal: R³'s reward [83] for groups without a success; i beats j if its peak entropy is higher, its mean lower.
+    """Signal: R³'s reward [83] by rank in the group: i beats j if its peak entropy is higher, its mean entropy lower.
 
     Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
     order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of

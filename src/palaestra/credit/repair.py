@@ -199,7 +199,7 @@ def adhint(
     sharpness: float = 1.0,
     cap: float = 1.0,
 ) -> Signal:
-    """Signal: [75] ADHint (2512.13095), GRPO within a group's hinted and naive episodes, then three weights.
+    """Signal: [75] ADHint (2512.13095), GRPO apart for hinted and naive episodes, weighted by difficulty; hints' less.
 
     Difficulty: successes without and failures despite a hint count 1 + (p_hinted - p_naive) times, the difference of
     the success rates cut to [0, cap]. Consistency: on forced parts (`hint`, a flag per token or per turn), times

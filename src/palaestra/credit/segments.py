@@ -90,7 +90,7 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -> Signal:
-    """Signal: [69] SPO-chain (2505.23564), credit of a segment: V at the start of the agent's next minus V at its own.
+    """Signal: [69] SPO-chain (2505.23564), V at the agent's next row, or the score at the end, minus V at its own.
 
     The last segment: score - V. No normalisation; the sum over an episode is its score minus V at the start.
 

@@ -55,7 +55,7 @@ def sequential_update(
     order: Order = "reverse",
     rng: np.random.Generator | None = None,
 ) -> list[np.ndarray]:
-    """Call `update(Turns)` for one value of `key` at a time, turns T ... 1, advantages renewed; returns each's rows.
+    """Calls `update(Turns)` per value of `key`, last turn first, advantages renewed; list of each call's row numbers.
 
     Before each part the advantage (`seeupo`, or another one times the same product) is computed with the ratios of the
     parts that were updated before. By reverse order each turn is improved against what its successors have become;

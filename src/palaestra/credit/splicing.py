@@ -32,7 +32,7 @@ def splice(
     marker: str | None = None,
     same: Sequence[str] = ("observation", "action"),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Pair (table, counts): Agent-R's revision paths (arXiv 2501.11425), bad prefix, good path, for `pairs` of rows.
+    """Pair (table, counts): Agent-R's revision paths (arXiv 2501.11425), bad prefix, good path, of a frame `pairs`.
 
     Args:
         turns: the table that the pairs are of.

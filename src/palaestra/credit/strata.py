@@ -67,7 +67,7 @@ def stratified_grpo(
     ddof: int = 0,
     eps: float = 1e-6,
 ) -> Signal:
-    """Signal: [195] Stratified GRPO (arXiv 2510.06214), α·(R - μ_k)/(σ_k + ε) + (1 - α)·(R - μ)/(σ + ε).
+    """Signal: [195] Stratified GRPO (2510.06214), α · z of R in its `stratum` of the group + (1 - α) · z in the group.
 
     μ_k, σ_k range over the episodes of the group in the same stratum; alone in its stratum an episode has 0 there.
     stratum: a key; default is the episode's number of turns, which in a search agent counts the searches; see `calls`.
@@ -81,7 +81,7 @@ def stratified_grpo(
 
 @register()
 def salt(advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = "episode") -> Signal:
-    """Signal: [78] SALT (2510.20022), a step's advantage is the mean over the group's episodes that took the same step.
+    """Signal: [78] SALT (2510.20022), mean advantage of the episodes of the group that took the same step (s, a, s').
 
     A step is (state, action, next state), with the `history` states before it. What episodes share becomes neutral; a
     step that only one of them took keeps its advantage (default GRPO). unit="row": an episode that repeats the step

@@ -36,7 +36,7 @@ def shared_reward(reward: SignalLike = "reward", *, over: Keys = "episode") -> S
 
 @register()
 def difference_reward(score: SignalLike | None = None, *, without: SignalLike = "without") -> Signal:
-    """Signal: difference reward D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
+    """Signal: difference reward (Wolpert, Tumer 2001): score minus `without`, that if the agent had played its default.
 
     score: G, default the return of the whole episode. without: the team's score if this row's agent had taken its
     default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
@@ -54,7 +54,7 @@ def difference_reward(score: SignalLike | None = None, *, without: SignalLike = 
 def counterfactual(
     q: SignalLike = "q", *, action_values: SignalLike = "action_values", probabilities: SignalLike = "probabilities"
 ) -> Signal:
-    """Signal: COMA's advantage (1705.08926), Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
+    """Signal: COMA's advantage (1705.08926), q - Σ probabilities · action_values over one's own actions (list columns).
 
     q: the value of the joint action that was played. action_values, probabilities: lists, one number for each action
     that the agent could have taken: that value with its own action replaced, and its policy then.

@@ -85,7 +85,7 @@ def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
 def tppo(
     value: SignalLike = "value", reward: SignalLike = "reward", *, gamma: float = 1.0, lam: float = 0.95
 ) -> Signal:
-    """Signal: [59] T-PPO (2506.15050), GAE on windows of unfinished episodes; a cut-off one repeats its last value.
+    """Signal: [59] T-PPO (2506.15050), GAE on windows; an unfinished episode bootstraps from its own last value again.
 
     The policy learns from every row of the window; the critic from `value_target`, which only finished ones have. A
     critic that says 0 everywhere gives cut-off windows no signal at all, so it is trained first. From secondary text; γ
@@ -110,7 +110,7 @@ def igpo(
     eps: float = 1e-6,
     flavour: Literal["code", "cookbook"] | None = None,
 ) -> Signal:
-    """Signal: [168] IGPO (arXiv 2510.14967), a turn earns what it added to the log-probability of the true answer.
+    """Signal: [168] IGPO (2510.14967), return-to-go of z-scored gains in log p(true answer), and of the outcome.
 
     gold: mean token log-probability of the true answer under the policy *before* each turn (teacher forcing, no
     gradient). A turn's gain is its change until the next turn, standardised over the group's turns; the last turn earns
@@ -145,7 +145,7 @@ def igpo(
 def successive_batching(
     start: Callable[[], State], advance: Callable[[State], tuple[State, bool]], *, slots: int
 ) -> Iterator[list[tuple[State, bool]]]:
-    """T-PPO's schedule, a generator: each round `advance` plays one window per slot; finished slots `start()` anew.
+    """Generator of T-PPO's schedule: yields per round [(state, over)] of `advance` for each slot; over: `start()` anew.
 
     start: a new episode (its state may be anything that play can be resumed from, a snapshot say). advance: plays one
     window and says whether the episode is over. Yields the slots' states after the window, with that flag, without end.

@@ -172,10 +172,10 @@ def a_grae(
     eps: float = 1e-6,
     flavour: Literal["code"] | None = None,
 ) -> Signal:
-    """Signal: [61] A-GRAE (2602.05548), Â·(ω/(2√p) + (1 - ω)/(2√(1 - p))), then positives times min(1, ω/alpha).
+    """Signal: [61] A-GRAE (2602.05548), GRPO · (ω/(2√p) + (1 - ω)/(2√(1 - p))), p group's mean score, ω the batch's.
 
-    Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
-    more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
+    Positive credit is then multiplied by min(1, ω/alpha); scores are in [0, 1]. Early on, easy groups count more and
+    correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps GRPO's credit.
     flavour="code": as released, 1 - √p in place of √(1 - p), ω the mean of the groups' means (its 1e-6 beside the roots
     left out). The formula is the paper's text, the flavour is checked against the code.
     """
@@ -200,7 +200,7 @@ def adora(
     correct: float = 0.5,
     cap: float | None = None,
 ) -> Signal:
-    """Signal: [71] ADORA (2602.10019), GRPO · w; w = 1 if the group's longest right episode exceeds its mean wrong one.
+    """Signal: [71] ADORA (2602.10019), GRPO · w; w: 1 if the group's longest right beats its mean wrong one, or `low`.
 
     Otherwise w = low. correct: an episode is correct if its score is above. cap: wrong episodes of this length or more
     are left out, being truncated. A group without correct ones weighs `low`, one without wrong ones 1 by the rule for
@@ -226,7 +226,7 @@ def empg(
     k_next: float = 1.0,
     bonus: float = 0.1,
 ) -> Signal:
-    """Signal: [174] EMPG (arXiv 2509.09265), A·g_t + bonus·f_t, minus its mean over the batch.
+    """Signal: [174] EMPG (arXiv 2509.09265), A · exp(-k · entropy) + bonus if the next turn is sure, minus batch mean.
 
     Ĥ is the turn's mean token entropy brought to [0, 1] over the batch; g = exp(-k·Ĥ) divided by its batch mean lets
     confident turns count more, f = exp(-k_next·Ĥ of the agent's next turn), 0 on its last, rewards going where one is
@@ -240,7 +240,7 @@ def empg(
 
 @register()
 def gui_g1(score: SignalLike | None = None, *, difficulty: SignalLike = "difficulty") -> Signal:
-    """Signal: [172] GUI-G1 (2505.15810), (R - group mean) · difficulty of the sample, no division by a deviation.
+    """Signal: [172] GUI-G1 (2505.15810), (R - group mean) · column `difficulty`, no division by a deviation.
 
     Its loss sums tokens over a constant; its reward is `rewards.gui_g1_reward`. Checked against the released code.
     """
@@ -262,7 +262,7 @@ def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike 
 def mas_host(
     score: SignalLike | None = None, *, action_reward: SignalLike = "action_reward", weight: float = 1.0
 ) -> Signal:
-    """Signal: [103] MasHost (2506.08507), GRPO of the finished team + weight · absolute reward of the single decision.
+    """Signal: [103] MasHost (2506.08507), GRPO of the finished team + weight · column `action_reward` of the decision.
 
     action_reward: per decision, e.g. -0.2 for a duplicate role or a useless edge; missing counts as 0. Reconstruction.
     """

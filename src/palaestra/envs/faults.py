@@ -57,7 +57,7 @@ class _Around:
 
 
 class FaultyEnv(_Around):
-    """Env wrapper in which steps fail at `rate`, by `kinds` (agents see an error line, are asked again), or are late.
+    """Env wrapper (of an env factory): steps fail at `rate`, by `kinds` (an error line, asked again), or are late.
 
     See `with_faults`.
     """
@@ -163,7 +163,7 @@ def with_faults(
 
 
 class RewordedEnv(_Around):
-    """Env wrapper that rewords each agent's first observation by `rewrite(text, rng)`, and every repetition of it.
+    """Env wrapper (of an env factory): each agent's first observation and repetitions are `rewrite(text, rng)`.
 
     See `with_prompts`.
     """
@@ -237,7 +237,7 @@ def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0,
 
 
 class ReparametrisedEnv(_Around):
-    """Env wrapper that draws the parameters of task templates from another seed and renames the tasks.
+    """Env wrapper (of an env factory) that draws task templates' parameters from another seed and renames the tasks.
 
     Tasks are named by template and number.
 

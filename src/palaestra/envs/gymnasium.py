@@ -22,7 +22,7 @@ from palaestra.errors import InputError, MissingExtraError, missing_extra, neare
 
 
 class GymnasiumEnv:
-    """Single-agent Gymnasium environment as an env of this package: agent `player`, flattened `array` observations.
+    """Single-agent Gymnasium environment, by id or maker, as an env: agent `player`, flattened `array` observations.
 
     env: the Gymnasium environment. task: id and seed (from outside nobody can tell whether two seeds start alike).
     """

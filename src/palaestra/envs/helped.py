@@ -28,7 +28,7 @@ class HelpedEpisode:
 
 
 class Helped:
-    """Env wrapper that adds hints or replaces actions: reset(k) plays `episodes[k]`, a `HelpedEpisode`.
+    """Env wrapper (of an env factory) that adds hints or replaces actions: reset(k) plays `episodes[k]`.
 
     facts: those of the env; help, the text that was shown; done_for, whether the action was put in; done_action, what
     was done instead; done_id, its number among the choices.
@@ -75,7 +75,7 @@ class Helped:
 
 
 class Numbered:
-    """Env wrapper that adds the fact `choice_id`, the index of each agent's action among its choices."""
+    """Env wrapper (of an env factory) with the fact `choice_id`, the index of each agent's action in its choices."""
 
     def __init__(self, env: EnvFactory) -> None:
         self.env: Env = env()

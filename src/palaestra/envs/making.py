@@ -33,7 +33,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:
-    """Registers a maker of envs under a name for recipes; an env's options become keyword arguments of `factory`.
+    """Registers `factory`, a maker of envs, under a name for recipes; an env's options become its keyword arguments.
 
     Raises:
         InputError: another factory has this name, or a library of this package has.

@@ -95,14 +95,14 @@ class _Vectors:
 
 
 class MomalandAEC(_Vectors, PettingZooAEC):
-    """Env wrapper of a turn-based (AEC) MOMAland game, whose reward vectors are scalarised.
+    """Env wrapper of a turn-based (AEC) MOMAland game from a maker that scalarises rewards; `info` has the vectors.
 
     `env.env` is MOMAland's own.
     """
 
 
 class MomalandParallel(_Vectors, PettingZooParallel):
-    """Env wrapper of a parallel MOMAland game, whose reward vectors are scalarised.
+    """Env wrapper of a parallel MOMAland game from a maker that scalarises rewards; `info` has the vectors.
 
     `env.env` is MOMAland's own.
     """

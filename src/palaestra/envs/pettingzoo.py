@@ -131,7 +131,7 @@ class _PettingZooEnv:
 
 
 class PettingZooAEC(_PettingZooEnv):
-    """Env wrapper of a PettingZoo AEC environment: one agent acts at a time.
+    """Env wrapper of a PettingZoo AEC environment, given by name or maker: one agent acts at a time.
 
     env: the PettingZoo env. task: name and seed.
     """
@@ -169,7 +169,7 @@ class PettingZooAEC(_PettingZooEnv):
 
 
 class PettingZooParallel(_PettingZooEnv):
-    """Env wrapper of a PettingZoo parallel environment: all living agents act at once.
+    """Env wrapper of a PettingZoo parallel environment, given by name or maker: all living agents act at once.
 
     env: the PettingZoo env. task: name and seed.
     """

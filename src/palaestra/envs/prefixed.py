@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 
 class Prefixed:
-    """Env wrapper that replaces the actions of an episode's first turns by `forced[seed]`, one per turn.
+    """Env wrapper (of an env factory): an episode's first actions are those of `forced[seed]`, one per turn.
 
     facts: those of the env; hint, whether the turn was forced; hint_action, what was done instead; hint_id, its number
     among the choices.
@@ -54,7 +54,7 @@ class Prefixed:
 
 
 class Reminded:
-    """Env wrapper that prepends the text `texts[task]`, if there is one, to every observation of that task.
+    """Env wrapper (of an env factory): the text `texts[task]`, if any, precedes every observation of that task.
 
     facts: those of the env; reminded, whether there was such a text.
     """

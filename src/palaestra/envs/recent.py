@@ -19,7 +19,7 @@ from palaestra.errors import EnvError, InputError
 
 
 class RecentEnv:
-    """Env wrapper whose observation arrays stack each agent's last `steps` observations; see `with_recent`."""
+    """Env wrapper (of an env factory): arrays stack each agent's last `steps` observations; see `with_recent`."""
 
     def __init__(self, env: EnvFactory, steps: int) -> None:
         self.inner: Any = env()

@@ -64,7 +64,7 @@ def read_reply(text: str, field: str = "answer") -> Reply:
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
-    """JSON schema of a reply: an object of texts `reasoning` and `fields`, the last restricted to `choices` if given.
+    """JSON schema, as dict, of a reply: an object of texts, `reasoning` and each of `fields`, the last in `choices`.
 
     >>> schema(["bid"])["required"]
     ['reasoning', 'bid']

@@ -34,7 +34,7 @@ def exact(answer: str, expected: str) -> float:
 
 
 def read_number(text: str) -> float:
-    """The last number in a text as float; commas, exponents and fractions are read, `50%` is 50.
+    """Last number in a text as float; commas, exponents and fractions are read, `50%` is 50; ValueError without one.
 
     Raises:
         ValueError: there is none.

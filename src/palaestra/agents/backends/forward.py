@@ -84,13 +84,13 @@ class Forward(Protocol):
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
-    """Context manager of a forward pass: autocast if the model has a `compute` type, else nothing."""
+    """Context manager for a `Forward`'s passes: torch autocast to its `compute` type, or nothing if that is None."""
     compute = getattr(forward, "compute", None)
     return contextlib.nullcontext() if compute is None else torch.autocast(forward.device.type, compute)
 
 
 def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """Stacks ragged ids to (int64[rows, longest] with zeros on the left, int64[rows] numbers of zeros)."""
+    """Pads numpy id arrays on the left with 0 to tensors: (int64[rows, longest], int64[rows] numbers of zeros)."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     width = int(lengths.max())
     padded = np.zeros((len(sequences), width), np.int64)
@@ -147,7 +147,7 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Concatenates keys, or values, of two sets of rows, aligned as `KeyValueCache.beside` says: a tensor.
+    """Tensor of the keys, or values, of caches `parts` concatenated by rows after cuts and padding (`moves`, `room`).
 
     [rows, heads, places, size] of each.
     """

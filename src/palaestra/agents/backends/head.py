@@ -66,9 +66,10 @@ def lows(layer: Any) -> list[Low]:
 
 
 class Head:
-    """Output head of a language model: logits = cap · tanh(scale · (W x + b) / cap) of hidden states x, or `layer(x)`.
+    """Output head of a language model; `logits(x)` gives cap · tanh(scale · (W x + b) / cap) of hidden states x.
 
-    layer: None if hidden states are logits already. compute: the type of the product, if not that of the weights.
+    layer: what is not linear is called, `layer(x)`; None if hidden states are logits already.
+    compute: the type of the product, if not that of the weights.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ def slices(count: int, step: int) -> Iterator[slice]:
 
 
 def in_chunks(make: Callable[[slice], Any], count: int, step: int) -> Any:
-    """Concatenated results of `make(slice)` over 0..count in slices of `step`, with gradient checkpointing."""
+    """Calls `make(slice)` over 0..count by `step`, gradient-checkpointed; concatenates its tensors or tuples."""
     parts = [checkpoint(make, at, use_reentrant=False, preserve_rng_state=False) for at in slices(count, step)]
     return (
         torch.cat(parts)

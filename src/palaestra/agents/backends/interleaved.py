@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, top_p: float = 1.0) -> Scored:
-    """`Scored` (log-probabilities, entropies, with gradient) of a table's stored actions given their prompts.
+    """`Scored` (log-probabilities, entropies, with gradient), by a `Forward`, of a polars table's actions.
 
     Context between sampled tokens is taken into account where the table has it.
 
@@ -38,7 +38,7 @@ def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, t
 
 
 def trees_of(forward: Forward, rows: pl.DataFrame, limit: int) -> list[Tree] | None:
-    """Prefix trees of a table's rows, by which rows that share tokens come into one piece of an update.
+    """List of prefix `Tree`s of a table's rows for a shared pass of a `Forward`; None if sharing is off or costs more.
 
     Args:
         forward: A model.
@@ -78,7 +78,7 @@ def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.n
 def interleave(
     actions: Sequence[np.ndarray], contexts: Sequence[np.ndarray], places: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sampled tokens and context tokens merged per row: (ids int64[rows, longest], mask bool of the sampled ones).
+    """Merges sampled and context ids per row by `places`: numpy (int64[rows, longest], bool mask of sampled ones).
 
     Args:
         actions: Sampled tokens of each row, int64[A].

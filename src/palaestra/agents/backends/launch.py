@@ -141,7 +141,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def share(place: int, replicas: int, there: Sequence[object], each: int | None = None) -> list[str]:
-    """Cores or GPUs of one of several servers: `each` of them, in order; None: an equal part, one at least.
+    """List of names of the cores or GPUs of server number `place`: `each` of those `there`, or an equal part.
 
     >>> share(1, 2, [0, 1, 2, 3]), share(1, 2, [4, 5, 6], 1), share(2, 3, [0, 1])
     (['2', '3'], ['5'], ['0'])

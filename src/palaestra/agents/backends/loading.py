@@ -241,7 +241,7 @@ def check_lora(lora: Mapping[str, Any]) -> None:
 
 
 def positions(config: Any) -> int | None:
-    """Maximum number of tokens of a model by its configuration, as int; None if it does not say."""
+    """Maximum number of tokens of a model by its Hugging Face `config`, as int; None if it does not say."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         if isinstance(found := getattr(config, name, None), int) and found > 0:

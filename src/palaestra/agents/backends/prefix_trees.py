@@ -42,7 +42,7 @@ _SHARING: ContextVar[bool] = ContextVar("sharing", default=True)
 
 @contextmanager
 def unshared() -> Iterator[None]:
-    """Context in which no trees are made, to compare with."""
+    """Context manager in which no prefix trees are made, so that rows are computed apart, for comparisons."""
     token = _SHARING.set(False)
     try:
         yield
@@ -51,12 +51,12 @@ def unshared() -> Iterator[None]:
 
 
 def sharing() -> bool:
-    """Whether trees may be made."""
+    """Whether prefix trees may be made here, which `unshared` turns off; bool."""
     return _SHARING.get()
 
 
 class Tree(NamedTuple):
-    """Rows that are read together.
+    """Data of a prefix tree: its row numbers in order, tokens shared with the row before, distinct and longest counts.
 
     Attributes:
         rows: Row numbers in lexicographic order of their tokens, int64[rows].
@@ -77,7 +77,7 @@ class Tree(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """Trees packed into sequences of one width.
+    """Data of prefix trees packed into arrays of one width: ids, positions, span of descendants, place of each token.
 
     Attributes:
         ids: Tokens, 0 where a sequence is padded, int64[sequences, width].
@@ -96,7 +96,7 @@ class Forest(NamedTuple):
 
 
 def ancestors(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
-    """Attention mask of packed trees, bool[sequences, tokens, places]: which places a token attends to.
+    """Attention mask of packed trees by three fields of a `Forest`, bool[sequences, tokens, places attended to].
 
     Args:
         first: First row that a token belongs to, int64[sequences, tokens].
@@ -109,12 +109,12 @@ def ancestors(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
 
 
 def cost(sequences: int, new: int, places: int, width: int) -> int:
-    """Estimated cost, in scores of attention per layer, of `new` tokens in each sequence that attend to `places`."""
+    """Estimated cost as int, in attention scores per layer, of `new` tokens in `sequences` that attend to `places`."""
     return sequences * new * (PER_WIDTH * width + places)
 
 
 def grow(sequences: Sequence[np.ndarray], width: int, limit: int = MOST) -> list[Tree]:
-    """Trees of all rows; a row that shares too little to pay for a larger mask begins another one.
+    """Groups token sequences into a list of prefix `Tree`s; a row that shares too little for its cost begins a new one.
 
     Args:
         sequences: Token ids of each row, at least one.
@@ -152,7 +152,7 @@ def _common(one: np.ndarray, other: np.ndarray) -> int:
 
 
 def bins(trees: Sequence[Tree]) -> list[list[int]]:
-    """Numbers of the trees of each sequence: first fit, largest first, no sequence above the largest tree."""
+    """Bin packing of trees: list of lists of tree numbers; first fit, largest first, no bin above the largest tree."""
     most = max(tree.tokens for tree in trees)
     room: list[int] = []
     found: list[list[int]] = []
@@ -168,7 +168,7 @@ def bins(trees: Sequence[Tree]) -> list[list[int]]:
 
 
 def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequence[Sequence[int]]) -> Forest:
-    """Pack trees into sequences.
+    """Packs prefix trees of token sequences, in the bins `packed`, into the arrays of a `Forest`.
 
     Args:
         sequences: Token ids of each row.
@@ -203,7 +203,7 @@ def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequenc
 
 
 def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | None:
-    """Forest of all rows, or None where that is not estimated to cost clearly less than `apart`, see `cost`."""
+    """`Forest` of all token sequences, or None where its estimated `cost` is not clearly below `apart`."""
     if not sharing() or len(sequences) < 2:
         return None
     trees = grow(sequences, width)
@@ -215,7 +215,7 @@ def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | N
 
 
 def masks(forest: Forest, device: torch.device, at: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """Tensors of some of a forest's sequences: ids, positions, and what each token attends to, see `ancestors`."""
+    """Tensors (ids, positions, attention mask) of a slice `at` of a forest's sequences on a device, see `ancestors`."""
     arrays = (forest.ids, forest.positions, forest.first, forest.end)
     ids, positions, first, end = (torch.from_numpy(each[at]).to(device) for each in arrays)
     return ids, positions, ancestors(first, end, positions)

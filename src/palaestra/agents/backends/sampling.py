@@ -122,7 +122,7 @@ def evaluate_at(
     temperature: float,
     top_p: float,
 ) -> Scored:
-    """Log-probabilities and entropies of some tokens after their prompts; tokens that rows begin with are read once.
+    """`Scored` (log-probabilities, entropies) of some of the tokens `after` prompts, those at places `at`; None: all.
 
     Args:
         forward: A model.
@@ -203,7 +203,7 @@ def _score_trees(
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Row indices sorted by prompt length, split into arrays of at most `size`."""
+    """List of int arrays of at most `size` row indices, which together hold all rows sorted by prompt length."""
     order = in_order(prompts)
     return np.array_split(order, range(size, len(order), size))
 

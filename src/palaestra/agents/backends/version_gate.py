@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class VersionGate:
-    """Lets users of one version in together and makes those of another wait, first come, first served.
+    """Lock of threads: users of one version are in together, those of another wait, first come, first served.
 
     A version is held until all who came in with it have left, so no request meets weights that are being changed. Who
     comes while another version waits queues behind it: neither side starves.

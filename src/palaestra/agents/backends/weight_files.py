@@ -17,12 +17,12 @@ NUMBERS = 64
 
 
 def adapting(lm: LMPolicy) -> bool:
-    """Whether a server is given adapters of this model rather than whole weights."""
+    """Whether a server is given adapters of an `LMPolicy` (its model has peft's) rather than whole weights; bool."""
     return hasattr(lm.model, "peft_config")
 
 
 def fingerprint(lm: LMPolicy) -> str:
-    """A digest of the weights that learn, from 64 numbers of each."""
+    """Hexadecimal digest of an `LMPolicy`'s weights that learn, from some 64 numbers of each tensor; text."""
     digest = hashlib.blake2b(digest_size=6)
     parts = [
         tensor.detach().flatten()[:: max(1, tensor.numel() // NUMBERS)].float() for tensor in lm.state_dict().values()
@@ -32,7 +32,7 @@ def fingerprint(lm: LMPolicy) -> str:
 
 
 def export(lm: LMPolicy, folder: str | Path) -> None:
-    """Write into a folder the files that a server loads: the adapter, or the whole model with a head of its own.
+    """Writes into a folder what a server loads of an `LMPolicy`: the adapter, or the model with a head of its own.
 
     A server that ties its head to the embeddings keeps the old head when it reloads: vLLM does, and says nothing.
     """

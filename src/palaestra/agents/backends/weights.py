@@ -43,7 +43,7 @@ _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings that the servers of one policy share.
+    """Data of settings that a policy's servers share: dialect, weights folder, tolerance, engine options, replicas.
 
     Attributes:
         policy: Name of the policy, for messages and adapters.
@@ -65,7 +65,7 @@ class ServerSettings:
 
 
 class WeightServer:
-    """Server of a policy, with the weights that it was last seen to answer with.
+    """Client of one of a policy's servers; starts it if it is a child, gives it weights and knows which it has.
 
     Attributes:
         client: Its connections; None for one that is not started yet.
@@ -280,7 +280,7 @@ def sampled(
     tokens: int,
     ends: Sequence[int],
 ) -> list[tuple[WeightServer, SampledAnswer | ServerError]]:
-    """Answers of several servers to prompts of token ids, each by the server with the fewest requests under way.
+    """List of (server, `SampledAnswer` or error), one a prompt and seed, each asked of the least busy server.
 
     A server that is gone, or late, gets nothing more in this wave; what it failed to answer is an error.
 
@@ -330,7 +330,7 @@ def sampled(
 
 
 def label_of(number: int | None, digest: str) -> str:
-    """Label of weights on a server: their number, or "?", and their digest.
+    """Label of weights on a server: text `number-digest`, `?-digest` if the number is None.
 
     >>> label_of(12, "d1e6")
     '12-d1e6'
@@ -339,7 +339,7 @@ def label_of(number: int | None, digest: str) -> str:
 
 
 def digest_in(label: Any) -> str | None:
-    """The digest in what a server calls its weights."""
+    """Digest in the label that a server gives to its weights, text after the last "-"; None for a label of no text."""
     return label.rpartition("-")[2] if isinstance(label, str) else None
 
 

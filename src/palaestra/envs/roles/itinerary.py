@@ -24,7 +24,7 @@ Visit = tuple[str, int]
 
 
 def opening_hours(seed: int, place: str) -> list[int]:
-    """Opening hours [opens, closes] of a place, whole hours, drawn from the seed; the env's scripted tool."""
+    """List [opens, closes] of a place's opening hours, whole hours, drawn from the seed; the env's scripted tool."""
     mixed = (seed * 2654435761 + PLACES.index(place) * 40503 + 12345) % 2**32
     opens = 8 + (mixed >> 7) % 6
     return [opens, opens + 2 + (mixed >> 17) % 5]

@@ -84,7 +84,7 @@ def public(module: types.ModuleType) -> types.ModuleType:
 
 
 def arrays(numpy: Any) -> types.ModuleType:
-    """A copy of NumPy with the allowed functions, types and constants (`NUMPY`, `LINALG`) only."""
+    """Copy of the module `numpy`, given, with the allowed functions, types and constants (`NUMPY`, `LINALG`) only."""
     copy = _copy(numpy, NUMPY.split())
     vars(copy).update(linalg=_copy(numpy.linalg, LINALG.split()), ndarray=_stand_in(numpy.ndarray))
     return copy

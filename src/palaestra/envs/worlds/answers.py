@@ -126,7 +126,7 @@ def corrector(
     answers: int = 8,
     draw: int = 0,
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Makes a simulated judge of `native/answers`: answers to verdicts and corrections (frames), each right by chance.
+    """Makes a simulated judge of `native/answers`: function from a frame of answers to one of verdicts and corrections.
 
     It is made for `corrected_actions`.
 

@@ -15,7 +15,7 @@ from palaestra.errors import InputError, nearest
 
 
 class Forced:
-    """Env wrapper that replaces `agent`'s action on its `turn`-th turn (from 0) by `action`."""
+    """Env wrapper (of an env, no factory) that replaces `agent`'s action on its `turn`-th turn (from 0) by `action`."""
 
     def __init__(self, env: Env, agent: str, turn: int, action: Action) -> None:
         if agent not in env.agents:

@@ -20,7 +20,7 @@ class PositionTest(NamedTuple):
 
 
 def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> PositionTest:
-    """χ² test for position bias: `PositionTest` of whether options are chosen equally often by position.
+    """χ² test for position bias: `PositionTest` of positions `chosen`, int from 1 to `options`, against equal chances.
 
     >>> test = choice_position_test([1, 1, 1, 1, 1, 1, 1, 1, 2, 3], options=3)
     >>> test.counts.tolist(), round(test.chi2, 2), round(test.p, 3)
@@ -41,7 +41,7 @@ def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> Po
 
 
 def stopping_value(utilities: Sequence[float], discount: float, options: int) -> float:
-    """Optimal expected value of stopping within `options` draws of `utilities`, with recall and discount.
+    """Optimal expected value of stopping, float: at most `options` draws from `utilities`, with recall and discount.
 
     V_k(m) = max(m, δ E[V_{k+1}(max(m, u))]), V_n(m) = m; nothing is worth 0. With δ = 1 it is E[max of all, 0].
 

@@ -50,7 +50,7 @@ def bargaining_fairness(share: float) -> float:
 
 
 def negotiation_price(seller: float, buyer: float, rounds: int) -> float | None:
-    """Equilibrium price of `rounds` offers between values `seller`, `buyer`: the last proposer takes all; or None.
+    """Equilibrium price of `rounds` offers between values `seller`, `buyer`: the last proposer's best; None if no gain.
 
     The seller proposes in odd rounds. None: there is nothing to gain.
 
@@ -186,7 +186,7 @@ def monopolised(hours: Sequence[float], capacity: float, minimum: float, slack: 
 
 
 def optimal_welfare(utility: np.ndarray) -> float:
-    """Largest total utility if every customer buys from at most one seller of unlimited capacity; float.
+    """Largest total of `utility` [customers, sellers] if each customer buys from at most one seller, or none; float.
 
     utility float64[customers, sellers]: value of the wishes if the seller meets them, else 0, minus the cost to society
     (a price only moves money).
