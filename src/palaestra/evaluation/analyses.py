@@ -134,7 +134,9 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of function `play`, intervals.
+    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of `play` ("module:name").
+
+    Its columns have intervals.
 
     `play` is `module:function(profile, rng)`, which plays a match and returns the payoffs.
 
