@@ -123,7 +123,7 @@ def _slope(x: np.ndarray, y: np.ndarray, a: int, b: int) -> float:
 
 
 def checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values [n] and weights [n, slots] as float64; raises InputError for wrong shapes or numbers (weights < 0).
+    """(values [n], weights [n, slots]) as float64; raises InputError for wrong shapes or numbers (weights < 0).
 
     Numbers that are not finite are wrong too.
     """

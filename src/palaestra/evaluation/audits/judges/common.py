@@ -21,7 +21,7 @@ FEW = 10
 
 
 def need(rows: pl.DataFrame, what: str, *names: str) -> None:
-    """Raise an error if the table lacks a column or has no rows."""
+    """Raises an error if a table of rows is empty or lacks one of the columns `names`; else does nothing."""
     need_columns(what, rows.columns, names)
     if not len(rows):
         raise InputError(f"{what}: the table is empty")
