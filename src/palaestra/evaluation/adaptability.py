@@ -24,7 +24,7 @@ NEEDED = ("shift", "phase", "step", "return", "random", "reference")
 
 
 def normalised(returns: np.ndarray | float, random: np.ndarray | float, reference: np.ndarray | float) -> np.ndarray:
-    """Normalised returns: (J - J_random) / (J_reference - J_random), 0 for random play and 1 for the reference.
+    """Normalised returns, array: (J - J_random) / (J_reference - J_random), 0 for random play and 1 for the reference.
 
     >>> normalised(np.array([0.0, 5.0, 9.0, 10.0]), 0.0, 10.0).tolist()
     [0.0, 0.5, 0.9, 1.0]

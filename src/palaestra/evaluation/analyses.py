@@ -134,7 +134,9 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of function `play`, intervals.
+    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of `play` ("module:name").
+
+    Its columns have intervals.
 
     `play` is `module:function(profile, rng)`, which plays a match and returns the payoffs.
 
@@ -274,7 +276,9 @@ def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Anal
 
 @ANALYSES.register("gated")
 def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
-    """Returns a function (LOGS) -> table: success, safety and both despite failed calls, in any and in all of k trials.
+    """Returns a function (LOGS) -> table per system: Claw-Eval's gated score, parts, share passed in any, in all of k.
+
+    In any and in all of k trials of a task, by mean gated score.
 
     LOGS have the HTTP-like `status` of calls.
     """

@@ -53,14 +53,14 @@ def improvement(score: Any, baseline: Any) -> Any:
 
 
 def standardise_error(error: Any, mean: Any, sd: Any) -> Any:
-    """Standardised error, (error - mean) / sd by the errors of an uninformed prior: negative is better ([92])."""
+    """Standardised error (error - mean) / sd; `mean`, `sd` are of an uninformed prior's errors; below 0 is better."""
     return (error - mean) / sd
 
 
 def capability_level(
     dev: pl.Expr | str, test: pl.Expr | str, baseline: pl.Expr | str, reference: pl.Expr | str
 ) -> pl.Expr:
-    """A Polars expression for the level 1 to 6 of [159] (`LEVELS`), from `dev`, `test`, `baseline` and `reference`.
+    """Polars expression for the level 1 to 6 of [159] (`LEVELS`) of four given columns: dev, test, baseline, reference.
 
     The test margin is level 5 below 5 % of the reference's margin, or below 1e-3 of the metric. Larger is better; for a
     loss give the negatives.

@@ -257,7 +257,7 @@ def changed_tasks(trials: pl.DataFrame, before: str, after: str) -> dict[str, li
 
 
 def holm(pvalues: list[float]) -> list[float]:
-    """Holm's step-down adjusted p-values of several comparisons, in their order; NaN (no comparison) is not counted.
+    """Holm's step-down adjusted p-values, a list, of several comparisons, in order; NaN (no comparison) is not counted.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]

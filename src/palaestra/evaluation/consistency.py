@@ -30,7 +30,7 @@ def outcome_consistency(p: Any) -> np.ndarray:
 
 
 def divergence(p: Sequence[float] | np.ndarray, q: Sequence[float] | np.ndarray) -> float:
-    """Jensen-Shannon divergence of two histograms in bits, in [0, 1].
+    """Jensen-Shannon divergence, a float in bits in [0, 1], of two histograms (arrays of counts over the same bins).
 
     >>> round(divergence([2, 1, 1], [1, 1, 2]), 4)
     0.0613

@@ -59,7 +59,7 @@ def matrix_table(
 
 
 def wide(table: pl.DataFrame, what: str = "mean") -> pl.DataFrame:
-    """Pivots a `matrix_table` to a matrix of mean, low, high or n: a row per `row`, a column per `column`."""
+    """Pivots a `matrix_table` to a wide table of its mean, low, high or n: a row per `row`, a column per `column`."""
     order = [*sorted(set(table["column"]) - {ALL}), ALL]
     matrix = table.pivot("column", index="row", values=what)
     ranked = matrix.with_columns(_last=pl.col("row") == ALL).sort("_last", "row")

@@ -50,7 +50,7 @@ def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5
 
 
 def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
-    """Table of adoptions (item, agent, time): first use of each of `items` by an agent, if >= `adopters` agents use it.
+    """Table of adoptions (item, agent, time) from turns and `memes`: each agent's first use; items with >= `adopters`.
 
     items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
     """

@@ -39,7 +39,7 @@ def per_task(
     select: str | None = None,
     missing: bool | None = False,
 ) -> pl.DataFrame:
-    """Table `run, task, n, c, value`: trials of each (run, task) by a `reducer` of k trials, such as pass_at_k.
+    """Table `run, task, n, c, value`: trials of each (run, task) by a named `reducer` of k trials, such as "pass_at_k".
 
     pass_at_k, pass_hat_k: chance that any, that all of k trials succeed, unbiased; null where there are fewer than k.
     all_k: whether the first k trials all succeeded (Pass^3 of leaderboards, arXiv 2604.06132). missing: what a trial

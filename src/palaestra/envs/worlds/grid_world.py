@@ -226,7 +226,7 @@ def derive(world: Any, test: str) -> Env:
 
 @ENVS.register("native/explored_grid")
 class ExploredGrid(TwoPhase):
-    """Two-phase env: explore a grid world without reward, then take a test, "mask", "plan" or "change"."""
+    """Two-phase env: explore a grid world unpaid, then a `test` on it: "mask" (a hidden frame), "plan" or "change"."""
 
     facts = {**TwoPhase.facts, **_Test.facts}
 

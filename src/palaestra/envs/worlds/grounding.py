@@ -25,7 +25,7 @@ class _GroundingState:
 
 @ENVS.register("native/grounding")
 class Grounding(NativeEnv):
-    """One-turn env of GUI grounding: `clicker` sees a screen's number and answers a box; paid 1 if it hits.
+    """GUI grounding env of one turn: `clicker` sees a screen's number, picks a box; paid 1 if its centre is on target.
 
     One of `screens` screens, the same in every process, each with a target; the answer is a centre and a side.
 

@@ -77,7 +77,7 @@ class Guardians(NativeEnv):
 
 
 def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
-    """Makes a policy function to imitate: the attacker mostly uses one attack, defenders mostly comply."""
+    """Makes a policy function (request -> int) to imitate: attacker mostly picks attack 0, defenders mostly comply."""
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng

@@ -35,7 +35,7 @@ class _HalvesState:
 
 
 def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:
-    """Distance in steps to the goal of each cell that can reach it, {(row, column): int}; `#` is a wall."""
+    """Steps to cell `goal` from each cell of a map (list of str, `#` a wall) that can reach it, {(row, column): n}."""
     far, front = {goal: 0}, [goal]
     for r, c in front:  # grows
         for down, right in list(MOVES.values())[:4]:

@@ -82,7 +82,10 @@ class Kitchen(NativeEnv):
 
 
 def reader() -> Callable[[Any], str]:
-    """Makes a policy function (request -> text) that restates the kitchen's sentences as JSON, for stage `scene`."""
+    """Makes, without arguments, a policy function (request -> str) that restates the kitchen's sentences as JSON.
+
+    For stage `scene`.
+    """
 
     def play(request: Any) -> str:
         told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]

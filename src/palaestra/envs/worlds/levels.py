@@ -32,7 +32,7 @@ class Levels(TaskEnv):
 
 
 def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
-    """Makes a policy function for a worker: right as often as `LEVELS` says, mostly adopts a right answer it hears.
+    """Makes a policy function for agents of `Levels`: right by the level's chance, mostly copies a right answer heard.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """

@@ -19,7 +19,7 @@ TYPES = ("rock", "paper", "scissors", "turning")
 
 
 def habits(types: Sequence[str], habit: float) -> np.ndarray:
-    """Transition probabilities of opponent types' moves in rock-paper-scissors by `habit`, float64[types, last, next].
+    """Move probabilities float64[types, last, next] of rock-paper-scissors `types` (names): `habit` for the favourite.
 
     The favourite move has probability `habit` and the others share the rest. `turning` has none: it favours the move
     that beats its last one.
@@ -37,7 +37,7 @@ def best_payoff(habit: float) -> float:
 
 
 def memoryless_payoff(types: Sequence[str], habit: float) -> float:
-    """Expected payoff a round of the best response to the last move alone of opponents of `habit`, all types as likely.
+    """Expected payoff a round against opponents, `types` equally likely, of the best response to their last move alone.
 
     >>> round(best_payoff(0.7), 3), round(memoryless_payoff(TYPES, 0.7), 3)
     (0.55, 0.227)

@@ -89,7 +89,9 @@ class Belief:
 def step_around(
     rows: Sequence[str], at: Cell, goal: Cell, other: Cell, *, stuck: bool, rng: np.random.Generator
 ) -> Cell:
-    """Next cell on a shortest path in map `rows` to the goal around the other agent; if `stuck` any; `at` if none.
+    """Next cell on a shortest path in map `rows` to the goal around the other agent; a random free one if `stuck`.
+
+    It stays `at` where there is no way.
 
     Args:
         rows: The map; `#` is a wall.

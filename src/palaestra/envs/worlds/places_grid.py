@@ -28,7 +28,7 @@ class _PlacesState:
 
 @ENVS.register("native/places_grid")
 class PlacesGrid(NativeEnv):
-    """Team grid env: `walkers` walkers must visit all of `places` places; all are paid once, more the sooner.
+    """Team grid env: `walkers` walkers must visit `places` places, by default in order; all paid once, more the sooner.
 
     The grid has `side` × `side` cells; each place is taken once, by whoever comes first.
 

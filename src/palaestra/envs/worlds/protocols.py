@@ -38,7 +38,7 @@ def _say(problem: str, answer: int) -> str:
 
 
 def flood(problem: str) -> Play:
-    """Makes a policy function of graph game `problem`: tells neighbours all known edges, solves it by a common rule."""
+    """Makes a policy function (request -> JSON text) of graph game `problem`: shares all known edges, then solves."""
 
     def play(request: Any) -> str:
         facts, last = _facts(request)
@@ -59,7 +59,7 @@ def flood(problem: str) -> Play:
 
 
 def local(problem: str) -> Play:
-    """Makes a policy function of graph game `problem`: classic local protocol (flood-max, greedy by name, handshakes).
+    """Makes a policy function (request -> JSON text) of graph game `problem`: a classic local protocol (flood-max, …).
 
     Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or random
     handshakes (matching: two agents who ask each other in one round are a pair).

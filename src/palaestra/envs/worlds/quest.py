@@ -147,7 +147,7 @@ def _step(step: tuple[int, int]) -> str:
 
 
 def shortest(request: Any, errs: float = 0.0) -> str:
-    """Action for a request in `native/quest`: next one on the shortest way; with chance `errs` a random one."""
+    """Action (str) for a request in `native/quest`: next one on the shortest way; with chance `errs` a random one."""
     seen = request.observation.array
     if errs and request.rng.random() < errs:
         return str(request.rng.choice(Quest.choices))

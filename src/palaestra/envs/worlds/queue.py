@@ -38,7 +38,7 @@ class _QueueState:
 
 @ENVS.register("native/queue")
 class Queue(NativeEnv):
-    """Queueing env: agents see the line and pass, pay to move another to its head, or buy dear hours; a stage pays 0.5.
+    """Queueing env: agents see the line, pass, pay to move one to its head, or buy dear hours; a job's stage pays 0.5.
 
     Moving somebody costs a fee. Agents `a`, `b`, `c`, before every stage.
 
@@ -120,7 +120,7 @@ def first_come() -> Callable[[Any], str]:
 
 
 def pact(partners: str = "ab") -> Callable[[Any], str]:
-    """Makes a policy function for `native/queue`: two `partners` move each other to the head; others pass."""
+    """Makes a policy function (request -> action) for `native/queue`: two `partners` favour each other; others pass."""
 
     def play(request: Any) -> str:
         friend = partners.replace(request.agent, "") if request.agent in partners else ""

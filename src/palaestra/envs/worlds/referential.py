@@ -95,7 +95,7 @@ class Referential(NativeEnv):
 
 
 def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
-    """Permutation from object to word in code `number`, int64[size]: code 0 is the identity (human code).
+    """Permutation from object to word in code `number`, int64[size]: 0 is the identity; the first `shared` words stay.
 
     Args:
         number: of the code, from which the permutation is drawn.
@@ -113,7 +113,7 @@ def meanings(number: int, size: int, shared: int = 0) -> np.ndarray:
 
 
 def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: int = 0) -> str:
-    """Action for a request in `native/referential`: word of the object seen, or object of the word, by code `number`.
+    """Action (str) for a request in `native/referential`: word of an object seen, or object of a word; code `number`.
 
     Both by a code; see the script `code`.
     """

@@ -25,7 +25,7 @@ class _RefusalsState:
 
 @ENVS.register("native/refusals")
 class Refusals(NativeEnv):
-    """Refusal env: `speaker` sees a noisy cue and answers or refuses, `feedback` labels it, and it may be revised.
+    """Refusal env, facts, no rewards: `speaker` answers a noisy cue or refuses, `feedback` labels it; may be revised.
 
     If a label is true the speaker reads it and says it again.
 

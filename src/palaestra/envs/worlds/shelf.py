@@ -120,7 +120,7 @@ class Shelf(NativeEnv):
 
 
 def worker(request: Any, *, skill: str | None, alphabet: str) -> str:
-    """Action for a `native/shelf` request: workers apply their seat's operation, solo `skill`, coordinator calls any.
+    """Action (str) for a `native/shelf` request: a worker's operation, or solo's `skill`; the coordinator calls any.
 
     skill: all that `solo` can do; whatever it is asked for, it does this. None: it does what it is asked for.
     """

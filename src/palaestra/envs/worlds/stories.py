@@ -55,7 +55,10 @@ class Stories(NativeEnv):
 
 
 def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
-    """Random marks of `stories` stories, lists of int: bad ones have 1 to 3 of `flaws`; every other story is good."""
+    """Random flaws of each story, list of lists of int below `flaws`: 1 to 3 for every other one; the rest have none.
+
+    The rest may have `flaws` itself, which is praise.
+    """
     found = []
     for number in range(stories):
         if number % 2:

@@ -42,7 +42,7 @@ Book = Mapping[str, Recipe]
 
 
 class TechTree:
-    """Simulator of a crafting game with recipes `book` for one player: `move(verb, thing)` changes inventory, position.
+    """Simulator of a crafting game with recipes `book`, one player: `move(verb, thing)` returns why it failed, else "".
 
     Moves are `look`, `walk`, `hit`, `up`, `down`, `hold X`, `make X`.
 

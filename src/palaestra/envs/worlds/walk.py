@@ -69,9 +69,10 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Reward model features, float64[rows, 4]: |Δx|, |Δy|, distance², equal: `reached` to `condition`'s `criterion`.
+    """Reward model features float64[rows, 4]: |Δx|, |Δy|, distance², equal, of column `reached` to a `criterion`.
 
-    They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same.
+    They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same: `reached` of `rows` and `criterion` of
+    `condition`, a cell for each row.
     """
     if condition is None:
         raise InputError("towards: needs a condition, a cell as `criterion` for each row")

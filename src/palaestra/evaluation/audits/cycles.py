@@ -295,5 +295,5 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def ended(turns: Turns) -> list[pl.Expr]:
-    """List of Polars expressions that set `truncated` to False, for synthetic play; empty without such a column."""
+    """Makes, for a table of turns, a list of Polars expressions: `truncated` set to False, or nothing without it."""
     return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

@@ -171,7 +171,7 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
 
 
 def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """(forms, shares): canonical E_s'[r + γV(s') - V(s)] of rewards [n, rows] per played (state, action); its share.
+    """(forms, shares): `rewards` [n, rows] in canonical form per played (state, action), [n, pairs]; each pair's share.
 
     Process and policy are those of the table: its states, how often which followed which, and what that paid. So
     potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor

@@ -73,7 +73,7 @@ def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) ->
 
 
 def require(turns: Turns, *names: str) -> None:
-    """Raise an error, with advice, if the table is empty or lacks a column that an audit needs."""
+    """Raises an error, with advice, if a table of turns is empty or lacks one of the columns `names`; gives nothing."""
     for name in names:
         turns._require(name, "audit: ")
     if not len(turns):

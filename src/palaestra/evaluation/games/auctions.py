@@ -28,9 +28,9 @@ class Placement(NamedTuple):
 
 
 def click_rates(slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Click rates of creatives in `slots` under the multinomial logit: W[i, slot] / (1 + Σ W) of `weights`.
+    """Click rates float64[n] by the slot of each creative (-1: none): multinomial logit W[i, slot] / (1 + Σ W).
 
-    0 for creatives that have no slot.
+    W are the `weights`, [n, slots]; the rate of creatives without a slot is 0.
     """
     placed = slots >= 0
     pull = np.where(placed, weights[np.arange(len(slots)), np.maximum(slots, 0)], 0.0)
@@ -80,7 +80,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """VCG payment of each creative for `values`, `weights` under `assign`: others' welfare without it minus with it."""
+    """VCG payments float64[n] for `values`, `weights` by `assign`: others' welfare without a creative minus with it."""
     values, weights = checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))
@@ -123,7 +123,7 @@ def _slope(x: np.ndarray, y: np.ndarray, a: int, b: int) -> float:
 
 
 def checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values [n] and weights [n, slots] as float64; raises InputError for wrong shapes or numbers (weights < 0).
+    """(values [n], weights [n, slots]) as float64; raises InputError for wrong shapes or numbers (weights < 0).
 
     Numbers that are not finite are wrong too.
     """

@@ -175,7 +175,7 @@ def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], flo
 def counterexample(
     score: PeerScore, silent: str, *, tries: int = 400, climb: bool = True, seed: int = 0
 ) -> tuple[float, dict[str, float]]:
-    """(score, behaviour): random search for the largest score of a peer that never forwards topic `silent`.
+    """(score, behaviour dict): largest score that random search finds for a peer that never forwards topic `silent`.
 
     Buying off is possible if that score is >= 0.
 
@@ -227,9 +227,9 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """(mesh bool[n, n], share of links that forward): nodes prune neighbours scored < 0; `misbehaves` hide `silent`.
+    """Simulates gossip in which nodes prune neighbours scored < 0: (mesh bool[n, n], share of links that forward).
 
-    Simulates the nodes of a network, some of which do not forward `silent`.
+    Nodes marked in `misbehaves` do not forward topic `silent`.
 
     Args:
         score: the weights; each pair of nodes has counters of its own.

@@ -98,9 +98,9 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """Variance over walks, over the last step size, of θ ← θ + rate · (values[site] - θ), driven by a sampler.
+    """Variance over walks / last rate, a float, after `steps` of θ ← θ + rate · (values[site] - θ) at a falling rate.
 
-    θ ← θ + (n+1)^-exponent (values[site] - θ).
+    Sites come from the sampler; the rate is (n+1)^-exponent.
 
     `sampler.decay` < `exponent` lets the visit measure move faster than the iterate, which makes the variance
     O(1/α²) instead of O(1/α). The variance is scaled by the last step size in the place of 1 / T.

@@ -59,7 +59,7 @@ def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, Any]]]]) -> None:
-    """Adds to the spans of AutoGen's agents, in place, the messages that were delivered to them and that they sent."""
+    """Adds to AutoGen agents' spans, in place, what they got and sent, from `delivered`: pairs of span and messages."""
     _by_start(spans)
     boxes: dict[tuple[str | None, str | None], list[tuple[int, Message]]] = defaultdict(list)
     sent: dict[tuple[str | None, str], dict[str, list[dict[str, Any]]]] = defaultdict(dict)

@@ -13,7 +13,7 @@ from palaestra.evaluation.logs.rows import COPIES, Problem
 
 
 def once(frames: list[pl.DataFrame], path: str) -> tuple[list[pl.DataFrame], list[Problem]]:
-    """(frames, problems): frames of several logs without trials that a later log repeats; how many were dropped."""
+    """(frames, list of `Problem`): frames of several logs without trials that a later one repeats; a problem if any."""
     where = [n for n, frame in enumerate(frames) if "_trial" in frame.columns]
     if len(where) < 2:
         return frames, []

@@ -47,7 +47,7 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """Returns a function (CONFIGURATIONS file) -> table: best architecture, by `features`, for tasks without success.
+    """Returns a function (CONFIGURATIONS file) -> table: best architecture by `features` for tasks of null `success`.
 
     New tasks are those whose success is null.
 

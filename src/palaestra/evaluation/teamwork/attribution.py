@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """Table of turns with `importance`, DyLAN's credit passed back through `messages` from the final answers ([135]).
+    """Table of turns with `importance`: DyLAN's credit passed back from final answers along table `messages` ([135]).
 
     arXiv 2310.02170.
 

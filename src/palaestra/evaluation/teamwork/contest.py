@@ -17,7 +17,9 @@ WILD = 0.4
 
 
 def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.2) -> float:
-    """Mean of rating (-2 to 2) × price change over the symbols that have both, changes clipped to ±`limit`; else 0.
+    """Mean of `ratings` (-2 to 2) × price `changes` clipped to ±`limit`, arrays by symbol, NaN left out; 0 without any.
+
+    A symbol that lacks one of the two has NaN there.
 
     >>> factor_reward(np.array([2, -1, 1]), np.array([0.1, -0.5, np.nan]))
     0.2

@@ -93,7 +93,7 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> pl.DataFrame:
-    """Table of the best architecture for each task without `success`, by a law fitted on `features`, or by averages.
+    """Table of the best architecture for each task of null `success`, by a law fitted on `features`, or by averages.
 
     The averages are of success so far.
 

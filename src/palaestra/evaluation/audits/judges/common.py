@@ -21,7 +21,7 @@ FEW = 10
 
 
 def need(rows: pl.DataFrame, what: str, *names: str) -> None:
-    """Raise an error if the table lacks a column or has no rows."""
+    """Raises an error if a table of rows is empty or lacks one of the columns `names`; else does nothing."""
     need_columns(what, rows.columns, names)
     if not len(rows):
         raise InputError(f"{what}: the table is empty")
@@ -70,7 +70,7 @@ def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None
 
 
 def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
-    """Verdict: pass if low to high is within ±least, fail (|effect| > least) or warn if p <= alpha, else cannot tell.
+    """Verdict (str): pass if low to high is in ±least, fail (|effect| > least) or warn if p <= alpha, or cannot tell.
 
     Args:
         p: p-value of no effect.
@@ -170,7 +170,7 @@ def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
-    """Verdict on an `Estimate` that should be small: fail above `bad`, warn above `good`, pass below, by its interval.
+    """Verdict (str) on an `Estimate` to be small: fail above `bad`, warn above `good`, pass below, by its interval.
 
     A mean above `good` with an interval around it is no evidence, so it cannot tell.
     """
