@@ -53,7 +53,7 @@ class CheckedStep(NamedTuple):
 
 
 def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, list[Seen]]:
-    """Reset the env (a new one if None) and check the result: (env, task name, first observations).
+    """Reset the env (a new one of `factory` if None) with a seed: the checked triple (env, task name, observations).
 
     Raises:
         EnvError: nobody acts, or something is not what the protocol says.

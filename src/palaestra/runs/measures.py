@@ -30,7 +30,7 @@ LEAGUE = "league_"
 
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
-    """(OpenSpiel game's name, the team's exact policy table by information state); illegal actions get no mass."""
+    """Pair (OpenSpiel game's name, {information state: {action: probability}} of a team); of legal actions only."""
     env = _playable(factory())
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:

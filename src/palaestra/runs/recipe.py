@@ -305,7 +305,7 @@ def typed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def import_modules(modules: Iterable[Any]) -> None:
-    """Import the modules under a recipe's `imports`, which register names, in this process; RecipeError on failure."""
+    """Import the modules of these names, a recipe's `imports`, in this process; RecipeError if one cannot be."""
     for module in modules:
         try:
             importlib.import_module(str(module))

@@ -90,7 +90,9 @@ def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int
 
 @stage
 class relabel(Stage):
-    """Stage: adds rows: copies of episodes whose goal is replaced by what they achieved (hindsight, arXiv 1707.01495).
+    """Stage: adds rows: copies of episodes with the text of column `goal` replaced by that of `achieved` (hindsight).
+
+    Source: arXiv 1707.01495.
 
     Rows of `source` "hindsight" are read and scored by the policy of now: their observations hold the new goal. Its
     metrics count episodes, kept, and those that achieved nothing, or what was asked.

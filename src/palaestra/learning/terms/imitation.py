@@ -104,7 +104,10 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
 
 
 def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
-    """Makes a loss term from a loss per pair: the mean over pairs; logs `preferred`, how often the chosen is ahead."""
+    """Makes a `Term` from a function that gives a loss per pair of `PairLogprobs`: their mean; logs `preferred`.
+
+    `preferred` is how often the chosen is ahead.
+    """
     number(name, low=0.0, weight=weight)
 
     def loss(piece: MicroBatch) -> Tensor:

@@ -344,7 +344,7 @@ def ends(term: str, clip: Any) -> tuple[float | None, float | None]:
 
 
 def share_of_episodes(table: pl.DataFrame) -> np.ndarray:
-    """Weights of rows, rows / (episodes · rows of its episode), float32[rows, 1]: means become means over episodes."""
+    """Weights of a table's rows, rows / (episodes · rows of its episode), float32[rows, 1]: means over episodes."""
     codes = Turns(table).codes("episode")
     episodes, index, counts = np.unique(codes.ids, return_inverse=True, return_counts=True)
     return (len(index) / (len(episodes) * counts[index])).astype(np.float32)[:, None]

@@ -223,7 +223,7 @@ def tool_rl_reward(
     granularity: Literal["fine", "call", "all"] = "fine",
     method: Literal["optimal", "greedy"] = "optimal",
 ) -> Signal:
-    """Signal: [215] ToolRL, format_scale · format + scale · (2·S/S_max - 1), S/S_max from `match_calls`.
+    """Signal: [215] ToolRL, format_scale · format + scale · (2s - 1), s = `call_match(calls, gold)` of two columns.
 
     arXiv 2504.13958.
 

@@ -85,7 +85,7 @@ def _right(action: str, gold: str) -> Signal:
 def length_aware(
     reward: SignalLike, *, length: SignalLike = "tokens_out", best: float = 3.0, over: Keys = "group"
 ) -> Signal:
-    """Signal: UI-R1-E, reward plus a length term: above 0 for full rewards, larger if shorter; else below 0.
+    """Signal: UI-R1-E, reward plus a length term: where reward >= `best` above 0, larger if shorter; else below 0.
 
     A full reward gets max(0.5 - 0.5·λ, 0.1), another one min(0.9·λ - 0.1, -0.1).
 
