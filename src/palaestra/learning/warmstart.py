@@ -80,7 +80,7 @@ def supervised_warm_start(
     seed: int = 0,
     progress: bool | Report = False,
 ) -> dict[str, Metrics]:
-    """Supervised fine-tuning of a team in place on rows by policy: AdamW on mean -log π; returns metrics by policy.
+    """Supervised fine-tuning of a team in place on {policy: rows}: `steps` of AdamW on mean -log π; metrics by policy.
 
     Returns metrics by policy.
     Each policy of `examples` learns from `steps` batches.

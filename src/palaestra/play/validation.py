@@ -68,7 +68,7 @@ def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, li
 
 
 def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> CheckedStep:
-    """Step the env and check its result against the protocol: a `CheckedStep`; EnvError or RewardError otherwise.
+    """Step the env with actions and check its result by the protocol: a `CheckedStep`; EnvError or RewardError else.
 
     facts: what the env declares.
 

@@ -88,7 +88,7 @@ MEASURES.add("expected_return", _expected_return)
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether a team improves when this measure falls."""
+    """Whether a team improves when the measure of this name falls."""
     return name.removeprefix(AVERAGE).removeprefix(LEAGUE) in ("exploitability", "nash_conv")
 
 

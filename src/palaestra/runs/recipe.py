@@ -323,7 +323,7 @@ def _in_this_folder(error: Exception) -> str:
 
 
 def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:
-    """A new `Recipe` with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
+    """A new `Recipe` with the nested dict `changes` merged into its fields; null takes a seat or a policy away."""
     data = _merge(recipe.model_dump(mode="json"), changes)
     for field in ("team", "policies"):
         if isinstance(data[field], dict):

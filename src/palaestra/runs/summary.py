@@ -76,7 +76,7 @@ def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--base
 
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
-    """Summary dict of a run over its seeds, from their results and files: the content of `summary.json`.
+    """Summary dict of a recipe's run in `directory`, from its seeds' results and files: the content of `summary.json`.
 
     Times and versions are added elsewhere.
     """

@@ -104,7 +104,7 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
 
 
 def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
-    """Makes a `Term` from a function that gives a loss per pair of `PairLogprobs`: their mean; logs `preferred`.
+    """Makes a `Term` from a function `PairLogprobs` -> loss per pair: weight · their mean; it logs `preferred`.
 
     `preferred` is how often the chosen is ahead.
     """

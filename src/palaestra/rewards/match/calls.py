@@ -127,7 +127,7 @@ def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
 def call_match(
     calls: str, gold: str, *, part: Part = "score", method: Literal["optimal", "greedy"] = "optimal"
 ) -> Signal:
-    """Signal: one `part` of `match_calls` per row, score, name, keys, values, calls or exact; 0 if unreadable.
+    """Signal: a `part` of `match_calls` of two text columns: score, name, keys, values, calls, exact; 0 if unreadable.
 
     Missing where there are no gold calls (null or an empty list); null calls are unreadable, `[]` is not.
 

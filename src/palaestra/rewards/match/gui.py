@@ -142,7 +142,7 @@ def ui_venus_navigation(
     format: SignalLike = 0.0,
     weights: tuple[float, float] = (0.1, 0.9),
 ) -> Signal:
-    """Signal: [193] UI-Venus navigation, w1 · format + w2 · (R_type + R_coord + R_content if the type is right).
+    """Signal: [193] UI-Venus navigation, w1 · format + w2 · (1 + coordinates + content where action = gold_action).
 
     coordinates: `stepwise_point(...)` for clicks, `scroll_reward(...)` for scrolls; content: `content_reward(...)`.
     The paper does not give its weights and thresholds; those here are reconstructions. Formulas from its text.
