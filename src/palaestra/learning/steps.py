@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
-    """Sum the terms' logged metrics over the micro-batches of a step: dict by (term, name, per)."""
+    """Sums of the terms' logged tuples (term, name, per, value): dict {(term, name, per): sum}."""
     said: dict[Place, float] = {}
     for key, name, per, value in logged:
         said[key, name, per] = said.get((key, name, per), 0.0) + float(value)
@@ -31,7 +31,10 @@ def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
 
 
 def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
-    """Dict of the terms' metrics over all steps, per step, token or update; the mean where two terms use one name."""
+    """Dict {name: value} of the terms' metrics over the steps `taken`, each per step, token or update.
+
+    The mean over terms where two use one name.
+    """
     found: dict[str, list[float]] = {}
     for key, name, per in dict.fromkeys(place for step in taken for place in step.said):
         if only is None or key == only:

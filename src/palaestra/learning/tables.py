@@ -165,7 +165,7 @@ def choices(rows: pl.DataFrame) -> np.ndarray:
 
 
 def finite(rows: pl.DataFrame, column: str, kind: str) -> np.ndarray:
-    """Column as a float64 array, null as 0; raises LearnerError if a number is not finite.
+    """Column of a table as float64[rows], null as 0; raises LearnerError if a number is not finite.
 
     Raises:
         LearnerError: a number is not finite.

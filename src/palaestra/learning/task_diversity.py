@@ -39,7 +39,7 @@ def word_shares(texts: Sequence[str]) -> dict[str, float]:
 
 
 def drift(now: Mapping[str, float], start: Mapping[str, float]) -> float:
-    """Jensen–Shannon distance of two word distributions, base 2: 0 if they are equal, 1 if they share no word.
+    """Jensen–Shannon distance of two word distributions {word: share}, base 2: 0 if equal, 1 if they share no word.
 
     >>> drift({"a": 1.0}, {"a": 1.0}), drift({"a": 1.0}, {"b": 1.0})
     (0.0, 1.0)

@@ -18,7 +18,7 @@ from palaestra.learning.task_table import learnable
 
 
 class Sampler(Protocol):
-    """Protocol of a sampler of tasks: it chooses rows of a table of tasks."""
+    """Protocol of a sampler of tasks: `choose(tasks, number, …)` gives row numbers of a table of tasks, none twice."""
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of the chosen rows, int64[at most number], none twice."""

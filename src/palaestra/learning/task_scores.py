@@ -92,7 +92,7 @@ def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: flo
 def task_scores(
     context: Context, team: Team, tasks: Sequence[int], size: int, score: Signal, *, floor: float = 0.0
 ) -> np.ndarray:
-    """Play each task `size` times now with a team; returns the episodes' scores, float64[tasks, size]."""
+    """Play each of `tasks` (env seeds) `size` times now with a team; the episodes' scores, float64[tasks, size]."""
     from palaestra.play.plan import Plan
 
     if not len(tasks):

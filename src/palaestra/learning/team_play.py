@@ -85,7 +85,7 @@ def joined_play(old: TeamPlay | None, new: TeamPlay, most: int) -> TeamPlay:
 
 
 def smoothed(paid: np.ndarray, there: np.ndarray, width: float) -> np.ndarray:
-    """Rewards spread by a Gaussian of `width` over the agent's turns before and after, inside an episode; same sum.
+    """Rewards float64[episodes, turns, agents], each spread by a Gaussian of `width` over the agent's turns; same sum.
 
     Turn s gives turn t the share w(t - s) / Σₜ w(t - s) of its reward, with w(d) = exp(-d² / 2 width²), over the turns
     of the agent in the episode. The paper's kernel is not known; this one is a reconstruction.

@@ -23,7 +23,7 @@ from palaestra.foundation.registry import Registry, read_call
 
 
 class Tracker(Protocol):
-    """Protocol of an experiment tracker, which receives the metrics of a run."""
+    """Protocol of an experiment tracker: `log(iteration, metrics)`, metrics of a run by name, and `close()`."""
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of an iteration by their names, "policies/solver/entropy"."""
@@ -59,7 +59,7 @@ TRACKERS: Registry[Tracker] = Registry("tracker", home=("palaestra.learning.trac
 
 @TRACKERS.register("tensorboard")
 class TensorBoard:
-    """Tracker that writes TensorBoard event files to `directory`, by default the folder tensorboard/ of the seed.
+    """Tracker of a `Tracked` run: writes TensorBoard event files to `directory`, by default the run's tensorboard/.
 
     To see them: `tensorboard --logdir runs`.
     """
@@ -83,7 +83,7 @@ class TensorBoard:
 
 @TRACKERS.register("wandb")
 class WeightsAndBiases:
-    """Tracker for Weights & Biases: a run of `project` (default: the recipe's name) per seed.
+    """Tracker of a `Tracked` run, one seed, in Weights & Biases, under `project` (default: the recipe's name).
 
     mode: "online", "offline", or as WANDB_MODE says.
 
@@ -118,7 +118,7 @@ class WeightsAndBiases:
 
 @TRACKERS.register("mlflow")
 class MLflow:
-    """Tracker for MLflow: a run of `experiment` (default: the recipe's name) per seed.
+    """Tracker of a `Tracked` run, one seed, in MLflow, under `experiment` (default: the recipe's name).
 
     uri: of the server or store; default MLFLOW_TRACKING_URI, else the file mlflow.db in the folder of the seed.
     """

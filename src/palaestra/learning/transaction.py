@@ -34,7 +34,7 @@ def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[N
 
 
 def extend_moments(optimiser: torch.optim.Optimizer) -> None:
-    """Extend Adam's moments by zeros for the rows by which a parameter has grown since the last step."""
+    """Extend an optimiser's Adam moments by zeros for the rows by which a parameter has grown since the last step."""
     for parameter, state in optimiser.state.items():
         for name, moment in state.items():
             if name in MOMENTS and moment.shape != parameter.shape:

@@ -45,7 +45,7 @@ class TextPolicy(Protocol):
 
 
 def demonstrations(turns: Turns, team: Team, *, choices: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
-    """Scripted play as rows that the team's trainable policies can score, by policy: {policy name: rows}.
+    """Rows of a table of scripted turns in the form that each trainable policy scores: {policy name: DataFrame}.
 
     Whoever sits in an agent's seat learns what was played there. Rows of failed episodes and of invalid actions are
     left out. A language model learns the action's text and an end token after the observation's text; other policies
@@ -80,7 +80,7 @@ def supervised_warm_start(
     seed: int = 0,
     progress: bool | Report = False,
 ) -> dict[str, Metrics]:
-    """Supervised fine-tuning of a team on example rows, in place: AdamW on the mean of -log π over action tokens.
+    """Supervised fine-tuning of a team in place on {policy: rows}: `steps` of AdamW on mean -log π; metrics by policy.
 
     Returns metrics by policy.
     Each policy of `examples` learns from `steps` batches.

@@ -187,7 +187,9 @@ class JointWorldModel(nn.Module):
 def imagined(
     model: JointWorldModel, play: TeamPlay, turns: np.ndarray, act: Act, *, horizon: int, seed: int = 0
 ) -> tuple[TeamPlay, np.ndarray]:
-    """Pair (imagined `TeamPlay`, log-probabilities) from a real turn on: actions by `act`, next states from the prior.
+    """Pair (imagined `TeamPlay`, log-probabilities) of `horizon` steps from turn `turns[i]` of each real episode on.
+
+    Actions come from `act`, next states from the prior.
 
     The first turn is a real one: what the agents saw in turn `turns` of each episode. Later ones are what the model
     says they see. An episode ends after the turn in which the model holds an end for likelier than not.

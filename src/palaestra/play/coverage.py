@@ -20,7 +20,7 @@ Rule = Literal["planner", "random"]
 
 
 class CoveragePlanner:
-    """Exploration planner of a tabular world: `act(state)` until each (state, action) was sampled as often as needed.
+    """Exploration planner of a tabular world: `act(state)` until each (state, action) was sampled `need` times.
 
     Args:
         need: samples that are wanted, number[states, actions], not negative. `need` may be set anew at any time.
@@ -79,7 +79,7 @@ class CoveragePlanner:
 
 
 def optimistic_model(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(transition probabilities, chance of a goal) after n samples of a move: n/(n + 1) · frequencies, 1/(n + 1).
+    """Pair (probabilities [S, A, S], goal's chance [S, A]) from counts of moves, n each: counts / (n + 1), 1 / (n + 1).
 
     Args:
         counts: int[states, actions, states].

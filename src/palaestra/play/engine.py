@@ -36,7 +36,7 @@ from palaestra.play.validation import CheckedStep, Seen, Success, accept, begin,
 
 
 class Seats(Protocol):
-    """Protocol of a team as rollouts use it: the policy of each seat."""
+    """Protocol of a team as rollouts use it: `for_agent(name)` gives the policy of a seat."""
 
     def for_agent(self, agent: str) -> Policy:
         """The policy of this agent."""

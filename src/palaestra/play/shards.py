@@ -168,7 +168,7 @@ def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
 
 
 class Player:
-    """Plays shards in a worker process; caches envs' makers, teams and weights between shards.
+    """Plays shards in a worker process, `fetch`ing what is published; caches envs' makers, teams and weights.
 
     fetch: from the place of something published to what it was.
     """

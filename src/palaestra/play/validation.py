@@ -53,7 +53,7 @@ class CheckedStep(NamedTuple):
 
 
 def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, list[Seen]]:
-    """Reset the env (a new one if None) and check the result: (env, task name, first observations).
+    """Reset the env (a new one of `factory` if None) with a seed: the checked triple (env, task name, observations).
 
     Raises:
         EnvError: nobody acts, or something is not what the protocol says.
@@ -68,7 +68,7 @@ def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, li
 
 
 def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> CheckedStep:
-    """Step the env and check its result against the protocol: a `CheckedStep`; EnvError or RewardError otherwise.
+    """Step the env with actions and check its result by the protocol: a `CheckedStep`; EnvError or RewardError else.
 
     facts: what the env declares.
 

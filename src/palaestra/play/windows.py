@@ -35,7 +35,7 @@ class _Held:
 
 
 class Resumed:
-    """Env wrapper whose episode of a reset seed begins after replaying the actions in `histories[seed]`.
+    """Env wrapper of a factory's env: a reset with seed s first replays the agents' recorded actions `histories[s]`.
 
     facts: those of the env.
 

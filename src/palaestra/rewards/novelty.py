@@ -62,7 +62,7 @@ def _scope(method: str, key: Keys, scope: str) -> tuple[str | Signal, ...]:
 
 @register()
 def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, beta: float = 1.0) -> Signal:
-    """Signal node behind `cum_count` and `count_bonus`: visit counts, or a bonus by `form` of them."""
+    """Signal: raw node behind `cum_count` and `count_bonus`: visit counts of the key, or a bonus by `form` of them."""
     return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
 
 

@@ -79,7 +79,7 @@ def proposer_reward(
     seat: str = "proposer",
     reward: SignalLike = "reward",
 ) -> Signal:
-    """Signal: reward of all agents of the env `proposer`: the proposer is paid by `pay`, others get `reward`.
+    """Signal: in env `proposer` the proposer's reward by rule `pay` (learnability, challenge, regret); others `reward`.
 
     Args:
         pay: "learnability", "challenge" or "regret".

@@ -27,7 +27,9 @@ def shifted_returns(
     steps: int = 5,
     episodes: int = 32,
 ) -> pl.DataFrame:
-    """Trains a team and measures its returns under shifts of its world: DataFrame by phase and step for `adaptability`.
+    """Trains a `Recipe`'s team and measures its returns under `shifts` of its world: DataFrame by phase and step.
+
+    The table is what `adaptability` reads.
 
     Args:
         recipe: whose team is trained first, and again from scratch under each shift, which gives the reference.
@@ -82,7 +84,7 @@ def shifted_returns(
 
 @ANALYSES.register("adapt")
 def adapt(seed: int | None = None, steps: int = 5, episodes: int = 32, level: float = 0.9) -> Analysis:
-    """Makes an analysis (recipe file, shifts file -> DataFrame): how a trained team copes with shifts of its world.
+    """Makes an analysis, a function (recipe file, shifts file) -> DataFrame: how a trained team copes with its shifts.
 
     Reads RECIPE.yaml and SHIFTS.json, a list of shift, magnitude, changes.
     The team is trained, measured frozen under each shift, learns on for `steps` iterations, and is measured at home.

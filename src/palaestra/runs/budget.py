@@ -118,7 +118,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Dict of each variant's mean training cost and a sentence on it, from seeds' results; empty without a budget."""
+    """Dict {budget, spent: {variant: its mean cost and iterations}, budget_said: sentence}; empty without a budget."""
     if budget is None:
         return {}
     each = {

@@ -203,7 +203,7 @@ def policy(
     corpus: Iterable[str] = (),
     agents: Sequence[str] = (),
 ) -> Policy:
-    """Make the policy of one `PolicyPart` of a recipe, for an env and seed; raises RecipeError if the kind is unknown.
+    """Make the policy of one `PolicyPart` of a recipe, for an env factory and seed; RecipeError if its kind is unknown.
 
     corpus: text of the env, from which a `tiny` model gets its tokenizer. agents: seats that the policy has.
     """
@@ -470,7 +470,7 @@ def _try_to_play(setup: Setup, team: Team | None) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """Raise RecipeError if reward, stages, credit or `learner`'s terms read a column that is not made before them.
+    """Raise RecipeError if a `Setup`'s reward, stages, credit or `learner` reads a column that is not made before it.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.

@@ -48,7 +48,7 @@ def env(part: EnvPart, split: str) -> EnvFactory:
 
 
 def try_env(factory: EnvFactory, name: str) -> None:
-    """Make and reset one env, to find errors in it early; raises RecipeError.
+    """Make and reset one env of a factory, to find errors in it early; raises RecipeError.
 
     Raises:
         RecipeError: it cannot be made, or what was made is no env.

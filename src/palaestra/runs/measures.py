@@ -30,7 +30,7 @@ LEAGUE = "league_"
 
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
-    """(OpenSpiel game's name, the team's exact policy table by information state); illegal actions get no mass."""
+    """Pair (OpenSpiel game's name, {information state: {action: probability}} of a team); of legal actions only."""
     env = _playable(factory())
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
@@ -88,7 +88,7 @@ MEASURES.add("expected_return", _expected_return)
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether a team improves when this measure falls."""
+    """Whether a team improves when the measure of this name falls."""
     return name.removeprefix(AVERAGE).removeprefix(LEAGUE) in ("exploitability", "nash_conv")
 
 

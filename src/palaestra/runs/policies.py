@@ -435,5 +435,5 @@ class Demonstrator(ScriptedPolicy):
 
 
 def reads_conversations(parts: Iterable[PolicyPart]) -> bool:
-    """Whether one of these policies may be a chat model, so that chat prompts matter for the run."""
+    """Whether one of these `PolicyPart` sections may make a chat model, so that chat prompts matter for the run."""
     return any(part.kind in ("lm", "served", "chat") or part.options.get("chat") for part in parts)

@@ -100,7 +100,7 @@ def invite(recipe: Mapping[str, Any], seed: int, corpus: list[str]) -> None:
 
 
 def serve(timeout: float, variables: Mapping[str, str]) -> None:
-    """Entry point of a local process of rank > 0: follows rank 0's announcements until there is no more to do."""
+    """Entry point of a local process of rank > 0 with environment `variables`: follows rank 0 to its end."""
     os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts means rank 0
     try:
@@ -110,7 +110,7 @@ def serve(timeout: float, variables: Mapping[str, str]) -> None:
 
 
 def followed(recipe: Recipe) -> bool:
-    """On ranks other than 0 under torchrun, serve until rank 0 ends, then return True; elsewhere False at once."""
+    """On ranks other than 0 under torchrun, serve `recipe` until rank 0 ends, then True; elsewhere False at once."""
     if not by_torchrun() or os.environ["RANK"] == "0":
         return False
     ranks_fit(recipe, 1)

@@ -305,7 +305,7 @@ def typed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def import_modules(modules: Iterable[Any]) -> None:
-    """Import the modules under a recipe's `imports`, which register names, in this process; RecipeError on failure."""
+    """Import the modules of these names, a recipe's `imports`, in this process; RecipeError if one cannot be."""
     for module in modules:
         try:
             importlib.import_module(str(module))
@@ -323,7 +323,7 @@ def _in_this_folder(error: Exception) -> str:
 
 
 def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:
-    """A new `Recipe` with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
+    """A new `Recipe` with the nested dict `changes` merged into its fields; null takes a seat or a policy away."""
     data = _merge(recipe.model_dump(mode="json"), changes)
     for field in ("team", "policies"):
         if isinstance(data[field], dict):

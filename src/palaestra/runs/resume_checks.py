@@ -31,7 +31,7 @@ GROWING = (
 
 
 def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
-    """Whether to resume the run in `directory`; InputError if it differs. False: nothing trained, remains deleted.
+    """Whether to resume a recipe's run in `directory`; InputError if it differs. False: nothing trained, rest deleted.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ.

@@ -23,7 +23,7 @@ from palaestra.runs.recipe import Recipe, alone, load
 
 
 def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
-    """Save a trained team to a folder, scripts and endpoints as their recipe entries; returns the path."""
+    """Save a recipe's trained team of a seed to a folder, scripts and endpoints as recipe entries; returns the path."""
     others = {
         name: {"kind": part.kind, "options": part.options, "seed": seed * 1000 + number}
         for number, (name, part) in enumerate(recipe.policies.items())

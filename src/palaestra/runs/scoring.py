@@ -96,7 +96,7 @@ class Scoring:
 def compared(
     turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Dict by scorer, from scored turns: mean of each system with interval, difference after - before, and verdict.
+    """Dict by scorer name, from all systems' scored turns: means with intervals, difference after - before, verdict.
 
     told: `Scoring.totals` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
     """

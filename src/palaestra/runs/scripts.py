@@ -27,7 +27,7 @@ script = SCRIPTS.register
 
 
 def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int = 0) -> Play:
-    """Make the scripted player (function request -> action) that a registered name, or `module:function`, stands for.
+    """Make the scripted player (request -> action) of a registered name, or `module:function`, with these options.
 
     Raises:
         RecipeError: no such script, or options that it does not take.

@@ -187,7 +187,7 @@ def digest(recipe: Recipe) -> str:
 
 
 def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
-    """The stored result dict of a seed that finished this very recipe; None if work is left.
+    """The stored result dict in `directory` of a seed that finished this very recipe; None if work is left.
 
     Raises:
         StorageError: it is damaged, or what it was made from is no more what it was.

@@ -76,7 +76,7 @@ def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--base
 
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
-    """Summary dict of a run over its seeds, from their results and files: the content of `summary.json`.
+    """Summary dict of a recipe's run in `directory`, from its seeds' results and files: the content of `summary.json`.
 
     Times and versions are added elsewhere.
     """
@@ -337,7 +337,7 @@ def _p_value(change: np.ndarray) -> float:
 
 
 def after_training(directory: Path, variants: Mapping[str, str]) -> Turns:
-    """Held-out turns of the trained teams of `variants` (name -> folder) as one table, each a system of its own."""
+    """`Turns` of the held-out play of the trained teams of `variants` (name -> folder), each a system of that name."""
     trained = [
         (name, _evaluations(directory / folder).filter(pl.col("system") == "after"))
         for name, folder in variants.items()

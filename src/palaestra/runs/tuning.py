@@ -125,7 +125,7 @@ def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
 
 
 def described(side: Mapping[str, Any]) -> str:
-    """Text of one line on what a search found and what it cost."""
+    """Text of one line on what a hyperparameter search found and what it cost, from its result dict."""
     settings = ", ".join(f"{field}={plain(value)}" for field, value in side["found"].items())
     early = f", {side['pruned']} ended early" if side["pruned"] else ""
     before = f" ({plain(side['as_written'])} as written)" if side["as_written"] is not None else ""
@@ -202,7 +202,7 @@ def _starts_alike(recipe: Recipe, space: Mapping[str, str]) -> bool:
 
 
 def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
-    """Save a recipe's team of one seed after its warm start as a checkpoint, if none is there; returns CPU seconds."""
+    """Save a recipe's team of a seed after its warm start as a checkpoint if `folder` has none; returns CPU seconds."""
     if (found := checkpoints.latest(folder)) is not None:
         return float(checkpoints.load(found)["cpu_seconds"])
     torch.set_num_threads(recipe.train.threads)

@@ -135,7 +135,9 @@ def advantage_feedback(
     reward: str = "reward",
     gamma: float = 1.0,
 ) -> EnvFactory:
-    """[56] ReAd (arXiv 2405.14314): env factory whose agents propose an action again if a critic scores it too low.
+    """Env factory whose agents propose again while a critic fitted to `logged` turns scores an action too low ([56]).
+
+    Source: ReAd, arXiv 2405.14314.
 
     Args:
         env: agents that act at once.

@@ -25,7 +25,7 @@ class Goal:
 
 
 def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
-    """Dict of object -> `Recipe` from table rows: object, verb, material and counts (lists), tools, layer, makes.
+    """Dict {object: `Recipe`} from dicts of object, verb, material and counts (lists), tools, layer and makes.
 
     Raises:
         InputError: A verb is unknown, a recipe names what the table lacks, or an object needs itself.
@@ -46,7 +46,7 @@ def read_book(rows: Iterable[Mapping[str, Any]]) -> dict[str, Recipe]:
 
 
 class GoalTree:
-    """Decomposes a goal, such as 6 planks, into ordered subgoals through a dict of recipes.
+    """Tree of recipes {object: `Recipe`}: `decompose(goal, count)` lists the ordered subgoals of 6 planks, say.
 
     >>> book = {"log": Recipe("mine"), "plank": Recipe("craft", {"log": 1}, makes=4)}
     >>> [(goal.object, goal.count) for goal in GoalTree(book).decompose("plank", 6)]

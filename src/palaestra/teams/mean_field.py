@@ -26,7 +26,7 @@ DRAWS = 41
 def kernel_weights(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Normalised Gaussian kernel weights of `points` around `centres` with `bandwidth`, float64[points, centres].
+    """Gaussian kernel weights of `points` around `centres`, each point's summing to 1: float64[points, centres].
 
     w_b(x) = k(x, c_b) / Σ_b' k(x, c_b') with k(x, c) = exp(-|x - c|² / (2 bandwidth²)).
 

@@ -188,7 +188,9 @@ def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4,
 
 
 def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
-    """(single, each): mean score over the first k worlds of the best one method, and of each world's own best.
+    """Lists (single, each) by k: mean score on the first k worlds of the best one method; of each world's best method.
+
+    From scores [methods, worlds].
 
     Args:
         scores: float64[methods, worlds].

@@ -71,7 +71,7 @@ class _Member:
 
 
 class Nested(AroundTask):
-    """Team env of workflow `outer`, in which `teams` gives some roles workflows of members, seats `ROLE/NAME`.
+    """Team env over `tasks` of workflow `outer`, in which `teams` gives roles workflows of members, seats `ROLE/NAME`.
 
     facts: those of the outer team and of all inner ones, of each turn; team: the role whose member acts, null for
     others. A member that opens hears what its role heard.
@@ -272,7 +272,7 @@ def _same(task: RoleTask) -> RoleTask:
 
 
 def nested(tasks: EnvFactory, outer: Shape, teams: Mapping[str, Shape]) -> EnvFactory:
-    """Env factory of a team of workflow `outer`, in which `teams` gives some roles workflows of members; see `Nested`.
+    """Env factory over `tasks` of workflow `outer`, in which `teams` gives roles workflows of members; see `Nested`.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -128,7 +128,7 @@ def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, trie
 
 
 def unit_test(fix: int, needed: int) -> bool:
-    """Whether the chosen fix equals the one that the stage needs."""
+    """Whether the chosen fix, a number, equals the one that the stage needs."""
     return fix == needed
 
 
@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """(predictions, number of models): ensemble of the best of `train`ed models that Bayesian search by `score` tried.
+    """Pair (predictions, number of models): ensemble of what `train(point)` made in a Bayesian search by `score`.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

@@ -85,7 +85,7 @@ def _give_back(key: tuple[str, ...], running: list[_Running]) -> None:
 
 
 class ProgramTeam(AroundTask):
-    """Team env around an external program that answers questions; its chat requests are the agents' turns.
+    """Team env around an external program that answers questions of `tasks`; its chat requests are the agents' turns.
 
     facts: expected, a right answer if one is known; asked_model, the model that the program named; final, what the
     program returned, on the last turns of an episode. Everybody whom it asked is paid the score.
@@ -322,7 +322,7 @@ def program(
     patience: float = 50.0,
     variables: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory around an unchanged program: its requests to `OPENAI_BASE_URL` become turns of agents.
+    """Env factory over `tasks` around an unchanged program: its requests to `OPENAI_BASE_URL` become turns of agents.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -27,7 +27,9 @@ SHUFFLE = 37
 
 
 class Subgoals:
-    """Env wrapper that shows agents the current subgoal in their observations, and the next one once it is met.
+    """Env wrapper that shows agents the wrapped env's current subgoal in their observations, the next once it is met.
+
+    The env has `subgoals() -> list[str]` and `met(subgoal) -> bool`.
 
     The segments of VSC-RL [192] (arXiv 2502.07949). After every step the current subgoal is checked, and only this one.
     The last one stays until the episode ends. The env's rewards and `success` are as they were.
@@ -104,7 +106,7 @@ def _with(seen: Observation, said: str) -> Observation:
 
 
 def subgoals(env: EnvFactory, *, every: int = 1, only_last: bool = False, shuffled: float = 0.0) -> EnvFactory:
-    """Env factory of `env` with its current subgoal in the observations, see `Subgoals`.
+    """Env factory: the current subgoal of `env`, which lists its own, stands in the observations; see `Subgoals`.
 
     In a recipe `subgoals(every=3)`.
     """

@@ -18,7 +18,7 @@ from palaestra.teams.rules import AGGREGATES, GATES, Aggregate, Draw, Gate, Mess
 
 @AGGREGATES.register("weighted")
 def weighted(weights: Mapping[str, float], default: float = 1.0) -> Aggregate:
-    """Makes an aggregate (messages -> the team's): the answer with most total weight of its speakers, ties drawn.
+    """Makes an aggregate (messages -> the team's): the answer of most total weight by {role: weight}, ties drawn.
 
     Args:
         weights: Role, or role without its number, -> how much its vote counts, at least 0.

@@ -35,7 +35,7 @@ def check_env(
     max_steps: int = 1000,
     play: Play | None = None,
 ) -> None:
-    """Check an env against `palaestra.envs.protocol` by random play; raises AssertionError at the first breach.
+    """Check envs of a factory against `palaestra.envs.protocol` by random play; AssertionError at the first breach.
 
     Checked: the factory can be pickled; the same seed and actions give the same episode, in the same env, in another
     one and while a third one plays another seed; equal task names mean equal starts; Python's and NumPy's global
@@ -89,7 +89,7 @@ def check_env(
 
 
 def check_episode(factory: EnvFactory, *, seed: int = 0, seconds: float = 1.0) -> None:
-    """Check an env quickly by one random episode, for at most `seconds`; raises AssertionError.
+    """Check a factory's env quickly by one random episode, for at most `seconds`; raises AssertionError.
 
     Checked is what every step of play relies on: agents, observations and rewards by agent, `StepResult`. What the env
     raises in a step is no breach, but a failed episode; an env that hangs is left alone.

@@ -18,7 +18,7 @@ from palaestra.errors import EnvError, InputError
 
 
 def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, where: str) -> None:
-    """Check one `StepResult` against the agents that just acted; raises AssertionError."""
+    """Check one `StepResult` of an env against the agents that just acted; raises AssertionError."""
     if not isinstance(result, StepResult):
         gym = "; Gym's (observation, reward, terminated, truncated, info) is not read" if _is_tuple(result) else ""
         raise AssertionError(

@@ -133,7 +133,7 @@ class pairs(Stage):
 
 @stage
 class accumulate(Stage):
-    """Stage: adds rows: the good episodes of the `last` iterations before this one, numbered as groups of this one.
+    """Stage: adds rows: all, or where `where` holds, of the `last` iterations before this one, as groups of this one.
 
     A quantile over a buffer is one over this table. What the rows say of who played them stays: log-probabilities are
     those of then, `policy_version` says when. `fresh` is false on them. Stand it before the stages that select; it runs

@@ -34,7 +34,9 @@ WORDS = 1024
 
 @stage
 class step_rewards(Stage):
-    """Stage: columns `step_2` …, similarity of a turn to each later step of demonstrations [199] (arXiv 1612.06699).
+    """Stage: columns `step_2` …, likeness of a turn's features to each later segment of demonstrations [199] in (0, 1].
+
+    Source: arXiv 1612.06699.
 
     These are perceptual rewards.
 
@@ -95,7 +97,9 @@ class step_rewards(Stage):
 
 @stage
 class hops(Stage):
-    """Stage: columns `hop` …, progress predicted by Robo-Dopamine's model [14] (arXiv 2512.23703) of one demonstration.
+    """Stage: columns `hop` …, relative progress predicted by a ridge model fitted to one demonstration [14], per turn.
+
+    Source: Robo-Dopamine, arXiv 2512.23703.
 
     Columns with the hop from the turn before, from the demonstration's first frame, and from its last: `hop`,
     `hop.forward`, `hop.backward`. `hop_progress` makes progress of each, `fuse` one of the three, and
@@ -183,7 +187,7 @@ def shown_by(guide: str | Policy | None, films: str | None, episodes: int, conte
 
 @stage
 class goal_progress(Stage):
-    """Stage: column `progress`, similarity of a turn's objects to the wanted ones in [0, 1] (StateFactory [52]).
+    """Stage: column `progress`, similarity in [0, 1] of the JSON objects in column `objects` to those in `wanted` [52].
 
     It is `goal_match` (arXiv 2603.09400) by a text similarity that is given.
     objects, goal: columns of JSON objects, as `goal_score` reads them, which is this with word counts. similarity:
@@ -223,7 +227,7 @@ End with two lines of JSON, `NOW: [...]` and `WANTED: [...]`, each a list of obj
 
 @stage
 class scene(Stage):
-    """Stage: columns `scene` and `scene.wanted`, objects with attributes that a policy extracts from plain text.
+    """Stage: columns `scene`, `scene.wanted`: JSON of objects that a `policy` reads in a text column (`observation`).
 
     As StateFactory [52] (arXiv 2603.09400) does.
 

@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class share(Stage):
-    """Stage: policies learn from `local` groups of their own and `external` ones of others, as their own (SAPO [108]).
+    """Stage: each agent's rows become its first `local` groups and copies of the `external` best ones of others [108].
 
     SAPO [108] (arXiv 2509.08721). A group is what one agent played of a task. External ones are taken by their total
     reward, the largest first; none whose total is 0. What travels is text: the receiver reads and scores it as its own
@@ -76,7 +76,7 @@ class share(Stage):
 
 
 def chosen_groups(totals: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Rows of the `most` groups of largest `reward`, from a table with a row per group; only rewards above 0.
+    """Table of the `most` rows with the largest `reward`, of a table with a row per group; only rewards above 0.
 
     Equal ones stay in the order of the table.
     As coded in the released trainer the border of 0 is looked for before sorting, so that zeros slip in.

@@ -19,7 +19,9 @@ TREE = ("group", "episode")
 
 @stage
 class correct_nodes(Stage):
-    """Stage: column `correct`, whether a node's backed-up value is above one half: MALT's labels (arXiv 2412.01928).
+    """Stage: column `correct`, whether `value` (reward), backed up from the leaves to a tree's node, is above one half.
+
+    MALT's labels (arXiv 2412.01928).
 
     Learn from it by `clone(column="correct")`: each role from its own correct nodes. With leaves=True a node is correct
     if a leaf below it is, as one that filters whole episodes has it. Stands on the env of `branches(…)`, or on any

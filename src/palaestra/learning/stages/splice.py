@@ -81,7 +81,7 @@ class splice(Stage):
 
 
 def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int]:
-    """Pair (mask of the rows of episodes whose score is above `least`, number of these episodes)."""
+    """Pair (mask of a table's rows in episodes whose `score` is above `least`, number of these episodes)."""
     from palaestra.algebra.selection import conditions, selection
 
     found = selection(turns, conditions(score, between=(least, None), closed="none"))  # type: ignore[arg-type]
@@ -90,7 +90,9 @@ def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int
 
 @stage
 class relabel(Stage):
-    """Stage: adds rows: copies of episodes whose goal is replaced by what they achieved (hindsight, arXiv 1707.01495).
+    """Stage: adds rows: copies of episodes with the text of column `goal` replaced by that of `achieved` (hindsight).
+
+    Source: arXiv 1707.01495.
 
     Rows of `source` "hindsight" are read and scored by the policy of now: their observations hold the new goal. Its
     metrics count episodes, kept, and those that achieved nothing, or what was asked.

@@ -123,7 +123,7 @@ class Stage:
 
 @runtime_checkable
 class Remembering(Protocol):
-    """Protocol of a stage with a state, which is part of every checkpoint: arrays and plain values."""
+    """Protocol of a stage with a state of arrays and plain values for checkpoints: `state_dict`, `load_state_dict`."""
 
     def state_dict(self) -> dict[str, Any]:
         """State of the stage."""

@@ -178,7 +178,7 @@ class failure_replay(Stage):
 
 
 def words(start: Observation) -> float:
-    """Number of words in a task's first observation."""
+    """Number of words in the text of a first observation (`Observation`), a float: the default difficulty of a task."""
     return float(len(start.text.split()))
 
 

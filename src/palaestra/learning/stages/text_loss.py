@@ -19,7 +19,7 @@ _START, _END = "<s>", "</s>"
 
 
 class BigramModel:
-    """Bigram language model of words, with `smoothing` added to every count.
+    """Bigram language model of the words of `texts`, `smoothing` added to each count; `loss(text)` in nats per word.
 
     P(w | v) = (n(v, w) + smoothing) / (n(v) + smoothing · (number of known words + 1)); the one more stands for every
     unknown word.
@@ -53,7 +53,7 @@ class BigramModel:
 
 @stage
 class text_loss(Stage):
-    """Stage: column `text_loss`, mean negative log-probability per token of a text under a base language model.
+    """Stage: column `text_loss`, nats per token of `action` under `model`: a causal model's folder, or a .txt of texts.
 
     In nats.
 

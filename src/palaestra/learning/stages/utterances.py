@@ -17,7 +17,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class utterance_reward(Stage):
-    """Stage: column `utterance`, rewards predicted from observation and action by ridge regression (Sotopia-RL [169]).
+    """Stage: column `utterance`, prediction of `label` (default: reward) from a turn's words by ridge regression [169].
+
+    Source: Sotopia-RL.
 
     Source: arXiv 2508.03905.
 

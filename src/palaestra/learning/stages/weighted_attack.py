@@ -166,7 +166,7 @@ class weighted_attack(Stage):
 def divergences(
     policy: PerturbedPolicy, network: torch.nn.Module, parameters: Mapping[str, torch.Tensor], seen: torch.Tensor
 ) -> torch.Tensor:
-    """KL(victim at the shifted observation ‖ intention at the true one) by row, with gradient to `parameters`."""
+    """KL(`policy`'s victim at shifted rows `seen` ‖ its intention at `seen`), tensor [rows]; shift by `parameters`."""
     import torch
 
     moved = seen + policy.epsilon * torch.tanh(torch.func.functional_call(network, dict(parameters), (seen,)))
@@ -181,7 +181,7 @@ def outer_loss(
     weights: torch.Tensor,
     step: float,
 ) -> torch.Tensor:
-    """Minus mean of worth · log π_victim(action) after one gradient step of the weighted loss, a number.
+    """Scalar tensor: -mean of worth · log π_victim on `fresh` rows after a gradient step of `network` on `replay` rows.
 
     replay: observations and actions. fresh: observations, actions, worth. weights: of `replay`, with gradient.
     step: size of the gradient step, through which the gradient to `weights` passes.

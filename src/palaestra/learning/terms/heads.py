@@ -177,7 +177,7 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
 def predicted(
     heads: Mapping[str, ValueHead], policies: Mapping[str, Learnable], turns: Turns, chunk_tokens: int
 ) -> np.ndarray | Ragged:
-    """Predictions of each policy's value head: float64[rows], NaN for rows of others and without actions.
+    """Predictions of the policies' value heads: float64[rows], or `Ragged` tokens if one is per token; NaN without one.
 
     If one of them has level="token": a value per token of `action_ids`, of rows without any none. Rows go through the
     model in pieces of at most `chunk_tokens` padded tokens.

@@ -104,7 +104,10 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
 
 
 def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
-    """Makes a loss term from a loss per pair: the mean over pairs; logs `preferred`, how often the chosen is ahead."""
+    """Makes a `Term` from a function `PairLogprobs` -> loss per pair: weight · their mean; it logs `preferred`.
+
+    `preferred` is how often the chosen is ahead.
+    """
     number(name, low=0.0, weight=weight)
 
     def loss(piece: MicroBatch) -> Tensor:

@@ -92,7 +92,7 @@ def information(weight: float = 0.1, *, prior: str = "uniform") -> Term:
 
 @TERMS.register()
 def task_classifier(column: str = "part", values: Sequence[Any] = (), *, weight: float = 0.1) -> Term:
-    """Loss term: MRA's task classifier [65], cross-entropy of a linear head from the relation to a game of `values`.
+    """Loss term: MRA's task classifier [65], cross-entropy of a linear head that tells `column`, one of `values`.
 
     The loss is the expectation over the latents of the task encoder, so its gradient reaches encoder, relation net and
     the linear head, and different games come to draw different latents. Metric: `told_rightly`, the accuracy.

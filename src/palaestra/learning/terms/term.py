@@ -310,7 +310,7 @@ def require(table: pl.DataFrame, column: str, key: str) -> pl.Series:
 
 
 def number(term: str, *, low: float = -math.inf, high: float = math.inf, **values: Any) -> None:
-    """Raise InputError for values that are no finite numbers from low to high."""
+    """Raise InputError, naming the term, if a keyword value is no finite number from `low` to `high`."""
     for name, value in values.items():
         fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not fine or not low <= value <= high:
@@ -319,7 +319,7 @@ def number(term: str, *, low: float = -math.inf, high: float = math.inf, **value
 
 
 def choice(term: str, known: Sequence[str], **values: Any) -> None:
-    """Raise InputError for values that are not among the known words."""
+    """Raise InputError, naming the term, if a keyword value is not among the words `known`."""
     for name, value in values.items():
         if value not in known:
             raise InputError(f"{term}: {name}={value!r} is unknown{nearest(str(value), known)}")
@@ -344,7 +344,7 @@ def ends(term: str, clip: Any) -> tuple[float | None, float | None]:
 
 
 def share_of_episodes(table: pl.DataFrame) -> np.ndarray:
-    """Weights of rows, rows / (episodes · rows of its episode), float32[rows, 1]: means become means over episodes."""
+    """Weights of a table's rows, rows / (episodes · rows of its episode), float32[rows, 1]: means over episodes."""
     codes = Turns(table).codes("episode")
     episodes, index, counts = np.unique(codes.ids, return_inverse=True, return_counts=True)
     return (len(index) / (len(episodes) * counts[index])).astype(np.float32)[:, None]

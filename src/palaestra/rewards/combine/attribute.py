@@ -41,7 +41,9 @@ def attribute(
     gamma: float = 0.9,
     over: Keys = AGENT,
 ) -> Signal:
-    """Signal: the episode's `outcome` attributed to each turn by `weight` ([169] Sotopia-RL, arXiv 2508.03905).
+    """Signal: the episode's `outcome` attributed to each turn by `weight`, by default weight / top · outcome ([169]).
+
+    Source: Sotopia-RL, arXiv 2508.03905.
 
     importance: weight/top · outcome, weight in 0 … top; a weight of -1 (harmful) earns -1. normalised: weight / Σ
     weight · outcome, 0 if Σ = 0. discount: γ^(turns that follow) · outcome. key: the outcome for the turn of largest

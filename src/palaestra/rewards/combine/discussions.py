@@ -24,7 +24,7 @@ ROUND = ("group", "episode", "round")
 
 @register()
 def comas_reward(tau: SignalLike = "tau", *, stake: float = 0.0, over: Keys = ROUND, pair: str = "pair") -> Signal:
-    """Signal: CoMAS's reward of each row by column `role`, solver, evaluator or scorer ([4], arXiv 2510.08529).
+    """Signal: CoMAS's reward ([4], arXiv 2510.08529) of rows by `role` (solver, evaluator, scorer) from a score `tau`.
 
     A score τ of 1, 2 or 3 is worth r = (τ - 1) / 2. The solver is paid the mean of r over the critiques of its
     solution, an evaluator 1 - r of its own critique, and a scorer 0, or -1 if its score could not be read (`parsed`).

@@ -199,7 +199,7 @@ def team_mix(
     teams: Keys = "team",
     at: Keys = ("episode", "turn"),
 ) -> Signal:
-    """Signal: [21] team spirit, (1 - τ) · r + τ · team's mean - opponents' mean, within a turn of an episode.
+    """Signal: [21] team spirit per turn, (1 - τ) · r + τ · mean of the agent's team (column `teams`) - opponents' mean.
 
     From Lucy-SKG.
 

@@ -21,7 +21,9 @@ def omission_reward(
     gate: Gate | None = "episode",
     over: Keys = ("episode", "agent"),
 ) -> Signal:
-    """Signal: Agent-Omit's (1 - w) · score + w · share of context saved if the episode scored ([66], arXiv 2602.04284).
+    """Signal: Agent-Omit's [66] (1 - w) · score + w · saved share of context; saved is 0 unless the episode scored.
+
+    Source: arXiv 2602.04284.
 
     The saving of a turn is (saved_observation + saved_thought) / context. Its sum over an episode is δ, so an episode
     earns (1 - w) · score + w · δ in all. The workflow `omission` tells the three lengths.

@@ -12,7 +12,7 @@ def density(
     depth: SignalLike = "plan_depth",
     most: SignalLike = "plan_most",
 ) -> Signal:
-    """Signal: AgentConductor's S_complex of a team graph; higher for fewer nodes, edges and layers.
+    """Signal: AgentConductor's S_complex, from numbers of a team graph's nodes, edges and layers; higher for fewer.
 
     exp(e^(-V/N) + 2 e^(-E/E_max) + 1 - d/V) of V nodes, E edges and d layers, N the most that the task deserves and
     E_max = V(V-1)/2 (without a pair e^0 = 1); tanh((N-V)/N) if V > N. So from e^0 to e^4 for what fits: much more than
@@ -34,7 +34,7 @@ def density(
 
 @register()
 def conductor(weight: float = 0.02, *, passed: float = 1.5, wrong: float = 1.0, error: float = 0.7) -> Signal:
-    """Signal: AgentConductor's reward of the agent that writes team plans ([130]); missing on workers' turns.
+    """Signal: AgentConductor's reward [130] of the writer of team plans, by success plus `density`; missing on workers.
 
     arXiv 2602.17100.
 

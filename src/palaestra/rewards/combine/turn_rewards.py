@@ -24,7 +24,7 @@ def dense_reward(
     won: SignalLike = "success",
     over: Keys = ("group", "episode"),
 ) -> Signal:
-    """Signal: each turn's intermediate reward divided by a count n, so that an episode sums to at most 1.
+    """Signal: `gained` per turn / n, n = the turns that gained in a won episode, else `most`: at most 1 per episode.
 
     n is the number of turns with a positive intermediate reward if the episode was won, so that a won episode earns 1,
     and the task's maximum if it was not; at least 1. The sparse counterpart is `success_reward()`. A turn-level reward

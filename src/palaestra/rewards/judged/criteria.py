@@ -175,7 +175,9 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
 
 
 def satisfaction(criteria: Criteria, depends_on: Mapping[str, Sequence[str]] | None = None) -> pl.DataFrame:
-    """Table of the steps at which each item of a `Criteria` opened and was satisfied, per (episode, turn, criterion).
+    """Table of the steps when each `Criteria` item opened (all it depends on was satisfied) and was satisfied itself.
+
+    A row per (episode, turn, criterion).
 
     An item is open from the first step of its turn, or from the step at which the last of those it depends on was
     satisfied; it is done at the first step from then on by which it has been true. Null: never.

@@ -10,7 +10,7 @@ from palaestra.errors import InputError
 def debate_reward(
     weight: float = 0.25, *, reward: SignalLike = "reward", won: SignalLike = "debate_won", prize: float = 10.0
 ) -> Signal:
-    """Signal: [162] (1 - weight) · reward + weight · prize · won, of justifiable decisions (arXiv 2402.15826).
+    """Signal: [162] (1 - weight) · reward + weight · prize · won, `won` 1 where the agent's decision won its debate.
 
     Args:
         weight: Of the debate in the mixture, in [0, 1]; 0 is the env's reward alone, 1 the debate's alone.

@@ -154,7 +154,7 @@ def lexicographic(
 
 @register()
 def hierarchy(*factors: SignalLike, signs: Numbers, margin: float, over: Keys, where: SignalLike) -> Signal:
-    """Signal node behind `lexicographic`: compares rows in `where` within the key; missing elsewhere."""
+    """Signal: raw node behind `lexicographic`: compares the rows in `where` within the key; missing elsewhere."""
     plain = tuple(map(float, signs))
     return Signal(
         "hierarchy",

@@ -42,7 +42,7 @@ def verdict_reward(
     a: str = "<answer>[[A]]</answer>",
     b: str = "<answer>[[B]]</answer>",
 ) -> Signal:
-    """Signal: [213] RM-R1, 1 if the text's end has the right verdict tag and not the other one, else -1.
+    """Signal: [213] RM-R1, 1 if the text's end has only the verdict tag of the true `label` (A or B), else -1.
 
     arXiv 2505.02387.
 

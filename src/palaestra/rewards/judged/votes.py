@@ -66,7 +66,7 @@ def cross_label(
 def ballots(
     answer: str, view: str | None = None, *, over: Keys, ignore_null: bool = True, strict_majority: bool = False
 ) -> Signal:
-    """Signal node behind `vote` and, with a `view` column, `cross_label`: 1 where an answer is the majority's."""
+    """Signal: raw node behind `vote` and, with a `view` column, `cross_label`: 1 where an answer is the majority's."""
     columns = [column(each) for each in (answer, view) if each is not None]
     return Signal(
         "ballots", *columns, over=joined(over), ignore_null=bool(ignore_null), strict_majority=bool(strict_majority)

@@ -127,7 +127,7 @@ def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
 def call_match(
     calls: str, gold: str, *, part: Part = "score", method: Literal["optimal", "greedy"] = "optimal"
 ) -> Signal:
-    """Signal: one `part` of `match_calls` per row, score, name, keys, values, calls or exact; 0 if unreadable.
+    """Signal: a `part` of `match_calls` of two text columns: score, name, keys, values, calls, exact; 0 if unreadable.
 
     Missing where there are no gold calls (null or an empty list); null calls are unreadable, `[]` is not.
 
@@ -223,7 +223,7 @@ def tool_rl_reward(
     granularity: Literal["fine", "call", "all"] = "fine",
     method: Literal["optimal", "greedy"] = "optimal",
 ) -> Signal:
-    """Signal: [215] ToolRL, format_scale · format + scale · (2·S/S_max - 1), S/S_max from `match_calls`.
+    """Signal: [215] ToolRL, format_scale · format + scale · (2s - 1), s = `call_match(calls, gold)` of two columns.
 
     arXiv 2504.13958.
 

@@ -135,7 +135,7 @@ def smart_snap_reward(
     tool: str = "tool",
     submit: str = "submit",
 ) -> Signal:
-    """Signal: [152] SmartSnap, reward on the last turn by a verifier's votes on the submitted evidence.
+    """Signal: [152] SmartSnap, 1, 0 or -1 on the last turn by columns of a verifier's votes, less a price of evidence.
 
     arXiv 2512.22322.
 

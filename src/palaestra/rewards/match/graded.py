@@ -147,7 +147,7 @@ def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pix
 def edge_closeness(
     box: SignalLike = "box", target: SignalLike = "target_box", size: SignalLike = "image_size"
 ) -> Signal:
-    """Signal: closeness of two boxes, harmonic mean of 1 - |Δ| / (width or height) over the four edges.
+    """Signal: closeness of two boxes, harmonic mean of 1 - |Δ| / (image width or height) over the four edges.
 
     0 if one edge is far off.
 

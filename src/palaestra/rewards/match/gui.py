@@ -85,7 +85,7 @@ def _right(action: str, gold: str) -> Signal:
 def length_aware(
     reward: SignalLike, *, length: SignalLike = "tokens_out", best: float = 3.0, over: Keys = "group"
 ) -> Signal:
-    """Signal: UI-R1-E, reward plus a length term: above 0 for full rewards, larger if shorter; else below 0.
+    """Signal: UI-R1-E, reward plus a length term: where reward >= `best` above 0, larger if shorter; else below 0.
 
     A full reward gets max(0.5 - 0.5·λ, 0.1), another one min(0.9·λ - 0.1, -0.1).
 
@@ -142,7 +142,7 @@ def ui_venus_navigation(
     format: SignalLike = 0.0,
     weights: tuple[float, float] = (0.1, 0.9),
 ) -> Signal:
-    """Signal: [193] UI-Venus navigation, w1 · format + w2 · (R_type + R_coord + R_content if the type is right).
+    """Signal: [193] UI-Venus navigation, w1 · format + w2 · (1 + coordinates + content where action = gold_action).
 
     coordinates: `stepwise_point(...)` for clicks, `scroll_reward(...)` for scrolls; content: `content_reward(...)`.
     The paper does not give its weights and thresholds; those here are reconstructions. Formulas from its text.

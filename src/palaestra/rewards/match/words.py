@@ -58,7 +58,7 @@ def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
 
 @register()
 def overlap(given: str, gold: str, *, measure: Measure, empty: float, distinct: bool = False) -> Signal:
-    """Signal node behind `jaccard`, `multiset_jaccard` and `token_f1`: overlap of two columns as sets or multisets."""
+    """Signal: raw node behind `jaccard`, `multiset_jaccard` and `token_f1`: overlap of two columns as (multi)sets."""
     return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=bool(distinct))
 
 

@@ -39,7 +39,7 @@ def design_reward(
     sparsity: float = 0.0,
     learner: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Design:
-    """`Design` of a tabular MDP: the most informative reward in [-limit, limit] that keeps the optimal policy (EXPRD).
+    """`Design` of a tabular MDP (arrays, gamma): the most informative reward in [-limit, limit] that keeps π* (EXPRD).
 
     With a learner it is EXPADARD's.
 

@@ -37,7 +37,7 @@ class Model:
 
 
 def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, gamma: float) -> np.ndarray:
-    """Action values of a policy in a tabular MDP, solved exactly: float64[..., states, actions]."""
+    """Action values of a policy in a tabular MDP (transitions, reward, gamma), exact: float64[..., states, actions]."""
     _checked(transitions, gamma)
     states = len(transitions)
     step = np.einsum("...sa,sat->...st", policy, transitions)
@@ -47,7 +47,10 @@ def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, ga
 
 
 def optimal_q(transitions: np.ndarray, reward: np.ndarray, gamma: float) -> np.ndarray:
-    """Optimal action values of a tabular MDP, by policy iteration: float64[states, actions]."""
+    """Optimal action values of a tabular MDP (transitions, reward, gamma), exact: float64[states, actions].
+
+    By policy iteration.
+    """
     policy = np.eye(transitions.shape[1])[np.zeros(len(transitions), int)]
     for _ in range(1000):
         q = policy_q(transitions, reward, policy, gamma)
@@ -59,7 +62,7 @@ def optimal_q(transitions: np.ndarray, reward: np.ndarray, gamma: float) -> np.n
 
 
 def occupancy(transitions: np.ndarray, policy: np.ndarray, start: np.ndarray, gamma: float) -> np.ndarray:
-    """Discounted state occupancy Σ γ^t P(s_t = s) of a policy: float64[..., states]; start: float64[states]."""
+    """Discounted state occupancy Σ γ^t P(s_t = s) of a policy, float64[..., states], from `transitions` and `start`."""
     _checked(transitions, gamma)
     step = np.einsum("...sa,sat->...ts", policy, transitions)
     begin = np.broadcast_to(start[:, None], (*step.shape[:-1], 1))
