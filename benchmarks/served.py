@@ -93,7 +93,8 @@ def model(folder: Path, width: int = 384, layers: int = 6) -> LMPolicy:
     torch.manual_seed(0)
     made = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(words), hidden_size=width, intermediate_size=8 * width // 3, num_hidden_layers=layers,
-        num_attention_heads=width // 64, num_key_value_heads=width // 64, head_dim=64, max_position_embeddings=512, tie_word_embeddings=False,
+        num_attention_heads=width // 64, num_key_value_heads=width // 64, head_dim=64, max_position_embeddings=512,
+        tie_word_embeddings=False,
         pad_token_id=words.pad_token_id, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
     ))  # fmt: skip
     LMPolicy(made, words, max_new_tokens=TOKENS).save(folder)

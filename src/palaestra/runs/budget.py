@@ -81,8 +81,17 @@ def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
 
 
 def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one more iteration as expensive as the dearest in these metrics would exceed the budget."""
+    """Whether one more iteration as expensive as the dearest in these metrics would exceed the budget.
+
+    Raises:
+        InputError: turns were played and nothing of the budget was spent: no policy says its tokens, so it never ends.
+    """
     each: list[float] = [cost(budget, line) for line in lines]
+    if not sum(each) and any(line["turns"] for line in lines):
+        raise InputError(
+            f"budget: {unit(budget)} cannot be counted: none of the {sum(line['turns'] for line in lines)} turns says "
+            "its tokens; give a budget of turns, or policies whose decisions have tokens_in and tokens_out"
+        )
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 
