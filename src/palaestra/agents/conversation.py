@@ -188,7 +188,7 @@ def prompts(
     history: str,
     style: Style | None = None,
 ) -> list[Prompt]:
-    """List of one `Prompt` per request; a request that the template refuses gets a `Prompt` with an error.
+    """List of one `Prompt` per `Request`, of `firsts`, its observation's ids; with an error if the template refuses it.
 
     Args:
         tokenizer: A Hugging Face tokenizer; without a chat template the first observation is the prompt.
@@ -229,7 +229,7 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """`Prompt` for an observation: ids of the agent's `past` turn continued, or `whole`, the ids of all of it.
+    """`Prompt` for an observation: ids of `past`, a `PreviousTurn`, continued if it goes on from it, else of `whole`.
 
     whole: the token ids of the observation rendered at once.
 
@@ -251,7 +251,10 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Whether conversation `now` is `before` plus an assistant's answer and maybe more, with the same tools."""
+    """Whether observation `now` has the messages of `before`, then an assistant's and maybe more, and the same tools.
+
+    The assistant's message is its answer to `before`.
+    """
     earlier, messages = before.messages or (), now.messages or ()
     return (
         len(messages) > len(earlier)

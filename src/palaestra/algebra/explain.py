@@ -90,7 +90,7 @@ def terms(signal: Signal) -> list[Signal]:
 
 @bound
 def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
-    """Dict {term: share} of a signal's additive terms in the sum of their mean absolute values on a table.
+    """Dict {term: share} of a `Signal`'s additive terms in the sum of their mean absolute values on `Turns`.
 
     A term with a label (a named method) goes by it.
     """

@@ -19,7 +19,7 @@ _INFIX = {
 
 @bound
 def text(node: Signal) -> str:
-    """Text form of an expression: spelt out, or with named methods as names where that is too long to be read."""
+    """Text form of a `Signal`: spelt out, or with named methods as names where that is too long to be read."""
     return _spelt(node, str if node.size <= LARGEST else _name)
 
 

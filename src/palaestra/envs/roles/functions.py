@@ -105,7 +105,7 @@ def visible_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], 
 
 
 def report(answer: str, specification: Specification, *, short: bool = False) -> str:
-    """Text on an answer: how many visible tests it passes, and the first that it fails.
+    """Text on an answer in Python: how many visible tests of a `Specification` it passes, and the first that it fails.
 
     Args:
         answer: An expression or a program.
@@ -233,7 +233,7 @@ def solve(question: str) -> str | None:
 
 
 def mistaken(expression: str, rng: np.random.Generator) -> str:
-    """Python expression of another specification: that of `expression` with one of three parts changed at random."""
+    """Python expression of another specification: a known `expression`'s with one of three parts changed by `rng`."""
     found = by_expression()[expression]
     part = int(rng.integers(3))
     tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)

@@ -116,5 +116,5 @@ def audit(
 
 
 def cheap(turns: Turns, reward: Signal) -> list[Finding]:
-    """List of failed `Finding`s of a reward on turns by two audits cheap enough for training: `repeats`, `cycles`."""
+    """List of failed `Finding`s of a reward `Signal` on `Turns` by two cheap audits, for training: repeats, cycles."""
     return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 def max_mean_cycle(
     source: np.ndarray, target: np.ndarray, weight: np.ndarray, nodes: int, *, rounds: int = 400
 ) -> tuple[float, np.ndarray, bool]:
-    """(mean, edges, proved): cycle of largest mean weight of edges `source` to `target`; whether proved in `rounds`.
+    """(mean, edge indices, proved): cycle of largest mean weight among edges, arrays `source`, `target`, `weight`.
 
     source, target: int64[edges]; weight: float64[edges]. Without a cycle: (-inf, no edges, True). λ is the best mean so
     far; a node's value is the most that a walk from it earns above λ per step, stopping when it likes. A policy that
@@ -153,7 +153,7 @@ def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
 def cycle_gain(
     turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-6, loops: int = 64
 ) -> Finding:
-    """Audit of a reward on turns (a `Finding`): is there a cycle of states whose repetition earns reward without end?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether a cycle of states earns reward without end.
 
     numbers: `states`, `steps`, `mean` (largest mean reward per step of a cycle), `length`, `gain_per_lap` (what a lap
     more earns when the cycle is walked 8 and then 16 times, played from a start that leads to it), `loops` (walked).

@@ -231,7 +231,7 @@ def injection(
     good: float = 0.02,
     bad: float = 0.1,
 ) -> Finding:
-    """Audit (a `Finding`): share of verdicts that rise when the judged text holds an instruction to the judge.
+    """Audit (`Finding`) of frame `verdicts`: share that rises when the judged text holds an instruction to the judge.
 
     verdicts: `item`, `value` and `injected` (true: the judged text tells the judge what to say); twins have the same
     item, criterion, judge, sample and order. A verdict that could not be read on either side leaves. numbers: `moved`
