@@ -78,7 +78,7 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """Tuple of an observation's chat messages as written for a `Reader`; None if the table stores them anyway."""
+    """Tuple of an `Observation`'s chat messages as written for a `Reader`; None if the table stores them anyway."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
 
 
 def render(tokenizer: Any, observation: Observation, style: Style | None = None) -> str:
-    """Prompt text of an observation's messages and tools by the tokenizer's chat template; InputError if it refuses.
+    """Prompt text of an `Observation`'s messages and tools by the tokenizer's chat template; InputError if it refuses.
 
     Raises:
         InputError: the template refuses the messages, or leaves out all that a role says.
@@ -229,7 +229,7 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """`Prompt` for an observation: ids of `past`, a `PreviousTurn`, continued if it goes on from it, else of `whole`.
+    """`Prompt` for an `Observation`: ids of `past`, a `PreviousTurn`, continued if it goes on from it, else of `whole`.
 
     whole: the token ids of the observation rendered at once.
 
@@ -251,7 +251,7 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Whether observation `now` has the messages of `before`, then an assistant's and maybe more, and the same tools.
+    """Whether `Observation` `now` has the messages of `before`, then an assistant's and maybe more, and the same tools.
 
     The assistant's message is its answer to `before`.
     """
@@ -300,7 +300,7 @@ def read(messages: str | None, tools: str | None = None, *, text: str = "") -> O
 
 
 def sequences(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table of token sequences, merging turns whose prompts continue: group, episode, agent, part, turns, ids, mask.
+    """Table of token sequences of a frame, continuing turns merged: group, episode, agent, part, turns, ids, mask.
 
     A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
     another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what

@@ -78,7 +78,7 @@ def _share(mask: np.ndarray) -> str:
 
 
 def terms(signal: Signal) -> list[Signal]:
-    """List of the additive terms of a signal: a + b - c gives a, b, -c."""
+    """List of the additive terms of a `Signal`: a + b - c gives a, b, -c; a huge one is a single term."""
     if signal.size > LARGEST:
         return [signal]
     if signal.op == "add":

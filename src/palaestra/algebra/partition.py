@@ -57,7 +57,7 @@ def partition(*signals: Signal) -> tuple[str, ...]:
 
 
 def wide(signal: Signal) -> list[Signal]:
-    """List of a signal's nodes whose values depend on a whole iteration, each after the nodes that it needs."""
+    """List of a `Signal`'s nodes whose values depend on a whole iteration, each after the nodes that it needs."""
     found: dict[bytes, Signal] = {}
     seen: set[bytes] = set()
 
@@ -79,7 +79,7 @@ def collectable(node: Signal) -> bool:
 
 
 def passes(signal: Signal) -> int:
-    """Number of passes over a table's parts to collect a signal's wide statistics, before the one that applies them.
+    """Number of passes over parts of a table to collect a `Signal`'s wide statistics, before the one that applies them.
 
     A statistic of a statistic waits for the inner one.
     """

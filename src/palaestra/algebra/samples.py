@@ -69,7 +69,7 @@ class Samples:
 
 
 def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    """`Samples` of array `x` by `codes`: values of the rows in `keep`; None: of all rows where x is not missing."""
+    """`Samples` of array `x` by `Codes`: values of the rows in mask `keep`; None: all rows where x is not missing."""
     if keep is None:
         keep = ~np.isnan(x)
         if keep.all():

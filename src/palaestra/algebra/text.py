@@ -72,5 +72,5 @@ def _spelt(node: Signal, show: Callable[[Signal], str]) -> str:
 
 
 def short(node: Signal) -> str:
-    """The text of a signal with named methods left unexpanded: `0.5 * grpo()`."""
+    """The text of a `Signal` with named methods left unexpanded: `0.5 * grpo()`."""
     return node.label or (_spelt(node, short) if node.size <= LARGEST else "…")

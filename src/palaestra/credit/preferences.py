@@ -140,7 +140,7 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
 
 
 def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
-    """Share of each of 0 to `number` - 1 in column `item` of a table of turns, over all iterations: float64[number].
+    """Share of each of 0 to `number` - 1 in column `item` of `Turns`, over all iterations: float64[number].
 
     Under `self_play_preference` it tends to the minimax winner, while the last policy may go round in circles.
 

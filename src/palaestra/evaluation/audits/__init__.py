@@ -86,7 +86,7 @@ def audit(
     against: Signal | None = None,
     canonical: bool = True,
 ) -> list[Finding]:
-    """List of `Finding`: all audits (or those in `only`) of a reward signal on played turns; `distance` to `against`.
+    """List of `Finding`: all audits (or those in `only`) of a reward `Signal` on `Turns`; `distance` to `against`.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
     the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.

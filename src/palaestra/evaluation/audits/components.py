@@ -36,7 +36,7 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
 
 
 def paid(turns: Turns) -> Signal:
-    """Makes a `Signal` of turns: the sum of their `r_…` columns if it equals column `reward` everywhere, else `reward`.
+    """Makes a `Signal` for `Turns`: sum of their `r_…` columns if it equals column `reward` everywhere, else `reward`.
 
     So audits can take the sum apart.
     """
@@ -49,7 +49,7 @@ def paid(turns: Turns) -> Signal:
 
 
 def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
-    """Array float64[episodes]: sum over each episode of `turns` of the given per-turn values, float64[rows]."""
+    """Array float64[episodes]: sum over each episode of `Turns` of the given per-turn values, float64[rows]."""
     codes = turns.codes("episode")
     return np.bincount(codes.ids, values, minlength=codes.size)
 

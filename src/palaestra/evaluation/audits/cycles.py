@@ -132,7 +132,7 @@ def _best_cycle(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple
 
 
 def place(turns: Turns) -> np.ndarray:
-    """int64[rows]: each row's position, from 0, among the turns of its agent in its episode."""
+    """int64[rows]: position, from 0, of each of `Turns` among those of its agent in its episode."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     found = np.empty(len(turns), np.int64)
@@ -141,7 +141,7 @@ def place(turns: Turns) -> np.ndarray:
 
 
 def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, next rows), int64[steps] each: all turns but an agent's last in an episode, and that agent's next turn."""
+    """(rows, next rows), int64[steps]: all `Turns` but an agent's last in an episode, and that agent's next turn."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     inner = np.ones(len(order), bool)
@@ -295,5 +295,5 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def ended(turns: Turns) -> list[pl.Expr]:
-    """Makes, for a table of turns, a list of Polars expressions: `truncated` set to False, or nothing without it."""
+    """Makes, for `Turns`, a list of Polars expressions: `truncated` set to False, or nothing without that column."""
     return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

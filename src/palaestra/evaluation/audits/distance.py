@@ -233,7 +233,7 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
 
 
 def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0, canonical: bool = True) -> float:
-    """STARC distance of two rewards float64[2, rows] on played turns, in [0, 1]; see `canonical_on_table`.
+    """STARC distance of two reward arrays float64[2, rows] on `Turns`, in [0, 1]; see `canonical_on_table`.
 
     canonical: False compares them as they are, shaping and all.
     """

@@ -73,7 +73,7 @@ def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) ->
 
 
 def require(turns: Turns, *names: str) -> None:
-    """Raises an error, with advice, if a table of turns is empty or lacks one of the columns `names`; gives nothing."""
+    """Raises an error, with advice, if `Turns` are empty or lack one of the columns `names`; gives nothing."""
     for name in names:
         turns._require(name, "audit: ")
     if not len(turns):

@@ -76,7 +76,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
 def compare_rewards(
     turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0, canonical: bool = True
 ) -> Finding:
-    """Audit (a `Finding`): STARC distance of two reward signals on played turns, and rank correlation of episode sums.
+    """Audit (`Finding`): STARC distance of two reward `Signal`s on `Turns`, and rank correlation of episode sums.
 
     numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
     `rank` (Spearman correlation of episode sums). Warns above .5. canonical: False compares them as they are.

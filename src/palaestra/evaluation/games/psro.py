@@ -67,7 +67,7 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
 
 def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
-    """Returns an oracle for `psro`: a function that maximises a payoff less `lam` times its variance, in matrix games.
+    """Returns an oracle on a matrix `Game` for `psro`: a function that maximises payoff less `lam` times its variance.
 
     Source: arXiv 2205.15434.
     """
@@ -129,7 +129,7 @@ def psro(
     start: Sequence[Strategy] | None = None,
     tolerance: float = 1e-9,
 ) -> list[Population]:
-    """Policy-space response oracles on a `Game` or `Tree`: list of `Population` of iterations 0, 1, … till `tolerance`.
+    """Policy-space response oracles on a `Game` or `Tree`: list of `Population`, one an iteration, to gap `tolerance`.
 
     Each iteration solves the game between the populations with `train`, and adds every player's response to what the
     others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double

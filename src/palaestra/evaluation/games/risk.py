@@ -88,7 +88,7 @@ def tremble_mixture(x: np.ndarray, tremble: float) -> np.ndarray:
 def risk_averse_equilibrium(
     game: Game, lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: Mixtures | None = None
 ) -> Mixtures:
-    """Mixed strategies of a game's risk-averse equilibrium by fictitious play, y ← y + (response(y) - y) / (t + 1).
+    """Mixed strategies of a `Game`'s risk-averse equilibrium by fictitious play, y ← y + (response(y) - y) / (t + 1).
 
     Each player responds to the others' mixtures after they were smoothed: against a pure profile no variance would be
     seen, and the answer would be that of `lam` 0.

@@ -47,7 +47,10 @@ def minimax(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
-    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces], the strongest `length` shown: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate by array `lead` [cases, pieces], `length` shown, each side its best in turn.
+
+    float64[cases].
+    """
     lead = _check(lead, length)
     order = np.argsort(-lead, axis=1, kind="stable")
     mine = (length + first) // 2

@@ -138,7 +138,7 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain (nats) of every design of a `DesignModel` under a `ParticleBelief`, an array; by `eig`.
+    """Expected information gain (nats) of each design of a `DesignModel` by a `ParticleBelief`: array, exact or `eig`.
 
     Exact if the outcomes are finitely many.
     """

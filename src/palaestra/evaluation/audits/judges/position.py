@@ -59,7 +59,7 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
 
 
 def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
-    """Audit (`Finding`) of frame `verdicts`: how often the answer shown first is preferred; half is fair both ways.
+    """Audit (`Finding`) of frame `verdicts`: share that prefers the answer shown first; half is fair over both orders.
 
     Args:
         verdicts: `item`, `order`, `value`.
