@@ -142,7 +142,7 @@ def decompose(
     model: ReturnDecomposition | None = None,
     rng: np.random.Generator | None = None,
 ) -> Signal:
-    """Fit step rewards to the returns of a table; returns the signal Σ weight · factor, usable on any table.
+    """Fits rewards to the returns of `Turns`: the signal Σ weight · factor of signals `factors`, usable on any table.
 
     factors: signals of one value per turn, e.g. what a code-writing model proposed as expressions. target: the return
     (default: the sum of the episode's rewards). Episodes without one, or with a missing factor, are left out. model: to
@@ -215,7 +215,7 @@ def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
-    """Pair (ranking loss -log σ(score_i - score_j), mean over a group's pairs where i's outcome is higher; gradient).
+    """Pair (loss, gradient) of array `score`: -log σ(score_i - score_j), mean of a group's pairs, i of more `outcome`.
 
     score, outcome: float64[episodes]; group: int64[episodes]. Without such a pair the loss is 0. For a torch model:
     `score.backward(gradient)`.

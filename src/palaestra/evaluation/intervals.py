@@ -215,8 +215,9 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of the mean of trials' `value` over cells (run, task), interval by task and run; for 0, 1 Wilson's.
+    """`Estimate` of the mean of a trials frame's `value` over cells (run, task), clustered; for 0 and 1 Wilson's.
 
+    The interval is by task and run.
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
     """
@@ -240,7 +241,10 @@ def unit_scale(values: pl.Series) -> Scale | None:
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """(low, high, note): an interval clipped to a scale, and a note on it for `method`; NaN ends stay as they are."""
+    """(low, high, note): an interval clipped to `scale`, (lowest, highest) or None, and a note on it for `method`.
+
+    NaN ends stay as they are.
+    """
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT

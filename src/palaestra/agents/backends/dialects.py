@@ -195,7 +195,7 @@ def dialect_of(name: str) -> Dialect:
 
 
 def encoded(client: Client, model: str, text: str) -> list[int] | None:
-    """Token ids of a text by the server's tokenizer endpoint; None if the server has none."""
+    """List of token ids of a text by `/tokenize` of a `Client`'s server, None if it errs; GoneError if it is gone."""
     try:
         found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
     except GoneError:

@@ -147,8 +147,10 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Tensor of the keys, or values, of caches `parts` concatenated by rows after cuts and padding (`moves`, `room`).
+    """Tensor: key or value tensors `parts` joined by rows, each cut to its `lengths`, padded by its `moves` and `room`.
 
+    Of each part places cut to length stay, behind `gap` zeros and before `room` zeros; `moves` are pairs (cut,
+    gap).
     [rows, heads, places, size] of each.
     """
     moved = [
@@ -319,7 +321,10 @@ class Once(Generic):
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-    """Hidden states of `Forward.whole` in two steps: read distinct prompts, then extend each row by its tokens."""
+    """Tensor of hidden states before each of `ids` [rows, T]: a `Forward` reads distinct `prompts`, extends each row.
+
+    It is `Forward.whole` in two steps. rows: the place of each row's prompt among `prompts`, int64[rows].
+    """
     hidden, state = forward.read(prompts, rows, ids.shape[1] - 1)
     return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
 

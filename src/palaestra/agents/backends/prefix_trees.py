@@ -152,7 +152,7 @@ def _common(one: np.ndarray, other: np.ndarray) -> int:
 
 
 def bins(trees: Sequence[Tree]) -> list[list[int]]:
-    """Bin packing of trees: list of lists of tree numbers; first fit, largest first, no bin above the largest tree."""
+    """Bin packing of prefix `Tree`s, first fit, largest first: lists of tree numbers, at most the largest in size."""
     most = max(tree.tokens for tree in trees)
     room: list[int] = []
     found: list[list[int]] = []
@@ -168,7 +168,7 @@ def bins(trees: Sequence[Tree]) -> list[list[int]]:
 
 
 def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequence[Sequence[int]]) -> Forest:
-    """Packs prefix trees of token sequences, in the bins `packed`, into the arrays of a `Forest`.
+    """Packs prefix `Tree`s of id arrays `sequences`, in the bins `packed`, into the arrays of a `Forest`.
 
     Args:
         sequences: Token ids of each row.
@@ -215,7 +215,7 @@ def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | N
 
 
 def masks(forest: Forest, device: torch.device, at: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """Tensors (ids, positions, attention mask) of a slice `at` of a forest's sequences on a device, see `ancestors`."""
+    """Tensors (ids, positions, attention mask) of slice `at` of a `Forest`'s sequences on a device, see `ancestors`."""
     arrays = (forest.ids, forest.positions, forest.first, forest.end)
     ids, positions, first, end = (torch.from_numpy(each[at]).to(device) for each in arrays)
     return ids, positions, ancestors(first, end, positions)

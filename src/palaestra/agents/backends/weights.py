@@ -280,7 +280,7 @@ def sampled(
     tokens: int,
     ends: Sequence[int],
 ) -> list[tuple[WeightServer, SampledAnswer | ServerError]]:
-    """List of (server, `SampledAnswer` or error), one a prompt and seed, each asked of the least busy server.
+    """List of (`WeightServer`, `SampledAnswer` or ServerError): each prompt's ids and seed, asked of the least busy.
 
     A server that is gone, or late, gets nothing more in this wave; what it failed to answer is an error.
 

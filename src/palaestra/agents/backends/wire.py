@@ -53,7 +53,7 @@ class StatusError(PolicyError):
 
 
 def complaint(response: Response) -> str:
-    """HTTP status and error message of a refused response, as text on one line.
+    """HTTP status and error message of a refused `Response`, as text on one line.
 
     >>> complaint(Response(429, {}, b'{"error": {"message": "too many"}}')), complaint(Response(500, {}, b""))
     ('HTTP 429: too many', 'HTTP 500')
@@ -69,7 +69,7 @@ def complaint(response: Response) -> str:
 
 
 def json_of(response: Response) -> Any:
-    """Parsed JSON body of a response; raises ProxyAnswerError for a web page, UnusableAnswerError for no JSON.
+    """Parsed JSON body of a `Response`; raises ProxyAnswerError for a web page, UnusableAnswerError for no JSON.
 
     Raises:
         ProxyAnswerError: it is a page.

@@ -51,7 +51,7 @@ def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensed(places: np.ndarray, sensors: int, rng: np.random.Generator, flicker: int) -> np.ndarray:
-    """Sensor features of positions, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
+    """Sensor features of `places` [n, 2], float64[n, sensors² + flicker]: Gaussian bumps on a lattice, random numbers.
 
     Bumps are exp(-d²/.045) around a `sensors` × `sensors` lattice.
     """

@@ -146,7 +146,10 @@ _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:
-    """List of an agent's legal answers (int) to a graph problem on `adjacent`; in a matching neighbours and -1."""
+    """List of an agent's legal answers (int) to a named graph problem on matrix `adjacent`; matching: neighbours, -1.
+
+    A colouring: colours up to the largest degree; any other problem: 0 and 1.
+    """
     if problem == "colouring":
         return list(range(int(adjacent.sum(1).max()) + 1))
     return [*np.flatnonzero(adjacent[agent]).tolist(), -1] if problem == "matching" else [0, 1]
