@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def influence_graph(turns: Turns) -> pl.DataFrame:
-    """Table of message counts between agents: (agent, source, messages), `agent` being a `recipient` of `source`.
+    """Table of counts of messages in `Turns`: (agent, source, messages), `agent` a `recipient` other than `source`.
 
     Raises:
         MissingColumnError: nobody is addressed.

@@ -64,7 +64,7 @@ def size(count: float) -> str:
 
 
 def too_much(archive: zipfile.ZipFile, packed: int) -> str:
-    """Reason, as text, why a zip is not unpacked: the sizes that it declares are too large; "" if it may be."""
+    """Reason, as text, not to unpack an open `ZipFile` of `packed` bytes: it declares too large sizes; else empty."""
     declared = [entry.file_size for entry in archive.infolist()]
     total, largest = sum(declared), max(declared, default=0)
     if largest > MOST_BYTES:

@@ -33,7 +33,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace, from parsed OTLP JSON objects, to `rows`; see `traces`."""
+    """Adds an episode per trace of `found`, (place, OTLP JSON object) pairs, to `Rows`; see `traces`."""
     events = _logged(found)
     spans: list[Span | None] = []
     for where, record in found:
@@ -68,7 +68,7 @@ def span_of(
     where: str,
     rows: Rows,
 ) -> Span | None:
-    """Converts a raw OTLP span, attributes and events to a `Span`; None, and a problem in `rows`, if it lacks an id.
+    """`Span` of a raw OTLP span, its attributes, events and resource; None without ids or for an agent's creation.
 
     The ids are span id and trace id.
     """

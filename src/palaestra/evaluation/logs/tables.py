@@ -111,7 +111,7 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
-    """Adds an episode per parsed JSON object to `rows`; returns a table of turns instead if they have `episode`."""
+    """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode`, returns a table of turns."""
     told = Names(None, rows.task, rows.success)
     good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:

@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """Profile (tuple) to play next for a `ResponseGraph` and `PayoffEstimate` by `rule`; None when all edges settled.
+    """Profile (tuple) to play next of a `ResponseGraph` and `PayoffEstimate`, by `rule` and `rng`; None: all settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or

@@ -33,7 +33,7 @@ def elo(
 
 
 def elo_resampled(matches: Matches, resamples: int, rng: np.random.Generator, *, k: float = 30.0) -> np.ndarray:
-    """Bootstrap draws of Elo ratings, float64[resamples, n]: clusters of matches redrawn, in random order."""
+    """Bootstrap draws of Elo ratings of `Matches`, float64[resamples, n]: clusters redrawn, in random order (`rng`)."""
     clusters = int(matches.cluster.max()) + 1
     counts = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)[:, matches.cluster]
     longest = int(counts.sum(1).max())

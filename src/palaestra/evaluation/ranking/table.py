@@ -199,7 +199,10 @@ def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str, grou
 
 
 def win_table(matches: Matches) -> pl.DataFrame:
-    """Table of win shares per pair of systems (draws half) with interval: `system, opponent, share, low, high, n`."""
+    """Table, a row per ordered pair of systems that met in `Matches`: share won (draws half) with interval, games n.
+
+    Columns: `system, opponent, share, low, high, n`; each pair has two rows.
+    """
     points = matches.wins() + matches.ties() / 2
     games = points + points.T
     i, j = np.nonzero(games > 0)

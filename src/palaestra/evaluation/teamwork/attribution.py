@@ -99,7 +99,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
-    """SelfOrg's contribution of each turn, float64[rows]: cosine of its embedding to its group's mean ([40]).
+    """SelfOrg's contribution ([40]), float64[rows] of `Turns`: cosine of the row's embedding to its group's mean.
 
     Source: arXiv 2510.00685.
 
@@ -130,7 +130,7 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """Table of credit per team member by a judge's hindsight in column `verdict`: episodes, invoked, helpful (a share).
+    """Table of credit per agent of `Turns` by a judge's column `verdict`: episodes, invoked, helpful (their share).
 
     BOAD [129], arXiv 2512.23631; helpful is float64.
 

@@ -109,7 +109,7 @@ def added_channels(
 def diverse_members(
     turns: Turns, most: int, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Table of agents chosen greedily for the most effective channels, at most `most`, in the order of choice.
+    """Table of at most `most` agents of `Turns`, chosen greedily for the most effective channels, in order of choice.
 
     The first is the one that adds most to all (`added_channels`); then whoever gives those taken the highest mean K*.
 
