@@ -23,7 +23,7 @@ ROUNDED = 1 + 1e-12
 
 
 def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarray:
-    """Threshold on value per cost of an online knapsack: (upper·e/lower)^spent · lower/e; spent: share of the budget.
+    """Threshold of an online knapsack on value per cost: (upper·e/lower)^spent · lower/e, array; spent: budget share.
 
     Ψ(z) = (U·e/L)^z · L/e, z the share spent.
 
