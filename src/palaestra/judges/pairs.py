@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """Table of the preference pairs (`group`, `PAIRS`) of all units of a key of turns, by a signal or a function.
+    """Table of preference pairs (`group`, `PAIRS`): all units of a key of `Turns` in twos, by a signal or a function.
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -100,7 +100,7 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) of turns from row numbers `chosen`, `rejected`; `group` as in the chosen.
+    """Table of preference pairs (`PAIRS`) of `Turns`, of arrays of row numbers `chosen`, `rejected`; `group` of chosen.
 
     group: 0 where the turns have none.
     """

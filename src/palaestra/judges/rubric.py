@@ -80,7 +80,7 @@ class Item:
 
 
 def items_of(given: Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """List of rubric `Item` from plain data: questions by name, fields by name, or a list of mappings with a `name`.
+    """List of rubric `Item` of plain data: a mapping of questions or fields by name, or a list of mappings with `name`.
 
     Raises:
         InputError: there are none, or a field is unknown or missing.
@@ -156,7 +156,7 @@ def judge(
     seed: int = 0,
     template: str = TEMPLATE,
 ) -> Criteria:
-    """`Criteria` table of a policy's verdicts on each rubric item: per episode, or per turn with all turns up to it.
+    """`Criteria` of a policy's verdicts on `Turns` for a list of `Item`: per episode, or per turn with all up to it.
 
     shown: the only rows a judge may see, e.g. `semi_join(turns)`; default all. votes: ask each question this often
     (column `vote`); the policy should then sample. tool_failed: mask of the rows in which a tool failed. Equal prompts

@@ -28,7 +28,7 @@ def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndar
 
 
 def text_of(action: Any, seen: Observation) -> str:
-    """Text of an action for a scorer: the action itself, or the text of the choice in `seen` whose number it is."""
+    """Text of an action for a scorer: the action, or the choice in `seen` (an `Observation`) whose number it is."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -74,7 +74,7 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """Beam search by `policy` over partial episodes of `env` by cumulative `scorer` values: a `FoundEpisode`; [43].
+    """Beam search by `policy` in an env of factory `env`, by cumulative `scorer` values: a `FoundEpisode`; [43].
 
     UI-Genie, arXiv 2505.21496.
 
@@ -105,7 +105,7 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, but from the current state of an env, which is moved; a `FoundEpisode`.
+    """As `reward_beam`, but from the state of env `made`, which is moved, with what is `seen` there; a `FoundEpisode`.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """

@@ -104,7 +104,7 @@ def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[
 def gradient_agreement(
     learner: PolicyGradient, turns: Turns, *, by: str = "agent", advantage: str = "advantage"
 ) -> dict[str, Gradients]:
-    """Compute gradients of `learner`'s shared parameters by each agent's turns alone: {policy: `Gradients`}.
+    """Compute gradients of a `PolicyGradient`'s shared parameters by each agent's `Turns` alone: {policy: `Gradients`}.
 
     Nothing is updated. Instead of the agent, `by` may name another column, such as a role or a task.
     The objective is the learner's. Nothing moves, and gradients that it had added up are forgotten. Layers that an

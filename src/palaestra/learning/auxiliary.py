@@ -124,7 +124,7 @@ class Auxiliary(nn.Module):
 
 
 def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
-    """Sign of every reward as a class, int64[rows]: 0 below -zero, 1 between, 2 above; -100 where it is missing.
+    """Sign of each value of a Series of rewards, class int64[rows]: 0 below -zero, 1 between, 2 above; -100 if missing.
 
     >>> import polars as pl
     >>> reward_classes(pl.Series([-1.0, 0.0, 0.004, 0.5, None])).tolist()
