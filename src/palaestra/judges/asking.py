@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """Ask a policy a list of (prompt, vote number) in one batch and parse answers by function `read`; None: it failed.
+    """Ask a policy (prompt, vote number) pairs in one batch; answers parsed by function `read`, None where that failed.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed

@@ -69,7 +69,7 @@ class Metric:
 
 
 def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) -> pl.DataFrame:
-    """Table of aspects (behaviour, comment, sign, ok) that a model, `asker`, reads out of feedback on transcripts.
+    """Table of aspects (behaviour, comment, sign, ok) that a model, `asker`, reads in lists of transcripts, feedback.
 
     `ok`: it could be read. `episode`: the number of the feedback. An unreadable answer gives one row that is not `ok`.
 

@@ -104,7 +104,7 @@ def revise_prompt(prompt: str, code: str, summary: str) -> str:
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """Text like a class that tells a model the turns' columns a program reads: name, type, meaning, range or examples.
+    """Text like a class that tells a model columns of `Turns` a program reads: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):

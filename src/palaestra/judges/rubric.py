@@ -138,7 +138,7 @@ def read_rubric(path: str | Path) -> list[Item]:
 
 
 def weights_of(items: Sequence[Item]) -> dict[str, float]:
-    """Dict of the weights of rubric items by name, as `utility` takes them."""
+    """Dict of the weights of a list of rubric `Item` by name, as `utility` takes them."""
     return {item.name: item.weight for item in items}
 
 
@@ -200,7 +200,7 @@ def judge(
 
 
 def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
-    """Table for a judge from turns: `task` as `prompt`, transcript as `response`, one row per episode or per turn.
+    """Table for a judge from `Turns`: `task` as `prompt`, transcript as `response`, one row per episode or per turn.
 
     At level "turn" each turn with what came up to it. Other columns have their last value.
 
@@ -229,7 +229,7 @@ def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.Dat
 
 
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
-    """Text of the prompt that asks a judge about one rubric item, given a task and its transcript."""
+    """Text of the prompt that asks a judge about one rubric `Item`, given a task and its transcript."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
         task=fenced(task) if task else "(none given)",

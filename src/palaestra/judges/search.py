@@ -22,7 +22,7 @@ from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
-    """Array of a scorer's scores of prompts `shown`, responses `done`, float64[candidates]; -inf if it gives none."""
+    """Array of a `Scorer`'s scores of prompts `shown`, responses `done`, float64[candidates]; -inf if it gives none."""
     found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
@@ -74,7 +74,7 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """Beam search by `policy` in an env of factory `env`, by cumulative `scorer` values: a `FoundEpisode`; [43].
+    """Beam search by `policy` over partial episodes of an env factory's env, by `scorer` sums: a `FoundEpisode`; [43].
 
     UI-Genie, arXiv 2505.21496.
 

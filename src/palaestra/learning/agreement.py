@@ -91,7 +91,7 @@ def split(distance: np.ndarray, *, least: int = 2) -> Split:
 
 
 def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[Place, Split] | None:
-    """Pair (place, `Split`) of lowest cost among `places` {place: distance matrix}; None if all are too small.
+    """Pair (place, `Split`) of lowest cost among `places`, a dict place -> distance matrix; None if all are too small.
 
     Args:
         places: distances between the members of each place where parameters are shared.

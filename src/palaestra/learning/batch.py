@@ -66,7 +66,7 @@ class Batch:
 
 
 def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
-    """Batch of the turns of `policy` without an error and with a value in column `advantage`; None: with `action_ids`.
+    """Batch of `Turns` of `policy` without an error, with a value in column `advantage`; None: with `action_ids`.
 
     Without an advantage all tokens take part, with credit 0, and log-probabilities may be missing.
 
@@ -105,7 +105,7 @@ def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
 
 
 def check_rewards(turns: Turns) -> None:
-    """Raise RewardError if a reward in a table of turns is NaN or infinite; a null, not scored, is fine.
+    """Raise RewardError if a reward in `Turns` is NaN or infinite; a null, not scored, is fine.
 
     Raises:
         RewardError: names the rows.

@@ -57,7 +57,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def read_art(frame: pl.DataFrame, rows: Rows) -> None:
-    """Adds an episode per row of the table of ART's Parquet file to `rows`."""
+    """Adds an episode per row of the table of ART's Parquet file to a `Rows`."""
     for number, record in enumerate(frame.iter_rows(named=True)):
         facts = {**_object(record.get("group_metadata")), **_object(record.get("metadata"))}
         _trajectory(f"row {number}", record["reward"], record["messages"], _object(record["metrics"]), facts, rows)

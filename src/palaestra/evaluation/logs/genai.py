@@ -63,7 +63,7 @@ Event = tuple[str, Mapping[str, Any]]
 def describe(
     span: Span, attributes: Mapping[str, Any], events: Sequence[Event], resource: Mapping[str, Any]
 ) -> list[str]:
-    """Fills in a span, in place, from its attributes, events and resource; returns texts of what could not be read."""
+    """Fills in a `Span`, in place, from its attributes, events and resource; returns texts of what was unreadable."""
     wrong: list[str] = []
     name = span.name or ""
     span.kind = kind_of(attributes)

@@ -54,7 +54,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def add_traces(spans: list[Span], rows: Rows) -> None:
-    """Adds all episodes of a list of spans to `rows`, with AutoGen's messages attached to its agents' spans."""
+    """Adds all episodes of a list of `Span` to a `Rows`, with AutoGen's messages attached to its agents' spans."""
     if delivered := [(span, span.delivered) for span in spans if span.delivered]:
         weave(spans, delivered)
     add_episodes(spans, rows)

@@ -193,7 +193,9 @@ def response_graph_ucb(
     most: int = 50_000,
     seed: int = 0,
 ) -> Settled:
-    """[106] `Settled`: calls `play` on each profile of `strategies`, then on `next_match` until edges settle or `most`.
+    """[106] `Settled`: calls function `play` on each profile of `strategies`, then on `next_match` until edges settle.
+
+    It ends at the latest after `most` plays.
 
     It ends when all edges are settled, or after `most` plays.
 

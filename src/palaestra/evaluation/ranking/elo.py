@@ -20,7 +20,7 @@ def elo(
     orders: int = 0,
     seed: int = 0,
 ) -> np.ndarray:
-    """Elo ratings after all matches, float64[n]; with `orders`, float64[orders, n] over random orders of the matches.
+    """Elo ratings after all `Matches` in order, float64[n]; with `orders`, float64[orders, n] over random orders.
 
     After each match r_a += k (s - e), e = 1 / (1 + base^{(r_b - r_a) / scale}), and r_b the opposite; s is the score
     of a, times the match's weight as in evalica. Elo depends on the order: orders=0 takes the matches as they stand;

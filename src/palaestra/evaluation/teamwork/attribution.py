@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """Table of turns with `importance`: DyLAN's credit passed back from final answers along table `messages` ([135]).
+    """Table of `Turns` with `importance`: DyLAN's credit passed back from final answers along table `messages` ([135]).
 
     arXiv 2310.02170.
 
@@ -164,7 +164,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors float64[known, d], rows int64[known]): embeddings of turns in column `name` that are there, of length 1.
+    """(vectors float64[known, d], rows int64[known]): embeddings in column `name` of `Turns`, where given, of length 1.
 
     A vector with a number that is missing is none.
     """

@@ -19,7 +19,7 @@ RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """DataFrame of detections in turns' tool calls: crashes, failed calls, loops, exhausted limits.
+    """DataFrame of detections in tool calls of `Turns`: crashes, failed calls, loops, exhausted limits.
 
     `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`.
     """

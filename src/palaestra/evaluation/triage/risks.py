@@ -46,7 +46,9 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """DataFrame of detections of turns' episodes: mean collusion index of column `price` > `above`, and not falling.
+    """DataFrame of detections of episodes of `Turns` whose mean collusion index of column `price` is high, not falling.
+
+    High: above `above`.
 
     On their last row.
 

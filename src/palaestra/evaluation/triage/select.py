@@ -39,7 +39,7 @@ FIRST = {"regressed": 3, "failed": 2, "succeeded": 0}
 
 
 def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
-    """Runs all detectors on turns: DataFrame (row, type, confidence, evidence), sorted by row.
+    """Runs all detectors on `Turns`: DataFrame (row, type, confidence, evidence), sorted by row.
 
     Raises:
         MissingColumnError: the table has no `episode`.

@@ -132,7 +132,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """List of charts over iterations of the metrics of `SeedRun`s, one per key of `quantities`, a line per policy."""
+    """List of charts over iterations of `SeedRun`s' metrics, one per quantity, with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
