@@ -175,11 +175,8 @@ def studentised(
 ) -> np.ndarray:
     """Sorted bootstrap draws of (mean - true) / error of float64[1, tasks]; empty of several runs or below 8 clusters.
 
-    Clusters are drawn with replacement; empty for several runs.
-
-    Values are float64[runs, tasks].
-
-    Of one run, float64[1, tasks], with at least `STUDENTISED` clusters; empty otherwise. Draws without any variance
+    Clusters are drawn with replacement. Values are float64[runs, tasks]: of one run, float64[1, tasks], with at least
+    `STUDENTISED` clusters; empty otherwise. The error is the standard error (studentised). Draws without any variance
     leave. Every draw has its own clustered standard error, so that skewness shows in the two tails (Hall 1988).
     """
     sums, counts = gather(values, groups)

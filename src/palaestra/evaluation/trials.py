@@ -109,7 +109,7 @@ def trials(
 
 
 def check_columns(columns: Sequence[str], score: str | None = None, cluster: str | None = None) -> None:
-    """Raise MissingColumnError if a table of these columns cannot be read as trials.
+    """Raise MissingColumnError unless a list of column names is that of a table that `trials` can read.
 
     Raises:
         MissingColumnError: names what is absent.

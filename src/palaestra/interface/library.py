@@ -120,7 +120,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an adversary in a `seat` of a run's folder; writes and returns the summary (dict) of what the team loses.
+    """Train an adversary in one `seat` of the team of a run's folder; writes and returns a dict of what the team loses.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus

@@ -105,7 +105,7 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, but from the state of env `made`, which is moved, with what is `seen` there; a `FoundEpisode`.
+    """As `reward_beam`, a `FoundEpisode`, from the state of an env object `made`, moved on, at `Observation` `seen`.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """

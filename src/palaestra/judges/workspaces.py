@@ -93,7 +93,7 @@ class Bundles:
 
 
 def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
-    r"""List of line numbers (from 0) in `files` (path -> text) that dict `target` names: a symbol's definition, a text.
+    r"""List of line numbers (from 0) in `files` (path -> text) where dict `target`'s symbol is defined or text stands.
 
     target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
     "text"}. More than one line says that the address is ambiguous, none that it is gone.

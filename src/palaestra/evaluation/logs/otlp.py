@@ -70,7 +70,7 @@ def span_of(
 ) -> Span | None:
     """`Span` of a raw OTLP span, its attributes, events and resource; None without ids or for an agent's creation.
 
-    The ids are span id and trace id.
+    The ids are span id and trace id; without them there is a problem in `rows` (`Rows`).
     """
     identity, trace = raw.get("spanId"), raw.get("traceId")
     if not isinstance(identity, str) or not isinstance(trace, str) or not identity or not trace:

@@ -130,7 +130,7 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """Table of credit per agent of `Turns` by a judge's column `verdict`: episodes, invoked, helpful (their share).
+    """Table per agent of `Turns`: episodes, invoked, helpful (share of episodes where a judge's column `verdict` > 0).
 
     BOAD [129], arXiv 2512.23631; helpful is float64.
 

@@ -107,7 +107,7 @@ def contains_any(text: str, answers: Sequence[Sequence[str]]) -> float:
 def set_recall(text: str, targets: Sequence[str]) -> float:
     """Recall of the words `targets` in a text of guesses by commas, |guessed ∩ target| / |target|, ignoring case.
 
-    Case is ignored; Codenames.
+    As in Codenames.
 
     >>> set_recall("Moon, moon; star.", ["moon", "sun"])
     0.5

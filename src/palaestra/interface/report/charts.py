@@ -235,6 +235,6 @@ def heat_of(
     *,
     margin: bool = False,
 ) -> Heat:
-    """Makes a `Heat`, a heat map's data, of names of rows, columns and a dict (row, column) -> `Cell`; else empty."""
+    """Makes a `Heat` (map) of names of rows and columns and a dict (row, column) -> `Cell`; missing cells are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)
