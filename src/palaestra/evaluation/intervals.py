@@ -237,7 +237,10 @@ def unit_scale(values: pl.Series) -> Scale | None:
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """(low, high, note): an interval clipped to a scale, (lowest, highest) or None, and a note on it; NaN ends stay."""
+    """(low, high, note): an interval clipped to `scale`, (lowest, highest) or None, and a note on it for `method`.
+
+    NaN ends stay as they are.
+    """
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT
