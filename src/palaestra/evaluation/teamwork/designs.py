@@ -68,7 +68,7 @@ def guided_search(
     mix: float = 0.2,
     trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Table per evaluated design of `slots` (name -> options): search guided by a surrogate, `budget` calls, `rng`.
+    """Table per evaluated design of `slots` (name -> options): surrogate-guided search in `budget` calls of `evaluate`.
 
     Rows are in the order of evaluation.
 
@@ -134,7 +134,7 @@ def climb(
     rng: np.random.Generator,
     patience: int = 12,
 ) -> pl.DataFrame:
-    """Table per evaluated design of `slots` (name -> options): greedy climb, redraws a slot of the best one by `rng`.
+    """Table per evaluated design of `slots` (name -> options): greedy climb by `evaluate`, a slot of the best redrawn.
 
     A baseline of `guided_search`.
 
@@ -169,7 +169,7 @@ def training_designs(
     rng: np.random.Generator,
     kappa: float = 1.0,
 ) -> pl.DataFrame:
-    """Table of `number` scored designs of `slots` (name -> options) to train a surrogate: pairs once, then best, worst.
+    """Table of `number` designs of `slots` (name -> options) scored by `evaluate`, for a surrogate: all pairs first.
 
     Each pair of options stands in it once; best and worst are predicted.
 
