@@ -13,7 +13,7 @@ from palaestra.judges.reading import fenced
 
 
 def with_thinking(observation: Observation, thinking: str) -> Observation:
-    """A copy of an observation with a thinking text appended, also to the last message of its conversation, if any."""
+    """A copy of an `Observation` with a thinking text appended, also to its conversation's last message, if any."""
     seen = replace(observation, text=f"{observation.text}\n{thinking}")
     if observation.messages is None:
         return seen

@@ -259,7 +259,7 @@ class Judged:
 def item_scores(
     verdicts: pl.DataFrame, weights: Mapping[str, float] | None = None, *, how: How = "mean", ties: Ties = "missing"
 ) -> pl.DataFrame:
-    """Table `item`, `score` from a table of verdicts: weighted sum over criteria; of comparisons a weighted mean.
+    """Table `item`, `score` of a table of verdicts: weighted sum over criteria (comparisons: mean); null if one lacks.
 
     Args:
         verdicts: `VERDICTS` after `item`.

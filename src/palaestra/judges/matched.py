@@ -20,7 +20,9 @@ from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) from row numbers `chosen`, `rejected` and a `source`; weight 1, no margin.
+    """Table of preference pairs (`PAIRS`) of arrays of row numbers `chosen`, `rejected` and a text `source`; weight 1.
+
+    No margin.
 
     There are no ties either. more: further columns.
     """

@@ -74,7 +74,7 @@ class MessageLabels:
 
 
 def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, float]:
-    """Dict message -> label 0 or 1 of unlabelled messages, by naive Bayes on the words of labelled ones.
+    """Dict message -> label 0 or 1 of the texts `messages`, by naive Bayes on the words of those in dict `labels`.
 
     >>> distil({"the door opens": 1.0, "a wall": 0.0, "a rock": 0.0}, ["the gate opens", "a tree"])
     {'the gate opens': 1.0, 'a tree': 0.0}

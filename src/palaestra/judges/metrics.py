@@ -69,7 +69,7 @@ class Metric:
 
 
 def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) -> pl.DataFrame:
-    """Table of aspects (behaviour, comment, sign, ok) that a model, `asker`, reads out of feedback on transcripts.
+    """Table of aspects (behaviour, comment, sign, ok) that a model, `asker`, reads in lists of transcripts, feedback.
 
     `ok`: it could be read. `episode`: the number of the feedback. An unreadable answer gives one row that is not `ok`.
 
@@ -91,7 +91,10 @@ def ground(transcripts: Sequence[str], feedback: Sequence[str], asker: Asker) ->
 
 
 def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> list[Metric]:
-    """List of new `Metric` that a model, `asker`, forms from `aspects`; none with a known name, empty if unreadable."""
+    """List of new `Metric` that a model, `asker`, forms of table `aspects`; no name in `known`, empty if unreadable.
+
+    known: `Metric` objects that there are.
+    """
     lines = [
         f"{SIGNS[sign]} {behaviour}: {comment}"
         for behaviour, comment, sign in aspects.select("behaviour", "comment", "sign").drop_nulls().iter_rows()
@@ -105,7 +108,7 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker) -> lis
 
 
 def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.DataFrame:
-    """Table of the metric each of `aspects` is about, by a model, `asker`; praise fits good `ratings`, criticism bad.
+    """Table of the metric each row of `aspects` is about, by model `asker`, of those in table `ratings` of equal sign.
 
     An aspect without such a metric matches none, unasked. An answer that is no number of the list is not `ok`.
     """
@@ -135,14 +138,16 @@ def match(aspects: pl.DataFrame, ratings: pl.DataFrame, asker: Asker) -> pl.Data
 
 
 def coverage(matches: pl.DataFrame) -> float | None:
-    """Share of aspects that some metric matched, from 0 to 1, without failed matches (`ok` false); None without any."""
+    """Share of rows of table `matches` with a metric, from 0 to 1, without failed (`ok` false); None without any."""
     _need(matches, "metric")
     asked = matches.filter(pl.col("ok")) if "ok" in matches.columns else matches
     return None if not len(asked) else float(asked["metric"].is_not_null().sum() / len(asked))
 
 
 def redundancy(matches: pl.DataFrame, ratings: pl.DataFrame, *, applicable: bool = False) -> float | None:
-    """Share of listed (episode, metric) ratings that no aspect matched, over all episodes; None without any.
+    """Share of the (episode, metric) rows of table `ratings` that no row of table `matches` has; None without any.
+
+    Over all episodes.
 
     Σ (metrics listed - distinct metrics matched) / Σ metrics listed.
 
@@ -180,7 +185,9 @@ def induce(
     *,
     rounds: int = 10,
 ) -> Induced:
-    """Metric induction, an `Induced`, from `aspects`: `propose` for open ones, `judge`, `match` while coverage rises.
+    """Metric induction, `Induced`, of table `aspects` by functions `propose`, `judge`, `match`, while coverage rises.
+
+    `propose` is given what is still open.
 
     That is, until it does not strictly improve.
 

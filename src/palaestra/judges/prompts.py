@@ -93,7 +93,7 @@ def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tup
 
 
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
-    """Text of the prompt extended by the refused code and the reasons."""
+    """Text: `prompt` extended by the refused `code` and the reasons, a list of `Issue`."""
     reasons = "\n".join(f"- {issue}" for issue in issues)
     return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
 
@@ -104,7 +104,7 @@ def revise_prompt(prompt: str, code: str, summary: str) -> str:
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """Text like a class that tells a model the turns' columns a program reads: name, type, meaning, range or examples.
+    """Text like a class that tells a model columns of `Turns` a program reads: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):

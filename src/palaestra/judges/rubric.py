@@ -80,7 +80,7 @@ class Item:
 
 
 def items_of(given: Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """List of rubric `Item` from plain data: questions by name, fields by name, or a list of mappings with a `name`.
+    """List of rubric `Item` of plain data: a mapping of questions or fields by name, or a list of mappings with `name`.
 
     Raises:
         InputError: there are none, or a field is unknown or missing.
@@ -138,7 +138,7 @@ def read_rubric(path: str | Path) -> list[Item]:
 
 
 def weights_of(items: Sequence[Item]) -> dict[str, float]:
-    """Dict of the weights of rubric items by name, as `utility` takes them."""
+    """Dict of the weights of a list of rubric `Item` by name, as `utility` takes them."""
     return {item.name: item.weight for item in items}
 
 
@@ -156,7 +156,7 @@ def judge(
     seed: int = 0,
     template: str = TEMPLATE,
 ) -> Criteria:
-    """`Criteria` table of a policy's verdicts on each rubric item: per episode, or per turn with all turns up to it.
+    """`Criteria` of a policy's verdicts on `Turns` for a list of `Item`: per episode, or per turn with all up to it.
 
     shown: the only rows a judge may see, e.g. `semi_join(turns)`; default all. votes: ask each question this often
     (column `vote`); the policy should then sample. tool_failed: mask of the rows in which a tool failed. Equal prompts
@@ -200,7 +200,7 @@ def judge(
 
 
 def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
-    """Table for a judge from turns: `task` as `prompt`, transcript as `response`, one row per episode or per turn.
+    """Table for a judge from `Turns`: `task` as `prompt`, transcript as `response`, one row per episode or per turn.
 
     At level "turn" each turn with what came up to it. Other columns have their last value.
 
@@ -229,7 +229,7 @@ def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.Dat
 
 
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
-    """Text of the prompt that asks a judge about one rubric item, given a task and its transcript."""
+    """Text of the prompt that asks a judge about one rubric `Item`, given a task and its transcript."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
         task=fenced(task) if task else "(none given)",

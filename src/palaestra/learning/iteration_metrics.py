@@ -35,7 +35,7 @@ def measure(
     learned: Mapping[str, Mapping[str, Any]],
     learners: Collection[str],
 ) -> dict[str, Any]:
-    """Dict (nested), an iteration's line of metrics from its turns: reward, success, errors, components, by policy.
+    """Dict (nested), an iteration's metrics of `Turns`: reward, success, errors, components; by policy those `learned`.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by

@@ -21,7 +21,7 @@ from palaestra.errors import InputError, nearest, need_columns
 def coordination(
     turns: Turns, messages: pl.DataFrame | None = None, *, baseline: str, by: str = "system"
 ) -> pl.DataFrame:
-    """Table per system: cost and benefit of coordination against a baseline: turns, overhead, efficiency, success.
+    """Table per system of `Turns`: cost and benefit against system `baseline`: turns, overhead, efficiency, success.
 
     Returns: a row for each: success, turns, overhead, efficiency, density, redundancy, failure_ratio,
         error_amplification, success_per_1k.

@@ -86,7 +86,7 @@ def panel(
 
 
 def progress(teams: Teams) -> list[Chart]:
-    """List of charts of training reward and success, periodic evaluations and extra metrics, a line per team."""
+    """List of charts of training reward and success, held-out looks, extra metrics, a line per (label, seeds) pair."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
         return [(label, seeds, read) for label, seeds in teams]
@@ -132,7 +132,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """List of charts over iterations of seeds' metrics, one per quantity, with a line per policy."""
+    """List of charts over iterations of `SeedRun`s' metrics, one per quantity, with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
@@ -141,7 +141,7 @@ def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
 
 
 def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
-    """List of charts over iterations, one per quantity, a line per (label, seeds) of `teams`: policies' mean."""
+    """List of charts over iterations, one per key of dict `quantities`, a line per (label, seeds): policies' mean."""
 
     def mean(field: str) -> Callable[[Row], Any]:
         def read(row: Row) -> float | None:
