@@ -47,7 +47,7 @@ def default_rate(policy: Any, fresh: float = FRESH) -> float:
 
 
 def rates(lr: float | Mapping[str, float] | None, policies: Mapping[str, Any]) -> dict[str, float]:
-    """Learning rate of every policy, by name; warns of one that is too large for its model.
+    """Dict with the learning rate of each of `policies` {name: policy} from `lr`; warns of one too large for its model.
 
     Args:
         lr: One rate, or one per policy name; None: 1e-5 for pretrained models, 1e-3 for others.

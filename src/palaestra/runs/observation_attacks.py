@@ -43,7 +43,7 @@ def attack_observations(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train, by function `train`, shifts of one seat's observations towards a `target`; returns its success summary.
+    """Train, by `train`, shifts of a seat's observations in a run's folder towards expression `target`; summary dict.
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.

@@ -117,7 +117,7 @@ class OpponentsPart(Section):
 
 
 def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Tuple of tuples of seats that opponents fill: as an `OpponentsPart` says, or by learning seat all others."""
+    """Tuple of tuples of seats that opponents fill: those of an `OpponentsPart`, or by `learned` seat all others."""
     if part.seats is not None:
         return part.seats
     names = set(learned)

@@ -56,7 +56,7 @@ Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
-    """Search hyperparameters by Optuna in processes of `pool`: (recipe with found settings, results by side).
+    """Search a recipe's `tune` space by Optuna in processes of `pool`, kept in `directory`: (recipe as found, results).
 
     Args:
         recipe: with `tune`.

@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play `goals` in a `TechTree` in order: `planner` writes plans, `memory` gives references; returns a `Played`.
+    """Play `goals` in a `TechTree` in order until one fails: `planner` plans, `memory` gives references; a `Played`.
 
     Args:
         goals: Subgoals, those that come first at the beginning.

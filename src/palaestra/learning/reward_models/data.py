@@ -128,7 +128,7 @@ def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
 
 
 def texts(frame: pl.DataFrame, name: str, who: str) -> list[Any]:
-    """Column of texts, or of lists of messages {role, content}, as a list; None where missing.
+    """List of a table's column `name` of texts or messages [{role, content}], None where missing; other types raise.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -148,7 +148,7 @@ def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
 
 
 def series(name: str, values: np.ndarray, known: np.ndarray) -> pl.Series:
-    """Series, a scorer's result: `values` in the rows where `known` is true, null elsewhere; one number or list a row.
+    """Series, a scorer's result: `values`, one (number or list) per row where mask `known` is true; null elsewhere.
 
     values: float64[known rows] or [known rows, heads].
     """

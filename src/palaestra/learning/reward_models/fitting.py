@@ -66,7 +66,7 @@ def fit(
     every: int,
     progress: bool | Report,
 ) -> dict[str, float]:
-    """Train a network reward model in place; returns a dict: counts, last loss, share of padding and seconds."""
+    """Train a network reward model on `Preferences` or `Labels` in place; dict of counts, last loss and seconds."""
     began = time.perf_counter()
     objective = _Pairs(model, data, options) if isinstance(data, Preferences) else _labels(model, data, options)
     if not len(objective.index):
