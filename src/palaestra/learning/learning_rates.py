@@ -72,7 +72,7 @@ def rates(lr: float | Mapping[str, float] | None, policies: Mapping[str, Any]) -
 
 
 def warn_of(rate: float, name: str, policy: Any) -> None:
-    """Warn of a learning rate that is large for full fine-tuning of a pretrained model."""
+    """Warn if `rate` is large for full fine-tuning of a pretrained policy; others, also adapters, never warn."""
     if getattr(policy, "pretrained", None) == "whole" and rate >= LARGE:
         warnings.warn(
             f"policy {name!r}: lr={rate:g} is large for full fine-tuning of a pretrained model, which forgets much at"

@@ -177,7 +177,7 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: float = 1.0) -> Signal:
-    """Signal: coefficient · bonus / scale, by default the batch's standard deviation; 0 where the scale is 0."""
+    """Signal: `coefficient` · bonus / scale, by default the batch's standard deviation (0, not NaN, if that is 0)."""
     deviation = std(bonus, over=(), ddof=0) if scale is None else as_signal(scale)
     return coefficient * ratio(bonus, deviation)
 

@@ -273,7 +273,9 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
 def economics(
     table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
 ) -> list[dict[str, Any]]:
-    """List of dicts, one a system: cost and success per held-out trial, from a table of trials, with the unit of cost.
+    """List of dicts, one a system, of a table of trials: cost and success per trial, unit; [] if success is missing.
+
+    It is empty for a single task, too.
 
     They are rows of `evaluation.teamwork.economy`.
 

@@ -218,7 +218,7 @@ def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
 def run_trial(
     recipe: Recipe, *, seeds: int, bounds: Mapping[str, float], starts: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Train a recipe on `seeds` seeds, pruned if a look misses `bounds`; returns a dict of curves, last value, cost.
+    """Train a recipe on `seeds` seeds, stopped at a look that misses `bounds`; dict of curves, last value, cost, error.
 
     Args:
         recipe: the variant.

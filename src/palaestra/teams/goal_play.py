@@ -96,7 +96,7 @@ def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
 
 
 def execute(action: str, world: TechTree, limit: int) -> str:
-    """Carry out a structured action in a `TechTree`, in place, up to its step `limit`; returns why it failed, or ""."""
+    """Carry out a structured action in a `TechTree` in place, until the world's step `limit`; why it failed, or ""."""
     verb, _, thing = action.rpartition(" ")
     if verb in ("approach", "mine") and world.near != thing:
         world.move("look")

@@ -91,7 +91,7 @@ class Labels(_Data):
 
 
 def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
-    """Return a table's column by its name or by the name that tables of turns have for it; raise if both are absent.
+    """Return a table's column `name`, also under the name it has in turns; MissingColumnError if both are absent.
 
     Raises:
         MissingColumnError: there is none; names who reads it.
@@ -103,7 +103,7 @@ def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
 
 
 def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
-    """Column of lists of numbers of one length as float64[rows, length]; NaN rows where it is null or holds one.
+    """Table's column `name` of numbers or lists of one length, float64[rows, length]; NaN rows where one is missing.
 
     Raises:
         MissingColumnError: there is no such column.
