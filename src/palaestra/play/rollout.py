@@ -54,7 +54,7 @@ def rollout(
     progress: bool = False,
     sink: str | Path | None = None,
 ) -> Turns:
-    """Play `group_size` episodes of each of `groups` tasks of an env by a team, in this process; the table of turns.
+    """Play `group_size` episodes of each of `groups` tasks of an env factory by a team, in this process; the `Turns`.
 
     Args:
         env: makes a fresh env; called once per concurrent episode, and again after a failure.

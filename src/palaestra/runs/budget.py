@@ -101,7 +101,7 @@ def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bo
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
-    """Play two episodes of a team and raise RecipeError if no training iteration of a `TrainPart` can fit its budget.
+    """Play two episodes of an env factory by a team; raise RecipeError if no iteration of a `TrainPart` fits budget.
 
     A turn reads a token at least, and writes one.
 

@@ -50,7 +50,7 @@ def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, 
 
 
 def check(names: Sequence[str], factory: EnvFactory, team: Team) -> None:
-    """Raise RecipeError if one of the named exact measures cannot be computed for this env and team.
+    """Raise RecipeError if one of the exact measures `names` cannot be computed for an env factory and team.
 
     Raises:
         RecipeError: there is no such measure, or the env or a policy of the team does not allow exact ones.

@@ -106,7 +106,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """Makes the `Recipe` of an observation attack, as `attacks.derive` does, with the victim on shifted observations.
+    """Makes the `Recipe` of an observation attack from a run's recipe, folder, `trained` seeds; the victim sees shifts.
 
     Raises:
         InputError: the shift has no epsilon, or cannot be read.

@@ -93,7 +93,7 @@ def _again(maker: Callable[[], Team], chosen: Mapping[str, str]) -> Team:
 
 
 def check(searches: Searches, team: Team, env: EnvFactory, policies: Mapping[str, Policy], field: str) -> None:
-    """Raise RecipeError if a search cannot be made for this team, or its scorer cannot read candidate actions.
+    """Raise RecipeError if a search text cannot be made for a team and env factory, or its scorer reads no candidates.
 
     Raises:
         RecipeError: it cannot be, or the scorer needs a column that candidates do not have.

@@ -181,7 +181,7 @@ def _exact(results: Results, measure: str, when: str) -> np.ndarray:
 
 
 def over_seeds(values: np.ndarray, comparisons: int = 1) -> dict[str, float]:
-    """Dict of mean, low, high: mean of a value over seeds with Student's t interval; of zero width for one seed.
+    """Dict of mean, low, high of an array with a value per seed, by Student's t interval; of zero width for one seed.
 
     comparisons: how many such intervals hold together with 95 %.
     """

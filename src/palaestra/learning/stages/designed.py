@@ -99,7 +99,7 @@ class designed(Stage):
 
 
 def policy_table(turns: Turns, model: Model, context: Context) -> np.ndarray:
-    """float64[states, actions] of a `Model`: chances of actions by policy in states of `Turns`; uniform in others."""
+    """float64[states, actions] of a `Model`: action chances by the policies at states in `Turns`; uniform at others."""
     found = np.full(model.rewards["reward"].shape, 1 / len(model.actions))
     state, _ = model.rows(turns["state"].to_list(), turns["action"].to_list())
     where, first = np.unique(state, return_index=True)
