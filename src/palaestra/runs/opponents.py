@@ -125,7 +125,7 @@ def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple
 
 
 def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: EnvFactory) -> None:
-    """Raise RecipeError if an `OpponentsPart` leaves a team no opponents, no learner, or misfits an env factory's game.
+    """Raise RecipeError if an `OpponentsPart` leaves a team no opponents or no learner, or misfits an env factory.
 
     Raises:
         RecipeError: names the field, the seat or the policy, and the fix.
