@@ -303,7 +303,9 @@ def spa(
     lam: float = 0.95,
     over: Keys = ("group", "turn"),
 ) -> Signal:
-    """Signal: [49] SPA-RL (2505.20732), GAE of `spa_reward` if there are values, else its return-to-go standardised.
+    """Signal: [49] SPA-RL, GAE of `spa_reward(progress)` if `value` is given, else its return-to-go standardised.
+
+    arXiv 2505.20732.
 
     progress: filled by the stage `progress()`. over: the key of the latter; by turn, because what is still to come, the
     bonus above all, depends on how far the episode is. The released scripts replace predictions by leave-one-out final

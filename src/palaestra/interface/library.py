@@ -230,7 +230,7 @@ def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | 
 
 
 def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
-    """Audit whether a reward can be exploited, on a table of turns: a list of `Finding`, one per audit, with the rows.
+    """List of `Finding`, one per audit of `Turns`: whether a reward (signal or expression) can be exploited.
 
     See `evaluation.audits`.
 

@@ -106,7 +106,7 @@ def principle_pairs(
     flip: float = 0.1,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of SALMON's [188] pairs of row numbers `first`, `second` from `scores` by random principles (`condition`).
+    """Table of SALMON's [188] `chosen`, `rejected` rows by random principles from leads [pairs, principles].
 
     arXiv 2310.05910. `condition` has 1 for each principle, -1 if negated.
 

@@ -119,7 +119,7 @@ class Overlap:
 
 
 def play(executor: Executor, env: EnvFactory, team: Team, plan: Plan) -> tuple[Turns, dict[str, dict[str, float]]]:
-    """Pair (`Turns` of a plan, played by an executor; dict of the mismatch of each policy that a server answers for).
+    """Play a plan by an executor, of an env factory and a team: pair (`Turns`, {served policy: dict of its mismatch}).
 
     Their servers have the weights of the team before the first request, and keep them until the last one is answered.
     """

@@ -210,7 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def accept(decision: Decision, observation: Observation, row: TurnRecord, seconds: float) -> str | None:
-    """Check a decision and copy it into its row; returns the policy's own error, if it reports one.
+    """Check a `Decision` and copy it into its `TurnRecord` in place; returns the policy's own error text, if any.
 
     Args:
         decision: what the policy answered.
@@ -317,7 +317,7 @@ def describe(boundary: str, message: str) -> str:
 
 
 def describe_failure(boundary: str, failure: Failure) -> str:
-    """An error text `"boundary: Type: message"` of a failed call; time-outs and bad rewards have their own boundary.
+    """Error text `"boundary: Type: message"` of a `Failure`, logged; time-outs and bad rewards have their own boundary.
 
     It is logged.
     """

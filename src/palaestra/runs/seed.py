@@ -232,7 +232,7 @@ def evaluate(
     run: str,
     look: bool = False,
 ) -> Turns:
-    """Play a team on an `EvaluationPart`'s tasks and trials (or those of a look) without retries; returns the turns."""
+    """Play a team on an env factory's `EvaluationPart` tasks and trials (or a look's) without retries; the `Turns`."""
     plan = Plan(
         groups=part.look_tasks if look else part.tasks,
         group_size=part.look_trials if look else part.trials,

@@ -269,7 +269,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 
 
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
-    """Env factory of `env` in which some roles have tools; options as of `RoleTools`, checked at once.
+    """Env factory from another, `env`: some roles have `tools` {role: tools}, checked at once; options of `RoleTools`.
 
     env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 

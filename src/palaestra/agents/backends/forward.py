@@ -161,7 +161,7 @@ def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tupl
 
 
 class Generic:
-    """`Forward` of any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
+    """`Forward` to hidden states (`head` makes logits) of any Hugging Face causal LM whose cache can select rows."""
 
     def __init__(self, model: Any, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> None:
         self.model, self.device, self.compute, self.checkpoints = model, model.device, compute, checkpoints

@@ -203,7 +203,7 @@ def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequenc
 
 
 def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | None:
-    """`Forest` of all token sequences, or None where its estimated `cost` is not clearly below `apart`."""
+    """`Forest` of id arrays, or None where its estimated `cost` at hidden size `width` is not clearly below `apart`."""
     if not sharing() or len(sequences) < 2:
         return None
     trees = grow(sequences, width)

@@ -48,7 +48,7 @@ class Finding:
 
 
 def scores(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: value of a reward signal per turn, token rewards summed; NaN where nothing was scored.
+    """float64[rows]: value of a `Signal` object on each of `Turns`, token rewards summed; NaN where none is scored.
 
     Raises:
         RewardError, MissingColumnError: as `Signal.evaluate`.

@@ -124,7 +124,7 @@ def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, f
 
 
 def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | None = None) -> pl.DataFrame:
-    """Table of counts of opinion changes between an agent's turns: stayed_right, stayed_wrong, to_right, to_wrong.
+    """Table, a row per turn of `Turns`: counts of agents that stayed_right, stayed_wrong, went to_right, to_wrong.
 
     Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
     as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.

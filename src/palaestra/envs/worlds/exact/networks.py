@@ -73,7 +73,7 @@ def diameter(adjacent: np.ndarray) -> int:
 
 
 def score(problem: str, adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
-    """Score in [0, 1] of all agents' answers to a graph problem (consensus, leader, …) on `adjacent`; 1 is solved.
+    """Score in [0, 1] of the list of agents' answers to a graph problem on matrix `adjacent`, bool[n, n].
 
     consensus: all valid and equal. leader: exactly one yes. colouring: share of proper edges, 0 if an answer is not one
     of the (largest degree + 1) colours. matching: 1 - inconsistent / n, where an agent is inconsistent if its partner
