@@ -12,7 +12,7 @@ import pytest
 from tests.chat_endpoint import ChatEndpoint, completion, reply
 from tests.teams.test_instructions import ARGUMENTS, GAMES, OVER, WRONG_FIRST, Obedient, Sums
 
-from palaestra.agents import ChatPolicy, ScriptedPolicy, Team
+from palaestra.agents import ChatPolicy, LMPolicy, ScriptedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
@@ -26,6 +26,7 @@ from palaestra.play.rollout import rollout
 from palaestra.runs.inline import learn
 from palaestra.teams import WORKFLOWS, MemoryEntry, role_tools, shared_memory, workflows
 from palaestra.teams.memory_entries import MemoryView
+from palaestra.testing import check_env
 
 
 class Halves(TaskEnv):
@@ -339,3 +340,31 @@ def noting() -> Callable[[Request], str]:
         return "7" if called else write([Call("remember", {"text": "a note"})])
 
     return play
+
+
+def test_a_role_without_an_answer_does_not_stop_a_team_that_goes_on() -> None:
+    def down(request: Request) -> str:
+        raise ConnectionError("no route")
+
+    steps: dict[str, Any] = {"roles": ["first", "lost", "second"], "steps": [["first", "lost"], "second"]}
+    made = shared_memory(workflows.graph(Halves, **steps, aggregate="last()", on_error="skip"))
+    players = {"first": first, "lost": down, "second": lambda request: "7"}
+    turns = rollout(made, Team({n: ScriptedPolicy(s, name=n) for n, s in players.items()}), groups=1, seed=0)
+    assert turns.frame.filter(agent="lost")["error"].str.starts_with("skipped:").all()
+    assert turns.frame.filter(agent="second")["memory_read"].to_list() == [[0]]
+
+
+def test_a_local_model_goes_on_from_its_tokens() -> None:
+    call = write([Call("remember", {"text": "one"})])
+    made = shared_memory(workflows.debate(Halves, 2, rounds=3), write=["debater-1"], read=["debater-2"])
+    model = LMPolicy.tiny([call, "3 + 4"], chat=True, max_new_tokens=4)
+    said = ScriptedPolicy(lambda r: call if r.observation.text.count("Written.") < 1 else "7", name="s")
+    turns = rollout(made, Team({"debater-1": said, "debater-2": model}), groups=2, group_size=2, seed=0)
+    assert turns["error"].null_count() == len(turns)
+    mine = turns.frame.filter(agent="debater-2")
+    assert {len(each) for each in mine["memory_read"]} > {0}
+    assert set(mine["prefix"]) <= {"first", "extends", "retokenised", "rewritten"}, "no prompt begins anew"
+
+
+def test_it_is_an_env_as_any_other() -> None:
+    check_env(shared_memory(workflows.debate(Halves, 2, rounds=2), read=["debater-2"]))
