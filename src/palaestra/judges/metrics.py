@@ -72,8 +72,8 @@ def cluster(aspects: pl.DataFrame, known: Sequence[Metric], asker: Asker, *, own
         for behaviour, comment, sign in aspects.select("behaviour", "comment", "sign").drop_nulls().iter_rows()
     ]
     names = {metric.name for metric in known}
-    asked = write_prompt("cluster", {"aspects": fenced("\n".join(lines)), "known": sorted(names)}, own)
-    found = _ask(asker, [asked], _metrics)[0] or []
+    prompt = write_prompt("cluster", {"aspects": fenced("\n".join(lines)), "known": sorted(names)}, own)
+    found = _ask(asker, [prompt], _metrics)[0] or []
     return [
         made for number, made in enumerate(found) if made.name not in names | {each.name for each in found[:number]}
     ]
