@@ -30,7 +30,7 @@ from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.scripts import check, check_script, naming
 from palaestra.runs.secrets import refuse_secrets
 from palaestra.runs.trust import code_in
-from palaestra.teams import WORKFLOWS, pipeline
+from palaestra.teams import WORKFLOWS, SharedMemoryEnv, pipeline
 
 
 class Section(BaseModel):
@@ -74,6 +74,9 @@ class EnvPart(Section):
         {}, description="role, or a pattern such as worker-*: its tools, e.g. [python()]; see `palaestra names tool`"
     )
     tool_turns: int = Field(4, ge=1, description="most answers with calls in one turn of a role with tools")
+    shared_memory: dict[str, Any] | None = Field(
+        None, description="memory that roles share in an episode: {write: all, read: [judge], entries: 20, tokens: 400}"
+    )
 
     @field_validator("workflow")
     @classmethod
@@ -94,6 +97,7 @@ class EnvPart(Section):
                 function, arguments = find_env(self.make)
             check(function, self.options, ".options", len(arguments))
         check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
+        check(SharedMemoryEnv, self.shared_memory or {}, ".shared_memory", 1, given=("tools", "turns"))
         if isinstance(self.workflow, dict):
             check(WORKFLOWS.find("graph"), self.workflow, ".workflow", 1)
         elif self.workflow is not None and not code_in(self.workflow):
