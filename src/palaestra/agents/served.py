@@ -43,7 +43,8 @@ class ServedPolicy(Serving):
     server when none answers, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
-    api_key_env: NAME of an environment variable.
+    stream: ask for answers token by token, so that one that is broken off is gone on with where it was (vLLM).
+    api_key_env: NAME of an environment variable. kept: tokens so far of broken-off answers that were not asked again.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.
@@ -162,5 +163,5 @@ class ServedPolicy(Serving):
 
 OPTIONS = (
     "url", "server", "replicas", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout",
-    "patience", "tolerance",
+    "patience", "tolerance", "stream",
 )  # fmt: skip

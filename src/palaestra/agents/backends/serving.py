@@ -23,9 +23,12 @@ from typing import Any, Self
 import numpy as np
 
 from palaestra.agents.backends import endpoint, weight_files
+from palaestra.agents.backends.answering import Outcome, label_of, sampled
 from palaestra.agents.backends.dialects import dialect_of
 from palaestra.agents.backends.launch import check_options
 from palaestra.agents.backends.server import (
+    NOTHING,
+    AbortedError,
     AbsentError,
     Client,
     GoneError,
@@ -35,7 +38,7 @@ from palaestra.agents.backends.server import (
     ServerError,
 )
 from palaestra.agents.backends.version_gate import VersionGate
-from palaestra.agents.backends.weights import ServerSettings, WeightServer, label_of, sampled
+from palaestra.agents.backends.weights import ServerSettings, WeightServer
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError, nearest
 
@@ -60,6 +63,7 @@ class Serving:
         timeout: float = 120.0,
         patience: float = 300.0,
         tolerance: float | None = None,
+        stream: bool = True,
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -71,6 +75,7 @@ class Serving:
             concurrency=concurrency,
             timeout=timeout,
             tolerance=0.05 if tolerance is None else tolerance,
+            stream=stream,
         )
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
@@ -86,6 +91,7 @@ class Serving:
             tolerance or (1e-3 if exact else 0.05),
             dict(engine or {}),
             len(places),
+            stream,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
@@ -94,31 +100,71 @@ class Serving:
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
     def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
-        """Sampled answers of the servers with the current weights, or errors; asks again if one had others."""
+        """Sampled answers of the servers with the current weights, or errors.
+
+        What is missing is asked for again, `ATTEMPTS` times in all: the rest of an answer that was broken off, or the
+        whole answer if nothing came of it, or if it is not sure that these weights said it.
+        """
         lm, ends = self.lm, [int(end) for end in self.lm._ends]
-        passing = (GoneError, AbsentError) if len(self.servers) == 1 else (GoneError, AbsentError, LateError)
         found: list[SampledAnswer | PolicyError] = [GoneError("not asked") for _ in prompts]
+        begun, told, again = [NOTHING] * len(prompts), None, list(range(len(prompts)))
         with self._turn():
             for _ in range(ATTEMPTS):
-                again = [i for i, each in enumerate(found) if isinstance(each, passing)]
                 if not again:
                     break
                 try:
                     there, digest = self._sync(None)
                 except PolicyError as error:
                     return [error if i in again else each for i, each in enumerate(found)]
-                asked = [prompts[i] for i in again], [seeds[i] for i in again]
-                answers = sampled(there, lm, digest, *asked, tokens=lm.max_new_tokens, ends=ends)
-                same = {each: self._still(each, digest) for each in there}
+                if digest != told:
+                    begun, told = [NOTHING] * len(prompts), digest
+                outcomes = sampled(
+                    there,
+                    lm,
+                    digest,
+                    [prompts[i] for i in again],
+                    [seeds[i] for i in again],
+                    tokens=lm.max_new_tokens,
+                    ends=ends,
+                    begun=[begun[i] for i in again],
+                )
                 late: dict[WeightServer, LateError] = {}
-                for i, (server, answer) in zip(again, answers, strict=True):
-                    changed = GoneError("the server had other weights when it had answered")
-                    found[i] = answer if same[server] else changed
-                    if isinstance(answer, passing) and isinstance(answer, LateError):
-                        late[server] = answer
+                kept = self._kept(outcomes, digest, [prompts[i] for i in again])
+                tried, again = again, []
+                for i, outcome, said in zip(tried, outcomes, kept, strict=True):
+                    found[i], before = outcome.answer, len(begun[i].ids)
+                    if isinstance(outcome.answer, LateError) and len(self.servers) > 1:
+                        late[outcome.server] = outcome.answer
+                    if said is None:
+                        found[i], begun[i] = GoneError("the server had other weights when it had answered"), NOTHING
+                        again.append(i)
+                    elif isinstance(outcome.answer, ServerError):
+                        begun[i] = said
+                        outcome.server.kept += (more := len(said.ids) - before)
+                        passes = isinstance(outcome.answer, GoneError | AbsentError | AbortedError)
+                        if passes or (isinstance(outcome.answer, LateError) and (len(self.servers) > 1 or more > 0)):
+                            again.append(i)
                 for server, why in late.items():
                     server.absent(why)
         return found
+
+    def _kept(
+        self, outcomes: Sequence[Outcome], digest: str, prompts: Sequence[np.ndarray]
+    ) -> list[SampledAnswer | None]:
+        """Tokens of each outcome that these weights have said; None where others may have.
+
+        A server that has them still has had them all the time. One that is gone cannot be asked: what it said is
+        compared with the weights here.
+        """
+        same = {each: self._still(each, digest) for each in {outcome.server for outcome in outcomes}}
+        kept: list[SampledAnswer | None] = [outcome.said for outcome in outcomes]
+        for server in (each for each, still in same.items() if not still):
+            rows = [i for i, outcome in enumerate(outcomes) if outcome.server is server]
+            true = server.said_by(self.lm, [prompts[i] for i in rows], [outcomes[i].said for i in rows])
+            for i, each in zip(rows, true, strict=True):
+                if not each and (len(outcomes[i].said.ids) or isinstance(outcomes[i].answer, SampledAnswer)):
+                    kept[i] = None
+        return kept
 
     def _still(self, server: WeightServer, digest: str) -> bool:
         try:
@@ -132,6 +178,11 @@ class Serving:
     def syncs(self) -> int:
         """How often a server was given weights, of all servers."""
         return sum(each.loaded for each in self.servers)
+
+    @property
+    def kept(self) -> int:
+        """Tokens of broken-off answers that were gone on with instead of being asked for again, of all servers."""
+        return sum(each.kept for each in self.servers)
 
     def fingerprint(self) -> str:
         """A digest of the weights that learn, from 64 numbers of each."""
@@ -289,6 +340,8 @@ def check(
         endpoint.check_address(place, "ServedPolicy: url")
     if len(set(places)) < len(places):
         raise InputError("ServedPolicy: url names one address twice; a replica is a server of its own")
+    if not isinstance(numbers.get("stream", True), bool):
+        raise InputError(f"ServedPolicy: stream is {numbers['stream']!r}, must be true or false")
     for name in ("concurrency", "timeout", "tolerance"):
         value = numbers.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
