@@ -30,14 +30,16 @@ class FakeServer:
     stale_head: keeps its head when it reloads. raw: log-probabilities of temperature 1. silent: seconds of sleep before
     an answer. mute: answers lack token ids. down: every connection is closed. foreign: another tokenizer. old: restarts
     with the weights of its start after so many answers. streams: events of a token each, where they are asked for.
-    breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far.
+    breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
+    seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
         self.folder, self.lora = folder, lora
         self.stale_head = self.raw = self.mute = self.down = self.foreign = False
         self.silent, self.old = 0.0, 0
-        self.streams, self.tokens = False, 0
+        self.streams, self.tokens, self.pace = False, 0, 0.0
+        self.deaf, self.aborts, self.paced = False, 0, 0
         self.breaks: list[tuple[str, int]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
@@ -63,6 +65,8 @@ class FakeServer:
                     self.close_connection = True
                     self.connection.close()
                     return
+                if "mode=abort" in self.path or self.path == "/abort_request":
+                    fake.aborts += not fake.deaf
                 code, found = fake.reply(self.path.partition("?")[0], body)
                 fault = found.pop("fault", None) if isinstance(found, dict) else None
                 if isinstance(body, dict) and body.get("stream") and fake.streams and code == 200:
@@ -88,6 +92,7 @@ class FakeServer:
 
             def stream(self, found: Any, fault: str | None) -> None:
                 """As vLLM does: an event for each token, the last one with the reason, and [DONE]."""
+                aborts = fake.aborts
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream; charset=utf-8")
                 self.send_header("transfer-encoding", "chunked")
@@ -95,6 +100,12 @@ class FakeServer:
                 choice = found["choices"][0]
                 ids, logprobs = choice.get("token_ids"), choice["logprobs"]["token_logprobs"]
                 for i, value in enumerate(logprobs):
+                    fake.take_time()
+                    if fake.aborts > aborts:
+                        with fake.lock:
+                            fake.tokens -= len(logprobs) - i
+                        choice["finish_reason"] = "abort"
+                        break
                     each = {"logprobs": {"token_logprobs": [value]}, "finish_reason": None}
                     self.event(
                         {"model": found["model"], "choices": [each | ({} if ids is None else {"token_ids": [ids[i]]})]}
@@ -168,7 +179,7 @@ class FakeServer:
             case "/tokenize":
                 ids = self.policy.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
                 return 200, {"tokens": [each + 1 for each in ids] if self.foreign else ids}
-            case "/pause" | "/resume":
+            case "/pause" | "/resume" | "/abort_request":
                 return 200, {"status": path[1:]}
             case "/v1/completions":
                 return self.completion(body)
@@ -210,15 +221,28 @@ class FakeServer:
             body["prompt"], body["seed"], body["max_tokens"], body["temperature"],
             [] if body["ignore_eos"] else body["stop_token_ids"], body["model"],
         )  # fmt: skip
-        ids, logprobs, fault = self.befallen(ids, logprobs)
+        ids, logprobs, fault = self.befallen(ids, logprobs, whole=not (self.streams and body.get("stream")))
         choice = {"text": "", "logprobs": {"token_logprobs": logprobs}} | ({} if self.mute else {"token_ids": ids})
         choice |= {"finish_reason": "abort"} if fault == "abort" else {}
         return 200, {"model": body["model"], "choices": [choice]} | ({} if fault is None else {"fault": fault})
 
-    def befallen(self, ids: list[int], logprobs: list[float]) -> tuple[list[int], list[float], str | None]:
+    def take_time(self) -> None:
+        time.sleep(self.pace)
+        self.paced += self.pace > 0
+
+    def befallen(
+        self, ids: list[int], logprobs: list[float], *, whole: bool = True
+    ) -> tuple[list[int], list[float], str | None]:
         """What is said of an answer until its fault, if it has one."""
         with self.lock:
             fault, after = self.breaks.pop(0) if self.breaks else (None, len(ids))
+            aborts = self.aborts
+        for i in range(len(ids) if whole and self.pace else 0):
+            self.take_time()
+            if self.aborts > aborts:
+                fault, after = "abort", i
+                break
+        with self.lock:
             self.tokens += min(after, len(ids))
         return ids[:after], logprobs[:after], fault
 
@@ -231,7 +255,7 @@ class FakeServer:
         )  # fmt: skip
         ids, logprobs, fault = self.befallen(ids, logprobs)
         said = [[value, number, None] for value, number in zip(logprobs, ids, strict=True)]
-        told = {"output_token_logprobs": said, "weight_version": self.version}
+        told: dict[str, Any] = {"output_token_logprobs": said, "weight_version": self.version}
         told |= {"finish_reason": {"type": "abort"}} if fault == "abort" else {}
         return 200, {"output_ids": ids, "meta_info": told} | ({} if fault is None else {"fault": fault})
 

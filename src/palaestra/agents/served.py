@@ -6,8 +6,8 @@ that are here: a folder that they reload in place, or an adapter under a name of
 answers are compared with what the weights here say to them, and a server that answers with other weights is refused.
 Who serves what is checked again around each wave, so a server that was restarted gets its weights back and what it
 owes is asked again: the seeds are the same. What fails for good is a row with an error. A twin of the policy, which
-plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done.
-Left out: weights over NCCL, updates while answers are written.
+plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done, or
+are given newer ones in the middle of answers (`train.inflight`). Left out: weights over NCCL.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class ServedPolicy(Serving):
                     finish="stop" if answer.ids[-1] in lm._ends else "length",
                     tokens_in=len(prompts[i]),
                     tokens_out=len(answer.ids),
+                    token_versions=answer.versions,
                 )
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
@@ -104,6 +105,7 @@ class ServedPolicy(Serving):
 
         mismatch: mean |log π_here - log π_server| per token, in nats. mismatch_max: the largest. mismatch_ess:
         effective sample size of the tokens' ratios w, (Σw)² / (n Σw²), 1 if both agree. Nothing if there are no rows.
+        Of answers in which weights changed (column `token_versions`), only tokens of those that are here now count.
         """
         import polars as pl
 
@@ -113,12 +115,17 @@ class ServedPolicy(Serving):
         if not rows.height:
             return {}
         found, longest = [], max(rows["prompt_ids"].list.len() + rows["action_ids"].list.len())
-        with torch.no_grad():
+        with self._changing, torch.no_grad():
             for part in rows.iter_slices(max(1, TOKENS // longest)):
                 scored = self.lm.score(part)
+                known = "token_versions" in part.columns and part["token_versions"].null_count() == 0
+                versions = part["token_versions"] if known else None
                 here = scored.logprobs[scored.mask].double().cpu().numpy()
-                found.append(here - part["logprobs"].explode().to_numpy())
+                apart = here - part["logprobs"].explode().to_numpy()
+                found.append(apart if versions is None else apart[versions.explode().to_numpy() == self.number])
         apart = np.concatenate(found)
+        if not len(apart):
+            return {}
         ratio = np.exp(np.clip(apart, -20, 20))
         ess = ratio.sum() ** 2 / (len(ratio) * np.square(ratio).sum())
         size = np.abs(apart)

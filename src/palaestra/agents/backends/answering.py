@@ -2,6 +2,7 @@
 
 An answer is broken off when its server is killed, resets the connection, takes too long, or aborts it. The tokens and
 log-probabilities that had come are kept, and the rest is asked for: the prompt with those tokens, and as many fewer.
+Weights that change while answers are written (`inflight`) are a break on purpose, after which the same server goes on.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def sampled(
     tokens: int,
     ends: Ends,
     begun: Sequence[SampledAnswer] | None = None,
+    inflight: bool = False,
+    probing: bool = False,
 ) -> list[Outcome]:
     """Answers of several servers to prompts of token ids, each by the server with the fewest requests under way.
 
@@ -70,6 +73,8 @@ def sampled(
         tokens: Most that may be sampled.
         ends: Ids of end tokens; without any, each answer has exactly `tokens`.
         begun: What was said of each answer already, by these weights; default: nothing.
+        inflight: Servers may be given other weights meanwhile. Each token then has the number of those that said it.
+        probing: A server that is being given weights is asked as well.
 
     Returns:
         Outcome of each prompt.
@@ -79,21 +84,34 @@ def sampled(
     assert first is not None
 
     async def one(prompt: np.ndarray, seed: int, said: SampledAnswer) -> Outcome:
-        async with first.loop.slots:
+        while True:
             server = min([each for each in servers if each not in gone] or servers, key=_load)
-            server.under_way, server.sent = server.under_way + 1, server.sent + 1
-            try:
-                more, error = await _rest(server, lm, digest, prompt, seed, said, tokens=tokens, ends=ends)
-            finally:
-                server.under_way -= 1
-        if isinstance(error, GoneError | LateError):
-            gone.add(server)
-        adapter = server.model(lm, digest).adapter
-        if more.version is not None and adapter is None and digest_in(more.version) != digest:
-            other = f"the server answered with weights {more.version!r}, not with {digest!r}"
-            return Outcome(server, GoneError(other), NOTHING)
-        now = _joined([said, more]) if len(said.ids) else more
-        return Outcome(server, now if error is None else error, now)
+            if server.changing is not None and not probing:
+                await server.changing.wait()  # without a slot: those that compare the new weights need some
+                continue
+            async with first.loop.slots:
+                if server.changing is not None and not probing:
+                    continue
+                theirs, number, changes = server.digest if inflight else digest, server.number, server.changes
+                if theirs is None and inflight:
+                    return Outcome(server, GoneError("the server was lost while weights were changed"), said)
+                server.under_way, server.sent = server.under_way + 1, server.sent + 1
+                try:
+                    more, error = await _rest(server, lm, theirs, prompt, seed, said, tokens=tokens, ends=ends)
+                finally:
+                    server.under_way -= 1
+            adapter = server.model(lm, theirs).adapter
+            if more.version is not None and adapter is None and digest_in(more.version) != theirs:
+                other = f"the server answered with weights {more.version!r}, not with {theirs!r}"
+                return Outcome(server, GoneError(other), NOTHING)
+            if inflight:
+                number = -1 if number is None else number
+                more = more._replace(versions=np.full(len(more.ids), number, np.int32))
+            said = _joined([said, more]) if len(said.ids) else more
+            if isinstance(error, GoneError | LateError):
+                gone.add(server)
+            if not (isinstance(error, AbortedError) and server.changes > changes):
+                return Outcome(server, said if error is None else error, said)
 
     async def every() -> list[Outcome]:
         whole = begun or [NOTHING] * len(prompts)
@@ -141,17 +159,26 @@ async def _rest(
         call = call._replace(body=call.body | {"stream": True})  # type: ignore[operator]
     assert server.client is not None
     error: ServerError | None = None
+    most = endpoint.LARGEST + EVENT * left
+    sending = asyncio.ensure_future(server.client.send(call, heard=heard if streams else None, most=most))
+    server.sending.add(sending)
     try:
-        answer = await server.client.send(call, heard=heard if streams else None, most=endpoint.LARGEST + EVENT * left)
+        answer = await sending
         if streams and answer is None:
             more = _joined(parts)
             error = None if more.finish else GoneError("the stream ended before the answer did")
         else:
             more = dialect.read(answer, model)
+    except asyncio.CancelledError:
+        if not sending.cancelled():
+            raise
+        more, error = _joined(parts), AbortedError("the request was cut off: the server is given other weights")
     except (GoneError, LateError) as broken:
         more, error = _joined(parts), broken
     except ServerError as refused:
         return NOTHING, refused
+    finally:
+        server.sending.discard(sending)
     if error is None and more.finish == ABORT:
         error = AbortedError("the server ended the answer by finish_reason 'abort', not stop or length")
     try:
@@ -173,6 +200,9 @@ def _joined(parts: Sequence[SampledAnswer]) -> SampledAnswer:
         np.concatenate([part.logprobs for part in known]),
         next((part.version for part in reversed(parts) if part.version is not None), None),
         next((part.finish for part in reversed(parts) if part.finish is not None), None),
+        np.concatenate([part.versions for part in known if part.versions is not None])
+        if known[0].versions is not None
+        else None,
     )
 
 

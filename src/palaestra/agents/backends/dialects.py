@@ -56,6 +56,9 @@ class Dialect(Protocol):
     def name(self, client: Client, version: str) -> None:
         """Set the server's label of its current weights."""
 
+    def interrupt(self, client: Client) -> None:
+        """Make the server break off all answers and send what there is of them."""
+
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Make the server load the weights of a folder in place, drop cached prefixes, and label them `version`."""
 
@@ -127,6 +130,11 @@ class VLLM:
     def name(self, client: Client, version: str) -> None:
         """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version}))
+
+    def interrupt(self, client: Client) -> None:
+        """Abort all requests by `/pause?mode=abort`, and `/resume`."""
+        _developer(client, HttpCall("/pause?mode=abort", {}))
+        client.ask(HttpCall("/resume", {}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `reload_weights`, between a pause, which drops cached prefixes, and a resume."""
@@ -204,6 +212,10 @@ class SGLang:
     def name(self, client: Client, version: str) -> None:
         """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
+
+    def interrupt(self, client: Client) -> None:
+        """Abort all requests by `/abort_request`."""
+        client.ask(HttpCall("/abort_request", {"rid": "", "abort_all": True}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `/update_weights_from_disk`."""

@@ -64,12 +64,14 @@ class SampledAnswer(NamedTuple):
         logprobs: Log-probability of each, float32[A], in nats.
         version: Of the weights, if the server says it.
         finish: Why it ended, in the server's words ("stop", "length", "abort" …), if the server says it.
+        versions: Number of the weights that said each token, int32[A], where they change while answers are written.
     """
 
     ids: np.ndarray
     logprobs: np.ndarray
     version: str | None = None
     finish: str | None = None
+    versions: np.ndarray | None = None
 
     def check(self, *, tokens: int, ends: Ends, vocabulary: int, whole: bool = True) -> None:
         """Raise unless the answer fits its request: at most `tokens` ids, fewer only if the last is an end token.

@@ -1,8 +1,9 @@
 """A language model and the servers that sample for it: started, given the weights, compared, asked, kept alike.
 
 What is here is kept true by asking: who has which weights is looked at before and after every wave, and a server that
-went, or came back with others, is given these again; meanwhile the others answer. `palaestra.agents.served` is the
-policy that is made of it.
+went, or came back with others, is given these again; meanwhile the others answer. With `inflight` the weights may be
+changed while answers are written (`renew`); each token then has the number of those that said it.
+`palaestra.agents.served` is the policy that is made of it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ ATTEMPTS = 3
 
 
 class Serving:
-    """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal."""
+    """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal.
+
+    inflight: whether `renew` may give the servers other weights while they answer.
+    """
+
+    inflight = False
 
     def __init__(
         self,
@@ -97,6 +103,7 @@ class Serving:
         self.number: int | None = None
         self._numbered: str | None = None  # the digest whose number that is
         self._gate, self._writing, self._held = VersionGate(), threading.Lock(), 0
+        self._changing = threading.RLock()  # nobody looks at weights that are half changed
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
     def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
@@ -116,7 +123,7 @@ class Serving:
                     there, digest = self._sync(None)
                 except PolicyError as error:
                     return [error if i in again else each for i, each in enumerate(found)]
-                if digest != told:
+                if digest != told and not self.inflight:
                     begun, told = [NOTHING] * len(prompts), digest
                 outcomes = sampled(
                     there,
@@ -127,6 +134,7 @@ class Serving:
                     tokens=lm.max_new_tokens,
                     ends=ends,
                     begun=[begun[i] for i in again],
+                    inflight=self.inflight,
                 )
                 late: dict[WeightServer, LateError] = {}
                 kept = self._kept(outcomes, digest, [prompts[i] for i in again])
@@ -153,20 +161,23 @@ class Serving:
     ) -> list[SampledAnswer | None]:
         """Tokens of each outcome that these weights have said; None where others may have.
 
-        A server that has them still has had them all the time. One that is gone cannot be asked: what it said is
-        compared with the weights here.
+        A server that has them still has had them all the time, and a child has had nothing but what it was given. One
+        of somebody else's that is gone cannot be asked: what it said is compared with the weights here.
         """
-        same = {each: self._still(each, digest) for each in {outcome.server for outcome in outcomes}}
         kept: list[SampledAnswer | None] = [outcome.said for outcome in outcomes]
-        for server in (each for each, still in same.items() if not still):
-            rows = [i for i, outcome in enumerate(outcomes) if outcome.server is server]
-            true = server.said_by(self.lm, [prompts[i] for i in rows], [outcomes[i].said for i in rows])
-            for i, each in zip(rows, true, strict=True):
-                if not each and (len(outcomes[i].said.ids) or isinstance(outcomes[i].answer, SampledAnswer)):
-                    kept[i] = None
+        with self._changing:
+            for server in {outcome.server for outcome in outcomes}:
+                if server.child is not None or self._still(server, server.digest if self.inflight else digest):
+                    continue
+                rows = [i for i, each in enumerate(outcomes) if each.server is server and len(each.said.ids)]
+                true = server.said_by(self.lm, [prompts[i] for i in rows], [outcomes[i].said for i in rows])
+                for i, each in zip(rows, true, strict=True):
+                    versions = outcomes[i].said.versions
+                    if not each or (versions is not None and (versions != self.number).any()):
+                        kept[i] = None
         return kept
 
-    def _still(self, server: WeightServer, digest: str) -> bool:
+    def _still(self, server: WeightServer, digest: str | None) -> bool:
         try:
             return server.serves(self.lm, digest)
         except ServerError:
@@ -208,7 +219,7 @@ class Serving:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Context in which the servers keep this policy's weights; a twin with others waits until it ends."""
-        with self._gate.entered(self.fingerprint()):
+        with self._gate.entered(self._named()):
             self._held += 1
             try:
                 yield
@@ -216,7 +227,44 @@ class Serving:
                 self._held -= 1
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._held else self._gate.entered(self.fingerprint())
+        return contextlib.nullcontext() if self._held else self._gate.entered(self._named())
+
+    def _named(self) -> str:
+        with self._changing:
+            return self.fingerprint()
+
+    def renew(self, state: Mapping[str, Any], version: int) -> None:
+        """Take on other weights, updates so far `version`, and give them to the servers while these answer for it.
+
+        Answers go on where they were broken off. Only for a policy that is `inflight`, by whoever holds its servers. A
+        server that is gone gets the weights when it is back.
+
+        Raises:
+            PolicyError: a server cannot take weights, or answers with other weights than it was given.
+        """
+        with self._changing:
+            self.lm.load_state_dict(dict(state))
+            digest = self.fingerprint()
+            if digest == self._numbered:
+                self._found(digest, version)
+                return
+            self._written(digest)
+            there = [each for each in self.servers if each.client is not None and each.digest is not None]
+
+            def change(server: WeightServer) -> ServerError | None:
+                try:
+                    server.change(self.lm, digest, version)
+                except (GoneError, LateError) as error:
+                    return error
+                return None
+
+            with ThreadPoolExecutor(max(1, len(there))) as pool:
+                problems = list(pool.map(change, there))
+            for server, problem in zip(there, problems, strict=True):
+                if problem is not None:
+                    server.absent(problem, answered=True)
+            self._numbered, self.number = digest, version
+            self._gate.rename(digest)
 
     def sharing(self, lm: LMPolicy) -> Self:
         """A policy with the same servers and other weights: whose turn it is they hold, the other waits."""
@@ -226,9 +274,15 @@ class Serving:
 
     def _sync(self, version: int | None) -> tuple[list[WeightServer], str]:
         """Servers that have the current weights, and the digest of these."""
-        began, digest = time.monotonic(), self.fingerprint()
-        if version is None and digest == self._numbered:
-            version = self.number
+        with self._changing:
+            digest = self.fingerprint()
+            if digest == self._numbered and (version is None or self.inflight):
+                version = self.number
+            return self._found(digest, version), digest
+
+    def _found(self, digest: str, version: int | None) -> list[WeightServer]:
+        """Servers that have these weights, waited for."""
+        began = time.monotonic()
         while True:
             there: list[WeightServer] = []
             problems: list[ServerError] = []
@@ -243,7 +297,7 @@ class Serving:
                 self._numbered, self.number = digest, version
                 if not any(each.loading for each in self.servers):
                     self._forget_others(digest)
-                return there, digest
+                return there
             if time.monotonic() - began > self.patience and not any(each.loading for each in self.servers):
                 raise PolicyError(
                     f"ServedPolicy {self.name!r}: {problems[0]}, for {self.patience:g} s; start it again: a run goes "
@@ -267,6 +321,7 @@ class Serving:
                 elif (digest, version) != (self._numbered, self.number) and not self.adapting:
                     assert server.client is not None
                     self.dialect.name(server.client, label_of(version, digest))
+                server.number = version
             except GoneError as error:
                 return error
             except LateError as error:  # one of several that hangs is absent like one that is gone

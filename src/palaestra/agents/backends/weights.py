@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from palaestra.agents.backends.answering import digest_in, sampled
+from palaestra.agents.backends.answering import digest_in, label_of, sampled
 from palaestra.agents.backends.dialects import LOADING, Dialect, encoded
 from palaestra.agents.backends.launch import ServerProcess
 from palaestra.agents.backends.sampling import evaluate
@@ -37,6 +38,8 @@ EXACT = 1e-4
 """Nats per token that two engines in float32 may differ by, whatever they differed by at the start."""
 COMPARED = 4096
 """Padded tokens of beginnings that are compared at once."""
+DRAINED = 1.0
+"""Seconds in which a server gives back the answers that it was told to break off."""
 GROWTH = 5.0
 """How many times what it was at the first sync the difference may be."""
 _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\n'
@@ -79,6 +82,10 @@ class WeightServer:
         sent: All requests that it got.
         loaded: How often it was given weights.
         kept: Tokens of answers that it broke off, and that were gone on with.
+        number: Of its weights, updates so far; None if nobody said it.
+        changing: Set once it has the weights that it is being given while it answers; None: it is given none.
+        changes: How often that was so.
+        sending: Requests for answers that are under way.
     """
 
     def __init__(
@@ -89,6 +96,10 @@ class WeightServer:
         self.child: ServerProcess | None = None
         self.digest: str | None = None
         self.under_way = self.sent = self.loaded = self.kept = 0
+        self.number: int | None = None
+        self.changing: asyncio.Event | None = None
+        self.changes = 0
+        self.sending: set[asyncio.Future[Any]] = set()
         self._launched: float | None = None  # when the child was started that has not answered yet
         self._first: float | None = None
         self._pause, self._asked = 0.0, 0.0
@@ -105,12 +116,13 @@ class WeightServer:
         """Whether it was absent a moment ago, so that asking it again would be too early."""
         return time.monotonic() < self._asked + self._pause
 
-    def absent(self, error: ServerError) -> None:
+    def absent(self, error: ServerError, *, answered: bool = False) -> None:
         """Record that it did not answer: the next question waits, twice as long each time, at most half a minute.
 
         One that keeps its caller waiting is asked after a minute at the earliest, and then after ten at most.
+        answered: it did a moment ago, which is worth a warning; so is one that has weights.
         """
-        if self.digest is not None:
+        if answered or self.digest is not None:
             warnings.warn(f"ServedPolicy {self.settings.policy!r}: {error}; waiting for it", stacklevel=2)
         self.digest = None
         least, most = (60.0, 600.0) if isinstance(error, LateError) else (0.25, 30.0)
@@ -212,6 +224,41 @@ class WeightServer:
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
 
+    def change(self, lm: LMPolicy, digest: str, number: int | None) -> None:
+        """Break off what it is answering, `give` it these weights, and let the answers go on.
+
+        No request is sent meanwhile, and each that was sent has come back before weights are touched, whole or with
+        what it had, so it is known which weights said a token. One that has not come back in a second is cut off: it
+        was in a queue. The server reads prompts and beginnings again, so no token depends on keys and values of older
+        weights.
+        """
+        assert self.client is not None
+        loop, done = self.client.loop, asyncio.Event()
+        self.changing, self.changes = done, self.changes + 1
+
+        async def drain() -> None:
+            if self.sending:
+                _, late = await asyncio.wait(set(self.sending), timeout=DRAINED)
+                for each in late:
+                    each.cancel()
+                if late:
+                    await asyncio.wait(late)
+
+        async def go_on() -> None:
+            self.changing = None
+            done.set()
+
+        try:
+            self.settings.dialect.interrupt(self.client)
+            loop.run(drain())
+            self.give(lm, digest, label_of(number, digest))
+            self.number = number
+        except BaseException:
+            self.digest = None
+            raise
+        finally:
+            loop.run(go_on())
+
     def adapter(self, digest: str | None) -> str:
         """Name of the adapter of these weights."""
         return f"{self.settings.policy}-{digest}"
@@ -243,7 +290,9 @@ class WeightServer:
         ids = np.setdiff1d(np.arange(lm.tokenizer.vocab_size, dtype=np.int32), list(marks))
         prompts = [rng.choice(ids, PROBE_TOKENS).astype(np.int32) for _ in range(PROBES)]
         answers: list[SampledAnswer] = []
-        for _, answer, _ in sampled([self], lm, digest, prompts, range(PROBES), tokens=PROBE_TOKENS, ends=()):
+        for _, answer, _ in sampled(
+            [self], lm, digest, prompts, range(PROBES), tokens=PROBE_TOKENS, ends=(), probing=True
+        ):
             if not isinstance(answer, SampledAnswer):
                 raise type(answer)(f"ServedPolicy {self.settings.policy!r}: {answer}")
             answers.append(answer)
