@@ -83,13 +83,20 @@ def sampled(
     first = servers[0].client
     assert first is not None
 
+    def least() -> WeightServer:
+        there: Sequence[WeightServer] = [each for each in servers if each not in gone] or servers
+        if inflight:  # one that was lost while it was given weights has none, and nothing to do
+            ready = [each for each in there if each.changing is None and each.digest is not None]
+            there = ready or [each for each in there if each.changing is not None] or there
+        return min(there, key=_load)
+
     async def one(prompt: np.ndarray, seed: int, said: SampledAnswer) -> Outcome:
         while True:
-            server = min([each for each in servers if each not in gone] or servers, key=_load)
-            if server.changing is not None and not probing:
-                await server.changing.wait()  # without a slot: those that compare the new weights need some
+            if (changing := least().changing) is not None and not probing:
+                await changing.wait()  # without a slot: those that compare the new weights need some
                 continue
             async with first.loop.slots:
+                server = least()
                 if server.changing is not None and not probing:
                     continue
                 theirs, number, changes = server.digest if inflight else digest, server.number, server.changes
