@@ -129,7 +129,7 @@ def _examples(turns: Turns, rows: np.ndarray, which: np.ndarray, source: pl.Seri
     if marker is not None:
         revised = pl.col("source") == "revision"
         made = made.with_columns(action=pl.when(revised).then(pl.lit(marker)).otherwise("action"))
-        names = [name for name in ("action_ids", "logprobs", "entropies") if name in frame.columns]
+        names = [name for name in ("action_ids", "logprobs", "token_versions", "entropies") if name in frame.columns]
         made = made.with_columns(pl.when(~revised).then(name).alias(name) for name in names)
     return numbered_on(frame, made)
 

@@ -18,7 +18,17 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Fails = Callable[[Mapping[str, Any], Sequence[str]], bool]
 """The first row of an episode and other actions for it: whether they fail."""
 
-_UNKNOWN = ("prompt_ids", "action_ids", "logprobs", "entropies", "reward", "advantage", "valid", "metadata")
+_UNKNOWN = (
+    "prompt_ids",
+    "action_ids",
+    "logprobs",
+    "token_versions",
+    "entropies",
+    "reward",
+    "advantage",
+    "valid",
+    "metadata",
+)
 
 
 def corrupt(

@@ -76,6 +76,27 @@ def measure(
     }
 
 
+def staleness(frame: pl.DataFrame, policy: str, updates: int) -> dict[str, float]:
+    """Updates between the weights that sampled a policy's tokens and those that learn from them, as metrics, a dict.
+
+    staleness: mean over tokens; staleness_max: the largest; mixed: share of answers in which the weights changed.
+    Nothing for a policy whose answers have one version each (column `token_versions`).
+
+    >>> table = {"policy": ["a"] * 2, "token_versions": [[1, 1, 2], [2]]}
+    >>> staleness(pl.DataFrame(table), "a", updates=2)
+    {'staleness': 0.5, 'staleness_max': 1.0, 'mixed': 0.5}
+    """
+    if "token_versions" not in frame.columns:
+        return {}
+    told = frame.filter(pl.col("policy").cast(pl.String) == policy)["token_versions"].drop_nulls()
+    tokens = told.filter(told.list.len() > 0)
+    if not len(tokens):
+        return {}
+    behind = updates - tokens.explode().to_numpy().astype(float)
+    mixed = (tokens.list.n_unique() > 1).mean()
+    return {"staleness": float(behind.mean()), "staleness_max": float(behind.max()), "mixed": float(mixed or 0.0)}  # type: ignore[arg-type]
+
+
 def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:
     """Groups that are complete; of those that a stage added behind the planned ones, any with a good episode."""
     counts = turns.frame.filter(GOOD).group_by("group").agg(pl.col("episode").n_unique())

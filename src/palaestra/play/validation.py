@@ -232,6 +232,10 @@ def accept(decision: Decision, observation: Observation, row: TurnRecord, second
         row.tokens_out = len(tokens)
     if decision.logprobs is not None:
         row.logprobs = _aligned("logprobs", decision.logprobs, tokens)
+    if decision.token_versions is not None:
+        row.token_versions = versions = _vector("token_versions", decision.token_versions, np.int32)
+        if tokens is None or len(versions) != len(tokens):
+            raise PolicyError(f"token_versions has {len(versions)} numbers, expected one for each of action_ids")
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
     row.prefix = decision.prefix

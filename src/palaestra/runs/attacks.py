@@ -196,7 +196,7 @@ def derive(
         "credit": (CREDIT if influence is None else BY_TURN) if usual else recipe.credit,
         "learn": learn,
         "train": recipe.train.model_dump(mode="json")
-        | {"budget": None}
+        | {"budget": None, "inflight": False}
         | ({} if iterations is None else {"iterations": iterations}),
         "play": recipe.play.model_dump(mode="json"),
         "evaluation": {

@@ -267,12 +267,23 @@ class TrainPart(Section):
     lag: int = Field(
         0, ge=0, description="play so many iterations ahead of learning: iteration i with the weights after i - 1 - lag"
     )
+    inflight: bool = Field(
+        False,
+        description="with a lag: what is played goes on with the weights of every update, in the middle of answers; "
+        "for policies of kind served only, and with a clock in the result",
+    )
     keep_calls: int = Field(
         256,
         ge=0,
         description="MiB of answers of each judge model that are kept in judge-calls/, as they come, so that a run "
         "that was killed pays for none twice; 0: none are kept",
     )
+
+    @model_validator(mode="after")
+    def _is_under_way_when_weights_come(self) -> TrainPart:
+        if self.inflight and not self.lag:
+            raise ValueError("inflight: nothing is played while the learner learns: write lag: 1 or more")
+        return self
 
     @model_validator(mode="after")
     def _has_a_budget_to_keep(self) -> TrainPart:

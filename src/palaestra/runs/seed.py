@@ -186,6 +186,8 @@ def digest(recipe: Recipe) -> str:
     whole = recipe.model_dump(mode="json") | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
     whole["train"].pop("keep_calls")
+    if not whole["train"]["inflight"]:  # runs of before that there was such a field are the same
+        whole["train"].pop("inflight")
     if reads_conversations(recipe.policies.values()):
         whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
     if recipe.stages or recipe.evaluation.scorers:

@@ -87,8 +87,8 @@ def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:
     assert "--served-model-name policy" in given
     assert "--logprobs-mode processed_logprobs --generation-config vllm" in given
     assert (
-        "--dtype float32 --no-enable-chunked-prefill --max-model-len 64 --enforce-eager --no-enable-prefix-caching"
-        in given
+        "--dtype float32 --stream-interval 32 --no-enable-chunked-prefill --max-model-len 64 --enforce-eager "
+        "--no-enable-prefix-caching" in given
     )
     assert "lora" not in given
     assert note["dev"] == "1"
@@ -115,7 +115,9 @@ def test_on_a_cpu_the_scheduler_of_one_worker_takes_no_core_of_its_own(
 def test_adapters_get_the_next_rank_that_there_is(start: Any) -> None:
     child, note = start(rank=5, options={"dtype": "bfloat16", "enable_chunked_prefill": True})
     child.end()
-    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16 --enable-chunked-prefill" in " ".join(note["given"])
+    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16 --stream-interval 32 --enable-chunked-prefill" in " ".join(
+        note["given"]
+    )
 
 
 def test_a_killed_server_takes_its_workers_along(start: Any) -> None:

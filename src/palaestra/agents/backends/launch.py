@@ -28,9 +28,12 @@ PYTHON = "PALAESTRA_VLLM"
 ENGINE = (
     "block_size", "data_parallel_size", "dtype", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager",
     "gpu_memory_utilization", "kv_cache_memory_bytes", "max_loras", "max_model_len", "max_num_batched_tokens",
-    "max_num_seqs", "tensor_parallel_size",
+    "max_num_seqs", "stream_interval", "tensor_parallel_size",
 )  # fmt: skip
 """vLLM's own options that may be set; none of them names code or a file."""
+
+INTERVAL = 32
+"""Tokens of an answer that a server keeps until it sends them: what is asked again, at most, if it is killed."""
 
 _FIND = "import importlib.metadata as m, importlib.util as u, sys; print(m.version('torch')); "
 _FIND += "sys.exit(u.find_spec('vllm') is None)"
@@ -90,7 +93,7 @@ class ServerProcess:
         command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
-        usual: dict[str, Any] = {"dtype": "float32"}
+        usual: dict[str, Any] = {"dtype": "float32", "stream_interval": INTERVAL}
         env, own = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}, dict[str, str]()
         cpu = "+cpu" in found.stdout
         if replicas > 1 and cpu:

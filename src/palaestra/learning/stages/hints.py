@@ -170,5 +170,7 @@ def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, nu
             rows = rows.with_columns(pl.Series("action_ids", ids, frame.schema["action_ids"]))
             for column, lists in zip(("logprobs", "entropies"), _scores(policy, rows), strict=True):
                 rows = rows.with_columns(pl.Series(column, [each.tolist() for each in lists], frame.schema[column]))
+            if "token_versions" in frame.columns:
+                rows = rows.with_columns(pl.lit(None, frame.schema["token_versions"]).alias("token_versions"))
         parts.append(rows)
     return pl.concat(parts, how="vertical").sort("_row").drop("_row", action, number)

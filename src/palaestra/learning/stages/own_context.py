@@ -64,6 +64,7 @@ def rescored(
                 raise InputError(f"policy {name!r} takes one of numbered actions, and one that is put in has no number")
             scored = dict(zip(("logprobs", "entropies"), _scores(policy, rows), strict=True))
             changed = {column: [each.tolist() for each in lists] for column, lists in scored.items()}
+            changed["token_versions"] = [None] * rows.height  # all are those of the policy that is here
         parts.append(_with(rows, frame, changed))
     return pl.concat(parts, how="vertical").sort("_row").drop("_row")
 
