@@ -29,13 +29,16 @@ class FakeServer:
 
     stale_head: keeps its head when it reloads. raw: log-probabilities of temperature 1. silent: seconds of sleep before
     an answer. mute: answers lack token ids. down: every connection is closed. foreign: another tokenizer. old: restarts
-    with the weights of its start after so many answers.
+    with the weights of its start after so many answers. transfers: it has the weight-transfer API, with the engine for
+    shared memory; refuses: the path at which it answers 500; loses: tensors of these names do not arrive.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
         self.folder, self.lora = folder, lora
         self.stale_head = self.raw = self.mute = self.down = self.foreign = False
         self.silent, self.old = 0.0, 0
+        self.transfers, self.refuses, self.loses = False, "", ""
+        self.updates: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.most = self.now = 0
@@ -77,6 +80,7 @@ class FakeServer:
         self.version, self.answered = "default", 0
         self.adapters: dict[str, LMPolicy] = {}
         self.policy = loaded(self.folder)
+        self.met, self.updating = False, False
 
     def close(self) -> None:
         self.http.shutdown()
@@ -88,9 +92,59 @@ class FakeServer:
         if self.stale_head:
             self.policy.model.lm_head.weight = torch.nn.Parameter(before)
 
+    def update(self, path: str, body: Any) -> None:
+        """As vLLM 0.32 says what is out of order; an engine without any transfer refuses all of it."""
+        if not self.transfers or path == self.refuses:
+            self.updating = False
+            raise RuntimeError("Weight transfer not configured.")
+        match path:
+            case "/init_weight_transfer_engine":
+                assert body == {"init_info": {}}
+                self.met = True
+            case "/start_weight_update":
+                if self.updating:
+                    raise RuntimeError("start_weight_update called while a weight update is already active.")
+                self.updating = True
+            case "/update_weights":
+                if not (self.met and self.updating):
+                    raise RuntimeError("start_weight_update must be called before update_weights.")
+                self.updates.append(body["update_info"])
+                self.received(body["update_info"])
+            case _:
+                if not self.updating:
+                    raise RuntimeError("finish_weight_update called without a matching start_weight_update.")
+                self.updating = False
+                self.version = body.get("weight_version") or self.version
+
+    def received(self, info: dict[str, Any]) -> None:
+        with open(f"/proc/{info['process']}/fd/{info['descriptor']}", "rb") as file:
+            data = file.read()
+        assert len(data) == info["size"]
+        assert data.startswith(bytes.fromhex(info["key"]))
+        state = {
+            name: torch.frombuffer(
+                bytearray(data[at:]), dtype=getattr(torch, dtype), count=int(np.prod(shape))
+            ).reshape(shape)
+            for name, dtype, shape, at in zip(
+                info["names"], info["dtype_names"], info["shapes"], info["offsets"], strict=True
+            )
+            if not (self.loses and self.loses in name)
+        }  # fmt: skip
+        self.policy = loaded(self.folder)
+        head = self.policy.model.lm_head
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())  # what is served has a head of its own
+        self.policy.model.load_state_dict(state, strict=not self.loses)
+
     def reply(self, path: str, body: Any) -> tuple[int, Any]:
         self.paths.append(path)
         match path:
+            case ("/init_weight_transfer_engine" | "/start_weight_update" | "/update_weights"
+                  | "/finish_weight_update"):  # fmt: skip
+                try:
+                    self.update(path, body)
+                except Exception as error:
+                    return 500, {"error": {"message": str(error)}}
+                return 200, {"message": "done"}
             case "/v1/models":
                 return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
             case "/weight_info" | "/get_model_info":

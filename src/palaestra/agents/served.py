@@ -162,5 +162,5 @@ class ServedPolicy(Serving):
 
 OPTIONS = (
     "url", "server", "replicas", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout",
-    "patience", "tolerance",
+    "patience", "tolerance", "transfer",
 )  # fmt: skip

@@ -34,6 +34,7 @@ from palaestra.agents.backends.server import (
     SampledAnswer,
     ServerError,
 )
+from palaestra.agents.backends.transfers import TRANSFERS, transfer_of
 from palaestra.agents.backends.version_gate import VersionGate
 from palaestra.agents.backends.weights import ServerSettings, WeightServer, label_of, sampled
 from palaestra.agents.lm import LMPolicy
@@ -60,6 +61,7 @@ class Serving:
         timeout: float = 120.0,
         patience: float = 300.0,
         tolerance: float | None = None,
+        transfer: str = "folder",
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -71,7 +73,11 @@ class Serving:
             concurrency=concurrency,
             timeout=timeout,
             tolerance=0.05 if tolerance is None else tolerance,
+            transfer=transfer,
         )
+        if transfer not in ("auto", "folder") and weight_files.adapting(lm):
+            raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
+        self.transfer = transfer_of(transfer, child=server is not None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
@@ -86,6 +92,7 @@ class Serving:
             tolerance or (1e-3 if exact else 0.05),
             dict(engine or {}),
             len(places),
+            self.transfer,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
@@ -192,6 +199,8 @@ class Serving:
                 self._numbered, self.number = digest, version
                 if not any(each.loading for each in self.servers):
                     self._forget_others(digest)
+                if self.transfer is not None and len(there) == len(self.servers):
+                    self.transfer.release()
                 return there, digest
             if time.monotonic() - began > self.patience and not any(each.loading for each in self.servers):
                 raise PolicyError(
@@ -211,8 +220,7 @@ class Serving:
             try:
                 server.start(self.lm, wait=wait)
                 if not server.serves(self.lm, digest):
-                    self._written(digest)
-                    server.give(self.lm, digest, label_of(version, digest))
+                    server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
                 elif (digest, version) != (self._numbered, self.number) and not self.adapting:
                     assert server.client is not None
                     self.dialect.name(server.client, label_of(version, digest))
@@ -234,10 +242,11 @@ class Serving:
         """Whether the servers are given adapters rather than whole weights."""
         return weight_files.adapting(self.lm)
 
-    def _written(self, digest: str) -> None:
+    def _written(self, digest: str) -> Path:
         with self._writing:
             if not (self._folder / digest).exists():
                 self.export(self._folder / digest)
+        return self._folder / digest
 
     def _forget_others(self, digest: str) -> None:
         for other in self._folder.glob("*/"):
@@ -267,6 +276,7 @@ def check(
     engine: Any = None,
     dialect: str = "vllm",
     replicas: Any = 1,
+    transfer: Any = "folder",
     **numbers: Any,
 ) -> None:
     """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
@@ -282,6 +292,10 @@ def check(
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
     check_options(engine or {})
     dialect_of(dialect)
+    if transfer not in TRANSFERS:
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is unknown{nearest(str(transfer), TRANSFERS)}")
+    if transfer not in ("auto", "folder") and dialect != "vllm":
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is vLLM's; dialect {dialect!r} reads a folder")
     places = [url] if url is None or isinstance(url, str) else url
     if not isinstance(places, list | tuple) or not places:
         raise InputError(f"ServedPolicy: url is {url!r}, expected an address or a list of addresses")
