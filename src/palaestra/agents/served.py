@@ -7,7 +7,7 @@ answers are compared with what the weights here say to them, and a server that a
 Who serves what is checked again around each wave, so a server that was restarted gets its weights back and what it
 owes is asked again: the seeds are the same. What fails for good is a row with an error. A twin of the policy, which
 plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done.
-Left out: weights over NCCL, updates while answers are written.
+Whole weights can go without a folder (`transfer`). Left out: updates while answers are written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class ServedPolicy(Serving):
     server when none answers, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
-    api_key_env: NAME of an environment variable.
+    api_key_env: NAME of an environment variable. transfer: way of whole weights to vLLM, of
+    `palaestra.agents.backends.transfers.TRANSFERS`: "folder"; "shared_memory" on one machine; "ipc" or "nccl" between
+    GPUs by vLLM's own engines (not run: no GPU); "auto". A way that fails is left for the folder, with one warning.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.

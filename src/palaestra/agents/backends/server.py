@@ -1,8 +1,7 @@
 """Servers that sample for a policy that learns here: a client, and answers that can be learned from.
 
 A `Client` waits for hundreds of requests at the same time in a `LoopThread`, which the replicas of a policy share; what
-vLLM and SGLang are asked is in `dialects`. Every failure is one line. Left out: streaming, weights over NCCL or shared
-memory.
+vLLM and SGLang are asked is in `dialects`. Every failure is one line. Left out: streaming.
 """
 
 from __future__ import annotations

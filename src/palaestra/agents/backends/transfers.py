@@ -102,8 +102,8 @@ class Transfer(Protocol):
     auto: bool
     said: bool
 
-    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: bool) -> None:
-        """Make one whole update. again: the server has what the last one gave it, so that it was not restarted."""
+    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: Callable[[], bool]) -> None:
+        """Make one whole update. again: asks the server whether it has what it was last sent, so was not restarted."""
 
     def release(self) -> None:
         """Free what is kept for servers that are still to be given these weights."""
@@ -118,7 +118,9 @@ def transfer_of(name: str, *, child: bool) -> Transfer | None:
     return None if name == "folder" else TrainerEngine(name)
 
 
-def send(transfer: Transfer, client: Client, lm: LMPolicy, digest: str, version: str, *, again: bool) -> None:
+def send(
+    transfer: Transfer, client: Client, lm: LMPolicy, digest: str, version: str, *, again: Callable[[], bool]
+) -> None:
     """Send weights to a server that pauses meanwhile and drops cached prefixes; it labels them `version`.
 
     Raises:
@@ -141,7 +143,8 @@ class SharedMemory:
     """Tensors in a memory file of this process, which servers of the same machine and user map: no disk, no folder.
 
     The file has no name in a file system and is gone when this process is, however it ends. It is written once for all
-    servers. Raises InputError where the operating system has no such files (only Linux has).
+    servers, and each update says where it is, so they are not met before. Raises InputError where the operating system
+    has no such files (only Linux has).
     """
 
     backend = "palaestra_shared_memory"
@@ -153,14 +156,12 @@ class SharedMemory:
         self._packed: _Packed | None = None
         self._packing = threading.Lock()
 
-    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: bool) -> None:
+    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: Callable[[], bool]) -> None:
         """Copy the tensors once per digest, and have the server map them."""
         with self._packing:
             if self._packed is None or self._packed.digest != digest:
                 self._packed = _Packed(lm, digest)
             packed = self._packed
-        if not again:
-            calls.init_weight_transfer_engine({})
         calls.start_weight_update()
         calls.update_weights(packed.info)
         calls.finish_weight_update()
@@ -237,10 +238,11 @@ class TrainerEngine:
         self._engines: dict[Client, Any] = {}
         self._turn = threading.Lock()
 
-    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: bool) -> None:
+    def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: Callable[[], bool]) -> None:
         """Meet the server if it is new, then make one update; servers of a policy take turns."""
         with self._turn:
-            engine = self._engines.pop(calls.client, None) if again else None
+            engine = self._engines.pop(calls.client, None)
+            engine = engine if engine is not None and again() else None
             source = Tensors(lm)
 
             def update() -> Any:

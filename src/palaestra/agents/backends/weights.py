@@ -234,9 +234,12 @@ class WeightServer:
     def _send(self, lm: LMPolicy, digest: str, label: str) -> None:
         assert self.client is not None
         assert self.transfer is not None
-        has = digest_in(self.settings.dialect.version(self.client))
-        again, self._sent = self._sent is not None and has == self._sent, None
-        send(self.transfer, self.client, lm, digest, label, again=again)
+        client, sent, self._sent = self.client, self._sent, None
+
+        def again() -> bool:
+            return sent is not None and digest_in(self.settings.dialect.version(client)) == sent
+
+        send(self.transfer, client, lm, digest, label, again=again)
         self._compare(lm, digest)
         self._sent = digest
 
