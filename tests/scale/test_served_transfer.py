@@ -21,9 +21,10 @@ import torch
 from tests.agents.backends.web import Web
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy
-from palaestra.agents.backends import transfers
+from palaestra.agents.backends import shared_memory
 from palaestra.agents.backends.server import Client
-from palaestra.agents.backends.transfers import TensorMeta, UpdateCalls
+from palaestra.agents.backends.trainer_engines import TensorMeta
+from palaestra.agents.backends.transfers import UpdateCalls
 from palaestra.envs.protocol import Observation
 
 pytestmark = pytest.mark.skipif("PALAESTRA_VLLM" not in os.environ, reason="no vLLM: PALAESTRA_VLLM is not set")
@@ -82,7 +83,7 @@ def test_an_update_that_breaks_in_the_middle_goes_by_a_folder(
     served: ServedPolicy, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
     """vLLM has taken half of a layer by then; it answers with the weights of now all the same, and takes the next."""
-    whole = transfers._Packed
+    whole = shared_memory.Packed
 
     class Broken(whole):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any) -> None:
@@ -95,7 +96,7 @@ def test_an_update_that_breaks_in_the_middle_goes_by_a_folder(
             names[place] = names[place].replace("up_proj", "nothing")
 
     with monkeypatch.context() as patch:
-        patch.setattr(transfers, "_Packed", Broken)
+        patch.setattr(shared_memory, "Packed", Broken)
         assert served.transfer is not None
         served.transfer.said = False
         move(served)

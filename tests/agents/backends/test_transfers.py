@@ -22,7 +22,7 @@ from tests.agents.backends.web import Web
 from tests.agents.test_served import ask, closed, fake_server, move, policy, rows
 
 from palaestra.agents import LMPolicy
-from palaestra.agents.backends import transfers
+from palaestra.agents.backends import shared_memory, trainer_engines, transfers
 from palaestra.agents.backends.server import Client, ServerError
 from palaestra.agents.backends.transfers import SharedMemory, TrainerEngine, UpdateCalls, transfer_of
 from palaestra.agents.backends.weight_files import tensors
@@ -170,7 +170,7 @@ def test_which_way_auto_is() -> None:
 
 def test_memory_is_freed(model: Path) -> None:
     shared, lm = SharedMemory(), LMPolicy.load(model)
-    packed = transfers._Packed(lm, "d")
+    packed = shared_memory.Packed(lm, "d")
     shared._packed = packed
     at = f"/proc/self/fd/{packed.info['descriptor']}"
     size = os.stat(at).st_size
@@ -182,11 +182,11 @@ def test_memory_is_freed(model: Path) -> None:
 
 def test_tensors_of_every_dtype_keep_their_bits(model: Path) -> None:
     lm = LMPolicy.load(model, dtype="bfloat16")
-    packed = transfers._Packed(lm, "d")
+    packed = shared_memory.Packed(lm, "d")
     state = lm.model.state_dict()
     assert set(packed.info["names"]) == set(state)
     for name, dtype, shape, at in zip(*(packed.info[key] for key in ("names", "dtype_names", "shapes", "offsets"))):
-        assert at % transfers.ALIGNED == 0
+        assert at % shared_memory.ALIGNED == 0
         raw = os.pread(packed.info["descriptor"], state[name].nbytes, at)
         found = torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)).reshape(shape)
         assert torch.equal(found, state[name])
@@ -270,7 +270,7 @@ def test_engines_of_vllm_are_driven(web: Web, model: Path, engines: None, backen
 def test_a_refused_update_does_not_wait_for_its_peer(
     web: Web, model: Path, engines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "GRACE", 0.2)
+    monkeypatch.setattr(trainer_engines, "GRACE", 0.2)
     StandIn.hangs = True
     refused = {"error": {"message": "out of memory"}}
     web.behave = lambda handler: (
