@@ -9,7 +9,7 @@ from tests.agents.backends.test_forward import CONFIGS, ROWS, directly, make, th
 from torch import nn
 
 from palaestra.agents.backends.forward import Generic, Once
-from palaestra.agents.backends.shadows import Direct, bare, shadow
+from palaestra.agents.backends.shadows import Direct, bare, shadow, shadowed
 
 IDS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
 
@@ -36,7 +36,7 @@ def test_a_shadow_reads_live_parameters_and_its_module_stays_as_it_is() -> None:
     body = Generic(model).body
     before = {module: dict(vars(module)) for module in model.modules()}
     for _ in range(2):
-        assert torch.equal(shadow(body)(IDS).last_hidden_state, body(IDS).last_hidden_state)
+        assert torch.equal(shadowed(body)(IDS).last_hidden_state, body(IDS).last_hidden_state)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.01
@@ -49,7 +49,7 @@ def test_gradients_reach_the_parameters() -> None:
     model = make("qwen2")
     body = Generic(model).body
     found = []
-    for each in (body, shadow(body)):
+    for each in (body, shadowed(body)):
         model.zero_grad()
         each(IDS).last_hidden_state.square().sum().backward()
         found.append([p.grad.clone() for p in body.parameters()])

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.head import Head, slices
-from palaestra.agents.backends.prefix_trees import MOST, Forest, Tree, masks, pack
-from palaestra.agents.backends.shadows import bare, shadow
+from palaestra.agents.backends.prefix_trees import CALL, MOST, Forest, Tree, cost, masks, pack
+from palaestra.agents.backends.shadows import bare, shadowed
 from palaestra.errors import InputError
 
 BLIND = -1e30
@@ -188,7 +188,7 @@ class Generic:
 
     @functools.cached_property
     def body(self) -> nn.Module | None:
-        """The module whose last hidden state is the input of the head, if a shadow of it says the same; else None.
+        """Module whose last hidden state is the input of the head, if `shadowed` it gives the same; else None.
 
         Tried once, with and without padding: the same to the last bit.
         """
@@ -205,7 +205,7 @@ class Generic:
                 for prompts in ([[1], [2, 3]], [[1, 2], [3, 0]]):
                     ids, pad = left_pad([np.array(each, np.int64) for each in prompts], self.device)
                     said = []
-                    for inside in (None, shadow(body)):
+                    for inside in (None, shadowed(body)):
                         state = _GenericState(self._cache(), pad, 2, 1, inside)
                         said.append(torch.cat([self._call(state, ids, 1), self._call(state, ids[:, 1:], 1)]))
                     if not torch.equal(*said):
@@ -214,10 +214,10 @@ class Generic:
             return None
         return body
 
-    def _inside(self) -> nn.Module | None:
-        """A shadow for the next passes; None if the model is to be called as a whole, with its hooks."""
+    def _inside(self) -> Callable[..., Any] | None:
+        """Function of the body's shadow, for the next passes; None: call the whole model, with its hooks."""
         whole = [self.model, getattr(self.model, "base_model", self.inner), self.inner]
-        return shadow(self.body) if self.body is not None and all(map(bare, [*whole, self.body])) else None
+        return shadowed(self.body) if self.body is not None and all(map(bare, [*whole, self.body])) else None
 
     def _cache(self) -> Any:
         return _roomy(self.inner.config) if self.plain else None
@@ -284,10 +284,21 @@ class Generic:
         return self._call(state, ids, keep=ids.shape[1])
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """See `Forward.whole`: distinct prompts are read once; with checkpoints every row is read as a whole."""
-        if not (self.checkpoints and torch.is_grad_enabled()):
-            return read_and_extend(self, prompts, rows, ids)
-        return self.once(prompts, rows, ids)
+        """See `Forward.whole`: distinct prompts are read once where that costs less than one call of the model.
+
+        With checkpoints every row is read as a whole.
+        """
+        if (self.checkpoints and torch.is_grad_enabled()) or self._small(len(prompts), len(prompts[-1]), ids):
+            return self.once(prompts, rows, ids)
+        return read_and_extend(self, prompts, rows, ids)
+
+    def _small(self, prompts: int, longest: int, ids: Tensor) -> bool:
+        """Whether reading every row from its beginning costs less than reading prompts in a call of their own."""
+        if self.body is None or not self.width:
+            return False
+        rows, more = ids.shape[0], ids.shape[1] - 1
+        apart = cost(prompts, longest, longest, self.width) + cost(rows, more, longest + more, self.width)
+        return more > 0 and cost(rows, longest + more, longest + more, self.width) <= apart + CALL
 
     def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """`Forward.whole` in one call of the model, whatever the rows: ranks that share a model must call it alike."""
@@ -329,12 +340,12 @@ class Generic:
         return found
 
     def _hidden(
-        self, inside: nn.Module | None, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool
+        self, inside: Callable[..., Any] | None, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool
     ) -> tuple[Tensor, Any]:
         """Input of the head for the last `keep` tokens, and all that the model or its shadow `inside` returns."""
         arguments["use_cache"] = use_cache
         if inside is not None:
-            output = inside.forward(input_ids=ids, **arguments)
+            output = inside(input_ids=ids, **arguments)
             return output.last_hidden_state[:, -keep:], output
         if "logits_to_keep" in self.accepted:
             arguments["logits_to_keep"] = keep
@@ -369,9 +380,9 @@ def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tenso
 
 
 class _GenericState(KeyValueCache):
-    """cache: of the model. joins: it is one of `_roomy`'s. inside: a shadow that is called, see `Generic.body`."""
+    """cache: of the model. joins: it is one of `_roomy`'s. inside: what is called, see `Generic.body`."""
 
-    def __init__(self, cache: Any, pad: Tensor, width: int, room: int, inside: nn.Module | None) -> None:
+    def __init__(self, cache: Any, pad: Tensor, width: int, room: int, inside: Callable[..., Any] | None) -> None:
         super().__init__(pad, 0, width + room)
         self.cache, self.joins, self.room, self.inside = cache, cache is not None, room, inside
 

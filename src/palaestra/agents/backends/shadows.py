@@ -8,6 +8,7 @@ passes; it reads the live parameters, and its module stays as it is. `forward.Ge
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch.nn.modules.module import _has_any_global_hook
 PLAIN = nn.Module.__call__
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """What code takes parts from, rather than calling it."""
+WRAPPERS = ("transformers.utils.generic", "transformers.utils.output_capturing")
 
 
 class Direct(functools.partial):  # type: ignore[type-arg]
@@ -44,6 +46,14 @@ def bare(module: nn.Module) -> bool:
         or "forward" in own
         or type(module).__call__ is not PLAIN
     )
+
+
+def shadowed(module: nn.Module) -> Callable[..., Any]:
+    """Function of a `shadow` of a module, below wrappers of `transformers` that look for options in a configuration."""
+    function: Any = type(module).forward
+    while function.__globals__["__name__"] in WRAPPERS and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return functools.partial(function, shadow(module))
 
 
 def shadow(module: nn.Module) -> nn.Module:
