@@ -32,6 +32,8 @@ MOST = 8192
 PER_WIDTH = 3
 """A token costs as much as PER_WIDTH · hidden size scores of attention. By operations it is 6 where layers hold 12 ·
 width² weights; a score costs more time per operation than a product of matrices."""
+CALL = 2**15
+"""A call of a small model costs as much as so many scores of attention per layer, whatever its tokens: some 0.4 ms."""
 REPEATS = 8
 """Rows of a tree have at most so many times the tokens that a piece of an update may have."""
 WORTH = 0.9
