@@ -16,7 +16,7 @@ from palaestra.algebra.partition import BATCH, GROUP, collectable, partition, ra
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, walk
 from palaestra.errors import DamagedFileError, InputError
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 
 class Borrowed(NamedTuple):
@@ -140,7 +140,7 @@ def _borrowed(files: list[Path], cut: pl.DataFrame, together: int) -> dict[Path,
     """
     keys = [name for name in cut.columns if name not in ("file", "count")]
     pairs = cut.join(cut, on=keys, nulls_equal=True, suffix="_other").filter(pl.col("file") != pl.col("file_other"))
-    if scalar(pairs.group_by("file").agg(pl.col("count_other").sum())["count_other"].max()) > together:
+    if float_or_zero(pairs.group_by("file").agg(pl.col("count_other").sum())["count_other"].max()) > together:
         raise InputError(_cut_text(files, cut, together))
     found: dict[Path, list[Borrowed]] = {}
     for (number, other), rows in pairs.sort("file", "file_other").group_by("file", "file_other", maintain_order=True):

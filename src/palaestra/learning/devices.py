@@ -378,9 +378,9 @@ class Devices:
                 if name in tensors.references:
                     tensors.references[name].load_state_dict(state["start"][name])
             else:
-                from palaestra.learning.sharded import restored
+                from palaestra.learning.sharded import restore
 
-                restored(tensors, name, state, self.ranks)
+                restore(tensors, name, state, self.ranks)
 
     def write(self, tensors: LearnerTensors, folder: Path | None) -> None:
         """Make every rank write its part into `folder`, which rank 0 has chosen.

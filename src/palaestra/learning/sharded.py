@@ -173,7 +173,7 @@ def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folde
         raise StorageError("; ".join(said)) from error
 
 
-def restored(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
+def restore(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
     """Restore in place the moments and reference of a learner's policy, by name, from sharded or whole state."""
     parameters, optimiser = learner.parameters(name), learner.optimisers()[name]
     optimiser.state.clear()

@@ -53,7 +53,7 @@ def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
 
-def unit(verdicts: pl.DataFrame) -> pl.Series:
+def resampling_unit(verdicts: pl.DataFrame) -> pl.Series:
     """Series: resampling unit of each verdict, its problem (content, task, prompt or group) if known, else its item."""
     return verdicts[problem(verdicts) or "item"]
 
