@@ -254,12 +254,12 @@ class ChatPolicy:
             decision.messages = to_record(observation, reader)
             choice = answer["choices"][0]
             text = clean(endpoint.message_text(choice["message"], self.tool_format)).strip()
-            decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
+            decision.action = endpoint.redacted(key, text, shortest=endpoint.SHORTEST_KEY)
             decision.finish = endpoint.finish_reason(endpoint.at(choice, "finish_reason"))
             decision.logprobs = _logprobs(choice) if self.logprobs else None
         except Exception as error:
             where = f" [model {self.model!r} at {self._address()}]"
-            decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
+            decision.error = endpoint.redacted(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
         if self.keeper is not None and draw is not None and not decision.error:
             self.keeper.add(body, draw, decision)

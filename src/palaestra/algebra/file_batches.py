@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from palaestra.algebra.partition import BATCH, GROUP, collectable, partition, ranges_over, wide
+from palaestra.algebra.partition import BATCH, GROUP, collectable, iteration_nodes, partition, ranges_over
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, walk
 from palaestra.errors import DamagedFileError, InputError
@@ -66,7 +66,7 @@ def batches(files: list[Path], rows: list[int], names: list[str], signals: list[
         return Batches(joined, False, {})
     if cut is not None:
         raise InputError(_cut_text(files, cut, together))
-    for node in (node for signal in signals for node in wide(signal)):
+    for node in (node for signal in signals for node in iteration_nodes(signal)):
         if not collectable(node):
             raise InputError(
                 f"{short(node)} ranges over an iteration whose {count:,} turns lie in {len(large)} files, and cannot "

@@ -75,7 +75,7 @@ class PolicyPlayers:
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A bad answer under the writer's rules, and its flaw as advice to the judge's rules."""
-        prompt = WRITE.format(task=self.task, rules=listed(rules))
+        prompt = WRITE.format(task=self.task, rules=bulleted(rules))
         return self._ask(self._writer, [prompt], _read_answer, vote=int(rng.integers(2**31)))[0]
 
     def judge(self, rules: Rules, answer: Any, rng: np.random.Generator) -> tuple[bool, Any] | None:
@@ -86,7 +86,7 @@ class PolicyPlayers:
         self, rules: Rules, answers: Sequence[Any], rng: np.random.Generator
     ) -> list[tuple[bool, Any] | None]:
         """As `judge`, for several answers in one batch."""
-        shown = listed(rules)
+        shown = bulleted(rules)
         prompts = [JUDGE.format(task=self.task, rules=shown, answer=fenced(str(answer))) for answer in answers]
         return self._ask(self._judge, prompts, _read_verdict)
 
@@ -94,12 +94,12 @@ class PolicyPlayers:
         """Advice to the judge's rules, which contradict the label `good`."""
         label, verdict = ("good", "bad") if good else ("bad", "good")
         shown = fenced(str(answer))
-        prompt = REFLECT.format(task=self.task, rules=listed(rules), answer=shown, label=label, verdict=verdict)
+        prompt = REFLECT.format(task=self.task, rules=bulleted(rules), answer=shown, label=label, verdict=verdict)
         return self._ask(self._judge, [prompt], lambda said: _line("ADVICE", said))[0]
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
         """The rules after the advice."""
-        prompt = REWRITE.format(rules=listed(rules), advice=fenced(str(advice)), most=self.most)
+        prompt = REWRITE.format(rules=bulleted(rules), advice=fenced(str(advice)), most=self.most)
         return self._ask(self._judge, [prompt], _read_rules)[0]
 
     def _ask(
@@ -110,10 +110,10 @@ class PolicyPlayers:
         return ask(policy, [(prompt, vote) for prompt in prompts], read, cache=self.cache, seed=self._seed)
 
 
-def listed(rules: Rules) -> str:
+def bulleted(rules: Rules) -> str:
     """Text of rules as a bulleted list, one a line.
 
-    >>> listed(("Nothing is made up.",)), listed(())
+    >>> bulleted(("Nothing is made up.",)), bulleted(())
     ('- Nothing is made up.', '- none')
     """
     return "\n".join(f"- {rule}" for rule in rules) or f"- {NONE}"

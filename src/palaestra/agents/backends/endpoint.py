@@ -245,10 +245,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def without(key: str, text: str, *, shortest: int = 1) -> str:
+def redacted(key: str, text: str, *, shortest: int = 1) -> str:
     """Text in which a secret key, in any of its encodings, is replaced by ***; keys below `shortest` letters stay.
 
-    >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
+    >>> redacted("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
     'Bearer ***, ***, ***'
     """
     key = key.strip()
