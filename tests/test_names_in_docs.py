@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaestra.foundation.registry import REGISTRIES
-from palaestra.interface.cli.names import listed
+from palaestra.interface.cli.names import registered_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name not in ("systems.md", "log.md")]
@@ -17,7 +17,7 @@ PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name not in ("system
 
 @pytest.mark.parametrize("kind", ["analysis", "env", "executor", "signal", "stage", "term", "workflow"])
 def test_each_name_stands_in_a_page(kind: str) -> None:
-    listed()
+    registered_names()
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     ours = [name for name in REGISTRIES[kind] if REGISTRIES[kind][name].__module__.startswith("palaestra.")]
     words = set(re.findall(r"[\w/]+", text))

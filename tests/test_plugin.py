@@ -15,7 +15,7 @@ from tests.in_turn import in_turn
 
 from palaestra import Turns, extend
 from palaestra.foundation.registry import REGISTRIES
-from palaestra.interface.cli.names import listed
+from palaestra.interface.cli.names import registered_names
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 
@@ -143,7 +143,7 @@ def test_what_comes_from_outside_is_found_by_name(site: Path, tmp_path: Path) ->
 
 
 def test_the_page_for_contributors_names_a_place_and_a_registration_for_each_kind() -> None:
-    listed()
+    registered_names()
     root = PLUGIN.parents[1]
     page = (root / "CONTRIBUTING.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][2:]

@@ -18,7 +18,7 @@ import palaestra
 from palaestra.algebra.folders import Applied, apply
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.parse import parse
-from palaestra.algebra.partition import BATCH, collectable, wide
+from palaestra.algebra.partition import BATCH, collectable, iteration_nodes
 from palaestra.algebra.signals import REGISTRY, Signal, Value, col, evaluate, mean, quantile, standardise, std
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import gigpo, grpo, reinforce
@@ -75,7 +75,7 @@ def test_every_registered_signal_is_bit_equal_to_that_of_the_table_in_memory(
     wide_ones = mode not in ("file by file", "cut by rows")
     chosen = {name: s for name, s in SIGNALS.items() if (s.partition() == BATCH) == wide_ones}
     if mode == "in passes":
-        chosen = {name: s for name, s in chosen.items() if all(map(collectable, wide(s)))}
+        chosen = {name: s for name, s in chosen.items() if all(map(collectable, iteration_nodes(s)))}
     assert len(chosen) > (10 if wide_ones else 150)
     done = apply(chosen, tmp_path / "in", tmp_path / "out", together=0 if mode == "in passes" else 1000)
     assert (done.files, done.turns, done.found) == (8, len(turns), 0)

@@ -6,7 +6,7 @@ import pytest
 
 from palaestra.algebra.kernels import KERNELS, RANGES, kernel
 from palaestra.algebra.parse import parse
-from palaestra.algebra.partition import ROW_BY_ROW, collectable, partition, passes, wide
+from palaestra.algebra.partition import ROW_BY_ROW, collectable, iteration_nodes, partition, passes
 from palaestra.algebra.signals import REGISTRY, Signal, col, mean, quantile, standardise, walk, where
 from palaestra.credit import dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus
 from palaestra.errors import InputError
@@ -46,14 +46,14 @@ def test_a_statistic_of_a_statistic_waits_for_the_inner_one() -> None:
     assert passes(standardise("reward", over=())) == 2
     assert passes(reinforce_plus_plus()) == 2
     assert passes(standardise(col("reward") - whole, over="agent")) == 3
-    inner, outer = wide(standardise(col("reward") - whole, over="agent"))
+    inner, outer = iteration_nodes(standardise(col("reward") - whole, over="agent"))
     assert (inner.op, outer.op) == ("mean", "standardise")
 
 
 def test_what_needs_all_values_at_once_cannot_be_collected() -> None:
-    assert all(collectable(node) for node in wide(reinforce()))
+    assert all(collectable(node) for node in iteration_nodes(reinforce()))
     assert not collectable(quantile("reward", q=0.5, over=()))
-    assert not all(collectable(node) for node in wide(mars()))  # its samples are distinct values
+    assert not all(collectable(node) for node in iteration_nodes(mars()))  # its samples are distinct values
 
 
 def test_every_kernel_without_a_key_is_declared() -> None:

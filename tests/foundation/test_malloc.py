@@ -45,7 +45,7 @@ def test_only_linux_is_told_and_how_much(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not told
         monkeypatch.setattr(sys, "platform", system)
         malloc.give_back()
-        malloc.keep()
+        malloc.keep_freed()
     threshold, trim, pad = -3, -1, -2
     assert told == [(threshold, 2**18), (threshold, 2**25), (trim, 2**28), (pad, 2**24)]
 

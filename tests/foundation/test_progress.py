@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from palaestra.foundation import progress
-from palaestra.foundation.progress import Bars, noted, noting, reporting, silent
+from palaestra.foundation.progress import Bars, read_report, report_to_file, reporting, silent
 
 
 @pytest.fixture
@@ -68,16 +68,16 @@ def test_all_text_goes_through_the_console(clock: list[float]) -> None:
 
 def test_one_process_notes_and_another_reads(tmp_path: Path, clock: list[float]) -> None:
     path = tmp_path / "note.json"
-    with noting(path) as report:
+    with report_to_file(path) as report:
         report("training", 1, 9, "reward 1")
         report("training", 2, 9)
-        assert noted(path) == ("training", 1, 9, "reward 1"), "not more often than anybody looks"
+        assert read_report(path) == ("training", 1, 9, "reward 1"), "not more often than anybody looks"
         report("proving", 0, 2)
-        assert noted(path) == ("proving", 0, 2, "")
+        assert read_report(path) == ("proving", 0, 2, "")
         path.write_text("{")
-        assert noted(path) is None
+        assert read_report(path) is None
     assert not path.exists()
-    assert noted(path) is None
+    assert read_report(path) is None
 
 
 def test_what_is_given_is_used(capsys: pytest.CaptureFixture[str]) -> None:

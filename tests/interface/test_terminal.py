@@ -13,7 +13,7 @@ from rich.table import Table
 from palaestra.errors import SchemaError
 from palaestra.foundation.progress import Bars
 from palaestra.interface import cli
-from palaestra.interface.cli.app import Door, naming, visible
+from palaestra.interface.cli.app import Door, escape_controls, prefix_errors
 from palaestra.runs.recipe import look
 
 NAMES = ("qwen[full]", "qwen[lora]", "new[/x]", ":smile:", "a\x1b[31mred", "b\x1b]0;title\x07", "c\x9b2J", "d\u202egnp",
@@ -34,8 +34,8 @@ def test_a_table_and_a_line_show_names_as_they_are() -> None:
     door.print(table)
     said = door.file.getvalue()
     for name in NAMES:
-        assert said.count(visible(name)) == 2, name
-    assert len({visible(name) for name in NAMES}) == len(NAMES)
+        assert said.count(escape_controls(name)) == 2, name
+    assert len({escape_controls(name) for name in NAMES}) == len(NAMES)
     assert not set(said) & HARMFUL
 
 
@@ -67,9 +67,9 @@ def test_systems_with_hostile_names_are_told_apart_and_harm_nothing(
 
 
 def test_an_error_names_the_file_whoever_raises_it() -> None:
-    with pytest.raises(SchemaError, match=r"^a/b\.csv: no column 'x'$"), naming(["new=a/b.csv"]):
+    with pytest.raises(SchemaError, match=r"^a/b\.csv: no column 'x'$"), prefix_errors(["new=a/b.csv"]):
         raise SchemaError("no column 'x'")
-    with pytest.raises(SchemaError, match=r"^b\.csv: no column$"), naming(["b.csv"]):
+    with pytest.raises(SchemaError, match=r"^b\.csv: no column$"), prefix_errors(["b.csv"]):
         raise SchemaError("b.csv: no column")
 
 

@@ -27,7 +27,7 @@ from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.backends.replicas import Replica, Replicas
 from palaestra.agents.backends.wire import NotSentError, StatusError, Wire, json_of
 from palaestra.agents.conversation import to_record
-from palaestra.agents.policy import Decision, Request, said
+from palaestra.agents.policy import Decision, Request, error_text
 from palaestra.agents.streaming import AnswerStream, AsyncStream
 from palaestra.algebra.turns import clean
 from palaestra.envs.conversations import Reader, without_system
@@ -253,13 +253,13 @@ class ChatPolicy:
                         raise
             decision.messages = to_record(observation, reader)
             choice = answer["choices"][0]
-            text = clean(endpoint.said(choice["message"], self.tool_format)).strip()
-            decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
-            decision.finish = endpoint.finish(endpoint.at(choice, "finish_reason"))
+            text = clean(endpoint.message_text(choice["message"], self.tool_format)).strip()
+            decision.action = endpoint.redacted(key, text, shortest=endpoint.SHORTEST_KEY)
+            decision.finish = endpoint.finish_reason(endpoint.at(choice, "finish_reason"))
             decision.logprobs = _logprobs(choice) if self.logprobs else None
         except Exception as error:
             where = f" [model {self.model!r} at {self._address()}]"
-            decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
+            decision.error = endpoint.redacted(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
         if self.keeper is not None and draw is not None and not decision.error:
             self.keeper.add(body, draw, decision)
@@ -278,7 +278,7 @@ class ChatPolicy:
             "model": self.model,
             "messages": endpoint.messages(without_system(talk) if "system" in self._without else talk),
             "tools": [dict(tool) for tool in observation.tools] or None,
-            "response_format": schema and endpoint.held_to(schema),
+            "response_format": schema and endpoint.json_schema_format(schema),
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,
@@ -459,8 +459,8 @@ def _lost(error: BaseException) -> bool:
 
 def _describe(error: Exception) -> str:
     """`Type: message (cause)` on one line."""
-    cause = f" ({said(error.__cause__)})" if error.__cause__ else ""
-    return " ".join((said(error) + cause).split())
+    cause = f" ({error_text(error.__cause__)})" if error.__cause__ else ""
+    return " ".join((error_text(error) + cause).split())
 
 
 def _run(work: Coroutine[Any, Any, list[Decision]]) -> list[Decision]:

@@ -18,7 +18,7 @@ import torch
 from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.envs.protocol import Observation
 from palaestra.errors import DamagedFileError, InputError
-from palaestra.foundation.files import read_object, whole, write_json
+from palaestra.foundation.files import atomic_write, read_object, write_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,7 +155,7 @@ class DiscretePolicy(abc.ABC):
         from safetensors.torch import save_file
 
         folder = Path(path)
-        with whole(folder / "model.safetensors") as temporary:
+        with atomic_write(folder / "model.safetensors") as temporary:
             save_file(
                 {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}, temporary
             )

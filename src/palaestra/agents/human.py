@@ -28,7 +28,7 @@ Ask = Callable[[str], str | None]
 GONE = "the input ended, nobody is there to answer"
 
 
-def asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | None:
+def ask_action(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | None:
     """Asks a person, by functions `say` and `ask`, until the answer fits an `Observation`: that action; else None.
 
     None: the input ended.
@@ -104,7 +104,7 @@ class HumanPolicy:
             return Decision("", error=self._gone)
         start, seen = time.perf_counter(), request.observation
         self._say(f"\n{request.agent} sees:\n{seen.text}")
-        action = asked(request.agent, seen, self._say, self._ask)
+        action = ask_action(request.agent, seen, self._say, self._ask)
         if action is None:
             self._gone = f"InputError: {self._written.end if self._written else GONE}"
             return Decision("", error=self._gone)

@@ -59,7 +59,7 @@ class Decision:
     float32[A]. token_versions: int32[A], updates that the learner had made when each token was sampled, if they differ.
     messages: what a chat model was shown, where the env left it to the policy to have that written.
     prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
-    finish: why the generation ended, as `palaestra.agents.backends.endpoint.finish` has it: stop, length, tool ….
+    finish: why the generation ended (stop, length, tool …), see `palaestra.agents.backends.endpoint.finish_reason`.
     error: the policy failed on this request; the episode ends as a row with this error.
     known: the answer was read from a file of earlier calls, with what it took then; nobody was asked now.
     """
@@ -91,10 +91,10 @@ class Policy(Protocol):
         """Decisions for the requests, one each, in order."""
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Text `Type: message` of an exception, also of one whose message cannot be read.
 
-    >>> said(ValueError("no"))
+    >>> error_text(ValueError("no"))
     'ValueError: no'
     """
     try:

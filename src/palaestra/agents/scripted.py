@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from palaestra.agents.policy import Decision, Request, said
+from palaestra.agents.policy import Decision, Request, error_text
 from palaestra.envs.protocol import Action
 from palaestra.errors import InputError, nearest
 
@@ -30,7 +30,7 @@ class ScriptedPolicy:
         try:
             decision = Decision(self.function(request))
         except (Exception, SystemExit) as error:  # sys.exit() in a function is its own failure, too
-            decision = Decision("", error=said(error))
+            decision = Decision("", error=error_text(error))
         decision.duration = time.perf_counter() - start
         return decision
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from palaestra.agents.policy import Decision, Request, said
+from palaestra.agents.policy import Decision, Request, error_text
 
 Ask = Callable[[Request], Awaitable[Decision]]
 
@@ -95,7 +95,7 @@ class AsyncStream:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # whatever happens, an episode waits for this
-            decision = Decision("", error=said(error))
+            decision = Decision("", error=error_text(error))
         done(decision)
 
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from palaestra.algebra.codes import Codes
 from palaestra.algebra.kernels import Evaluation
-from palaestra.algebra.partition import ONE_PASS, wide
+from palaestra.algebra.partition import ONE_PASS, iteration_nodes
 from palaestra.algebra.samples import TIE, Samples, finish
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, Value, children
@@ -143,7 +143,7 @@ class Collected:
 
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
-        self.order = wide(signal)
+        self.order = iteration_nodes(signal)
         self.statistics = {node.digest: _Statistic(node) for node in self.order}
         self.within = {node.digest: {inner.digest for inner in _wide_below(node)} for node in self.order}
 
@@ -214,4 +214,4 @@ def _name(over: tuple[str | Signal, ...]) -> list[str | bytes]:
 
 
 def _wide_below(node: Signal) -> list[Signal]:
-    return [inner for child in children(node) for inner in wide(child)]
+    return [inner for child in children(node) for inner in iteration_nodes(child)]

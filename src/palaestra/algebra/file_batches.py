@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from palaestra.algebra.partition import BATCH, GROUP, collectable, partition, ranges_over, wide
+from palaestra.algebra.partition import BATCH, GROUP, collectable, iteration_nodes, partition, ranges_over
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, walk
 from palaestra.errors import DamagedFileError, InputError
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 
 class Borrowed(NamedTuple):
@@ -66,7 +66,7 @@ def batches(files: list[Path], rows: list[int], names: list[str], signals: list[
         return Batches(joined, False, {})
     if cut is not None:
         raise InputError(_cut_text(files, cut, together))
-    for node in (node for signal in signals for node in wide(signal)):
+    for node in (node for signal in signals for node in iteration_nodes(signal)):
         if not collectable(node):
             raise InputError(
                 f"{short(node)} ranges over an iteration whose {count:,} turns lie in {len(large)} files, and cannot "
@@ -140,7 +140,7 @@ def _borrowed(files: list[Path], cut: pl.DataFrame, together: int) -> dict[Path,
     """
     keys = [name for name in cut.columns if name not in ("file", "count")]
     pairs = cut.join(cut, on=keys, nulls_equal=True, suffix="_other").filter(pl.col("file") != pl.col("file_other"))
-    if scalar(pairs.group_by("file").agg(pl.col("count_other").sum())["count_other"].max()) > together:
+    if float_or_zero(pairs.group_by("file").agg(pl.col("count_other").sum())["count_other"].max()) > together:
         raise InputError(_cut_text(files, cut, together))
     found: dict[Path, list[Borrowed]] = {}
     for (number, other), rows in pairs.sort("file", "file_other").group_by("file", "file_other", maintain_order=True):

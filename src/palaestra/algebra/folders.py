@@ -34,8 +34,8 @@ from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
 from palaestra.algebra.tree import Signal, Value, walk
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
-from palaestra.foundation.files import whole
-from palaestra.foundation.malloc import keep
+from palaestra.foundation.files import atomic_write
+from palaestra.foundation.malloc import keep_freed
 from palaestra.foundation.progress import Report, reporting
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
@@ -311,7 +311,7 @@ def _start(plan: _Plan, modules: list[str]) -> None:
 
 
 def _start_worker(plan: _Plan, modules: list[str]) -> None:
-    keep()  # arrays of one file are as large as those of the next
+    keep_freed()  # arrays of one file are as large as those of the next
     _start(plan, modules)
 
 
@@ -349,7 +349,7 @@ def _write(source: Path, target: Path, new: pl.DataFrame, mark: str, slim: bool)
         notes = {**(schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION), _MARK: mark}
         result = pa.schema(fields, metadata=notes)
         start = 0
-        with whole(target) as temporary, pq.ParquetWriter(temporary, result, compression="zstd") as writer:
+        with atomic_write(target) as temporary, pq.ParquetWriter(temporary, result, compression="zstd") as writer:
             for number in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(number).num_rows
                 group = parquet.read_row_group(number, columns=kept)

@@ -56,7 +56,7 @@ def partition(*signals: Signal) -> tuple[str, ...]:
     return BATCH if BATCH in found else GROUP if GROUP in found else ROW
 
 
-def wide(signal: Signal) -> list[Signal]:
+def iteration_nodes(signal: Signal) -> list[Signal]:
     """List of a `Signal`'s nodes whose values depend on a whole iteration, each after the nodes that it needs."""
     found: dict[bytes, Signal] = {}
     seen: set[bytes] = set()

@@ -28,7 +28,7 @@ from palaestra.algebra.codes import Codes, Segments, code_column, combine, order
 from palaestra.algebra.columns import PROVIDERS, origin
 from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, SCOPE, VERSION_KEY, Column, clean, conform, empty
 from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 
 if TYPE_CHECKING:
     from palaestra.algebra.tree import Signal
@@ -253,7 +253,7 @@ class Turns:
         """
         path = Path(path)
         try:
-            with whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 self.frame.write_parquet(temporary, compression="zstd", metadata={VERSION_KEY: str(SCHEMA_VERSION)})
         except pl.exceptions.PolarsError as error:
             raise StorageError(f"cannot write {path}: {error}") from error

@@ -198,7 +198,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     return ({**user, "content": f"{system['content']}\n\n{user['content']}"}, *more)
 
 
-def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
+def action_request(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
     """Text of the user message that asks for an action: `text`, legal actions, and the form of reply for a `Reader`.
 
     speech: others hear what is said before the action; the text says so.
@@ -209,4 +209,4 @@ def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = Fa
 
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
     """Tuple with one user message: `text`, then any legal actions with the form of reply; `reader`: settings of it."""
-    return opening("", acting(text, legal, reader) if legal else text)
+    return opening("", action_request(text, legal, reader) if legal else text)

@@ -153,13 +153,13 @@ def facts_of(env: Any) -> dict[str, type]:
     return dict(declared)
 
 
-def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
+def with_types(facts: Mapping[str, Any] | None) -> dict[str, type]:
     """Declared facts with type names replaced by types: {"x": "list[float]"} becomes {"x": list[float]}.
 
     Raises:
         InputError: a column cannot have such a type.
 
-    >>> named({"x": "float", "y": list[int]})
+    >>> with_types({"x": "float", "y": list[int]})
     {'x': <class 'float'>, 'y': list[int]}
     """
     types = {_name(kind): kind for kind in DTYPES}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
-from palaestra.envs.facts import named
+from palaestra.envs.facts import with_types
 from palaestra.envs.gymnasium_spaces import features_of, library
 from palaestra.envs.gymnasium_team import TupleTeam
 from palaestra.envs.pettingzoo import PettingZooParallel
@@ -53,7 +53,7 @@ class GymnasiumEnv:
         """
         check_illegal(illegal)
         self.agents: tuple[str, ...] = ("player",)
-        self.facts = named(facts)
+        self.facts = with_types(facts)
         gymnasium = library()
         self.name = name if isinstance(name, str) else getattr(name, "__name__", "gymnasium")
         self.env = _made(name, options) if isinstance(name, str) else name()

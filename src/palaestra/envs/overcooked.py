@@ -26,7 +26,7 @@ LAYERS = 26
 """Planes of the package's lossless encoding: both cooks' places and directions, the kitchen, things, the last steps."""
 
 
-class Kitchen:
+class OvercookedEnv:
     """PettingZoo parallel env of one Overcooked layout for two cooks, `player_0` and `player_1`.
 
     An agent sees the lossless encoding, int[width, height, 26], itself first, and has six actions: north, south, east,
@@ -127,7 +127,7 @@ def overcooked(
     Args:
         layout: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination" ….
         horizon: steps of an episode.
-        cook_when_full: a full pot begins to cook by itself; see `Kitchen`.
+        cook_when_full: a full pot begins to cook by itself; see `OvercookedEnv`.
         random_start: places of the cooks are drawn from the seed.
         illegal: "lose" ends the episode of an illegal action, "random" plays a random one instead.
         success: sum of an agent's rewards that counts as its success; None reports no success.
@@ -143,7 +143,9 @@ def overcooked(
     known = sorted(file.stem for file in Path(LAYOUTS_DIR).glob("*.layout"))
     if layout not in known:
         raise InputError(f"Overcooked has no layout {layout!r}{nearest(layout, known)}")
-    make = functools.partial(Kitchen, layout, horizon=horizon, cook_when_full=cook_when_full, random_start=random_start)
+    make = functools.partial(
+        OvercookedEnv, layout, horizon=horizon, cook_when_full=cook_when_full, random_start=random_start
+    )
     make.__name__ = f"overcooked.{layout}"  # type: ignore[attr-defined]
     return pettingzoo(make, api="parallel", illegal=illegal, success=success, facts={"progress": float})
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
-from palaestra.envs.facts import named
+from palaestra.envs.facts import with_types
 from palaestra.envs.gymnasium_spaces import features_of
 from palaestra.envs.lazy import LazyObservation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
@@ -54,7 +54,7 @@ class _PettingZooEnv:
             self.env = make(**options)
         except TypeError as error:
             raise InputError(f"PettingZoo cannot make {self.name!r} with {options}: {error}") from error
-        self.facts = named(facts)
+        self.facts = with_types(facts)
         self._bare = self.env
         while type(self._bare).__name__ in CHECKS:
             self._bare = self._bare.env

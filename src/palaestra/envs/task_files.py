@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from palaestra.algebra.turns import clean
 from palaestra.envs.task_keys import key_in, task_key
 from palaestra.errors import DamagedFileError, InputError, StorageError, missing_extra, nearest
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 
 Duplicates = Literal["refuse", "drop"]
 PART = 2**16
@@ -147,7 +147,7 @@ def _opened(path: str, columns: Columns, state: str) -> TaskFile:
         if index.is_file():
             return TaskFile(path, index)
         try:
-            with whole(index) as temporary:
+            with atomic_write(index) as temporary:
                 _write(path, columns, temporary)
             return TaskFile(path, index)
         except StorageError as error:

@@ -27,7 +27,7 @@ from palaestra.evaluation.intervals import (
 )
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.trials import error_kind, infrastructure, lost
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 ALPHA = 0.05
 MOST_LOST = 0.2
@@ -189,7 +189,7 @@ def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
 def _per_task(trials: pl.DataFrame) -> tuple[int, int, int]:
     """Trials of a task in a run: the most common number, the fewest and the most."""
     counts = trials.group_by("run", "task").len()["len"]
-    return int(scalar(counts.mode().max())), int(scalar(counts.min())), int(scalar(counts.max()))
+    return int(float_or_zero(counts.mode().max())), int(float_or_zero(counts.min())), int(float_or_zero(counts.max()))
 
 
 def _system(

@@ -18,7 +18,7 @@ from palaestra.errors import StorageError
 
 
 @contextlib.contextmanager
-def whole(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Context manager for an atomic write: yields a temporary path that replaces `path` at the end, or is removed.
 
     Raises:
@@ -121,7 +121,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    with whole(path) as temporary:  # a model may have produced half a surrogate pair
+    with atomic_write(path) as temporary:  # a model may have produced half a surrogate pair
         temporary.write_text(text, encoding="utf-8", errors="replace")
 
 

@@ -20,7 +20,7 @@ def give_back(least: int = _MIB // 4) -> None:
     _set({_MMAP_THRESHOLD: least})
 
 
-def keep(room: int = 256 * _MIB) -> None:
+def keep_freed(room: int = 256 * _MIB) -> None:
     """Make malloc keep up to `room` freed bytes at the end of the heap for reuse, from now on.
 
     Blocks above 32 MiB are not kept.

@@ -128,8 +128,8 @@ def _clock(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def noting(path: Path) -> Iterator[Report]:
-    """Context manager that yields a `Report` that writes to a file, which another process reads with `noted`.
+def report_to_file(path: Path) -> Iterator[Report]:
+    """Context manager that yields a `Report` that writes to a file, which another process reads with `read_report`.
 
     The file is gone at the end.
     """
@@ -149,8 +149,8 @@ def noting(path: Path) -> Iterator[Report]:
             path.unlink()
 
 
-def noted(path: Path) -> tuple[str, int, int, str] | None:
-    """(phase, done, total, note) of the last report in a file that `noting` writes; None if there is none."""
+def read_report(path: Path) -> tuple[str, int, int, str] | None:
+    """(phase, done, total, note) of the last report in a file that `report_to_file` writes; None if there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return str(found["phase"]), int(found["done"]), int(found["total"]), str(found["note"])

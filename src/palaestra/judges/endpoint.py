@@ -23,7 +23,7 @@ from typing import Any
 from palaestra.agents.backends import endpoint as rules
 from palaestra.agents.backends.breaker import Breaker, OutageError
 from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
-from palaestra.agents.backends.wire import NotSentError, Response, Wire, complaint, json_of
+from palaestra.agents.backends.wire import NotSentError, Response, Wire, json_of, refusal_text
 from palaestra.algebra.turns import clean
 from palaestra.errors import InputError, StorageError
 from palaestra.judges.asking import Reply
@@ -337,8 +337,8 @@ class Endpoint:
         result = await self._attempt(wire, job.body, job.most)
         reply = result.reply
         if secret:
-            reply.error = reply.error and rules.without(secret, reply.error)
-            reply.text = reply.text and rules.without(secret, reply.text, shortest=rules.SHORTEST_KEY)
+            reply.error = reply.error and rules.redacted(secret, reply.error)
+            reply.text = reply.text and rules.redacted(secret, reply.text, shortest=rules.SHORTEST_KEY)
         self.ledger.settle(number, job.key, result.state, reply, job.most)
         gate.leave(result.pause or 0.0)
         if result.absent:
@@ -367,7 +367,7 @@ class Endpoint:
                 found.state = REFUSED
                 reply.error = str(rules.redirected(self.base_url, response.status, response.headers.get("location")))
             else:
-                reply.error = complaint(response)
+                reply.error = refusal_text(response)
                 found.absent = response.status in rules.ABSENT
                 if response.status in rules.UNCERTAIN:
                     reply.error += _UNSURE

@@ -143,7 +143,7 @@ def iteration_of(path: Path) -> int:
     return int(path.name.removeprefix(_PREFIX))
 
 
-def begun(directory: Path) -> str | None:
+def existing_file(directory: Path) -> str | None:
     """Text: relative path of the first file in `directory` that a new run there would overwrite; None if there is none.
 
     A start that failed before anything was learned leaves none.

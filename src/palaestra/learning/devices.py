@@ -24,7 +24,7 @@ from torch.nn.utils import get_total_norm
 from palaestra.agents.policy import Learnable
 from palaestra.errors import LearnerError, PalaestraError, RankError
 from palaestra.learning.batch import pieces
-from palaestra.learning.local_parts import is_sharded, local
+from palaestra.learning.local_parts import is_sharded, local_shard
 from palaestra.learning.ranks import Ranks, world
 from palaestra.learning.steps import Place, summed
 
@@ -334,7 +334,7 @@ class Devices:
     def _norm(self, parameters: Sequence[Tensor]) -> Tensor:
         """Of the gradient of all parameters, wherever they are."""
         whole = [p.grad for p in parameters if p.grad is not None and not is_sharded(p)]
-        parts = [local(p.grad) for p in parameters if p.grad is not None and is_sharded(p)]
+        parts = [local_shard(p.grad) for p in parameters if p.grad is not None and is_sharded(p)]
         if not parts or self.ranks is None:
             return get_total_norm(whole)
         square = self.ranks.add(get_total_norm(parts).double().square())
@@ -342,7 +342,7 @@ class Devices:
 
     def clip(self, parameters: Sequence[Tensor], limit: float, norm: Tensor) -> None:
         """Scale gradients so that their norm is at most `limit`."""
-        grads = [local(p.grad) for p in parameters if p.grad is not None]
+        grads = [local_shard(p.grad) for p in parameters if p.grad is not None]
         torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0).to(grads[0].device))
 
     # -- what is kept -------------------------------------------------------------------------------------------------
@@ -378,9 +378,9 @@ class Devices:
                 if name in tensors.references:
                     tensors.references[name].load_state_dict(state["start"][name])
             else:
-                from palaestra.learning.sharded import restored
+                from palaestra.learning.sharded import restore
 
-                restored(tensors, name, state, self.ranks)
+                restore(tensors, name, state, self.ranks)
 
     def write(self, tensors: LearnerTensors, folder: Path | None) -> None:
         """Make every rank write its part into `folder`, which rank 0 has chosen.

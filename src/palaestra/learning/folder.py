@@ -13,7 +13,7 @@ from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.foundation import checksums
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 
@@ -45,7 +45,7 @@ class RunFolder:
         """
         checkpoints.check_writable(self.path, 2 * (self.keep + 3) * size)
         found = checkpoints.latest(self.checkpoints)
-        there = checkpoints.begun(self.path)
+        there = checkpoints.existing_file(self.path)
         if there and found is None:
             raise InputError(
                 f"{self.path} holds {there}, but no whole checkpoint to go on from: restore checkpoints/, or "
@@ -91,7 +91,7 @@ class RunFolder:
         name = f"iteration-{iteration:06d}.parquet"
         turns.save(self.path / "turns" / name)
         if {"heard", "heard_turn"} <= set(turns.columns):
-            with whole(self.path / "messages" / name) as temporary:
+            with atomic_write(self.path / "messages" / name) as temporary:
                 messages(turns).write_parquet(temporary)
         for path in self._tables() if alone else ():
             if path.name != name:
@@ -99,7 +99,7 @@ class RunFolder:
 
     def write_tasks(self, iteration: int, tasks: pl.DataFrame) -> None:
         """Write the tasks that an iteration added or changed."""
-        with whole(self.path / "tasks" / f"iteration-{iteration:06d}.parquet") as temporary:
+        with atomic_write(self.path / "tasks" / f"iteration-{iteration:06d}.parquet") as temporary:
             tasks.write_parquet(temporary)
 
     def forget_after(self, iteration: int) -> None:

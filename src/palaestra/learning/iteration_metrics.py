@@ -13,7 +13,7 @@ from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits import component_columns
 from palaestra.evaluation.audits.finding import per_turn
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 GOOD = pl.col("error").is_null()
 
@@ -112,9 +112,9 @@ def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:
     valid = acts["valid"].cast(pl.Float64).mean()
     later = acts["prefix"].drop_nulls() if "prefix" in acts.columns else acts["action"].clear()
     later = later.filter(later != "first")
-    talk = {"broken_prefixes": scalar((later != "extends").mean())} if len(later) else {}
+    talk = {"broken_prefixes": float_or_zero((later != "extends").mean())} if len(later) else {}
     ended = acts["finish"].drop_nulls() if "finish" in acts.columns else acts["action"].clear()
-    talk |= {"cut_off": scalar((ended == "length").mean())} if len(ended) else {}
+    talk |= {"cut_off": float_or_zero((ended == "length").mean())} if len(ended) else {}
     return {
         "illegal": 1 - valid if isinstance(valid, float) else None,
         "distinct_actions": acts["action"].n_unique() / acts.height if acts.height else None,

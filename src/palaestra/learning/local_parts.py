@@ -10,7 +10,7 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def local(tensor: Tensor | None) -> Tensor:
+def local_shard(tensor: Tensor | None) -> Tensor:
     """The local shard of a tensor as a plain tensor; the tensor itself if it is not sharded."""
     assert tensor is not None
     part: Tensor = getattr(tensor, "to_local", lambda: tensor)()

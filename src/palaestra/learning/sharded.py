@@ -28,7 +28,7 @@ from palaestra.agents.backends.interleaved import evaluate_rows
 from palaestra.agents.policy import Learnable, Scored
 from palaestra.errors import LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
-from palaestra.learning.local_parts import local
+from palaestra.learning.local_parts import local_shard
 
 if TYPE_CHECKING:
     from palaestra.learning.devices import LearnerTensors
@@ -173,7 +173,7 @@ def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folde
         raise StorageError("; ".join(said)) from error
 
 
-def restored(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
+def restore(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
     """Restore in place moments and reference of a learner's policy `name` from dict `state`, sharded or whole."""
     parameters, optimiser = learner.parameters(name), learner.optimisers()[name]
     optimiser.state.clear()
@@ -203,5 +203,5 @@ def restored(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks
 
 def _moments(optimiser: torch.optim.Optimizer, parameter: Tensor, step: float) -> dict[str, Tensor]:
     made = {key: torch.zeros_like(parameter.detach()) for key in MOMENTS}
-    optimiser.state[parameter] = {"step": torch.tensor(step, device=local(parameter.detach()).device)} | made
+    optimiser.state[parameter] = {"step": torch.tensor(step, device=local_shard(parameter.detach()).device)} | made
     return made

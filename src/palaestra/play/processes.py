@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import PalaestraError
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 from palaestra.play import forkserver
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
@@ -109,7 +109,7 @@ class ProcessBackend:
     def put(self, value: Any) -> str:
         """Write the value to a file atomically; returns its path."""
         path = Path(self._folder) / str(next(self._numbers))
-        with whole(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             pickle.dump(value, file, protocol=5)
         return str(path)
 

@@ -23,7 +23,7 @@ from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, clean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.facts import DTYPES, Facts
 from palaestra.errors import StorageError
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 
 CHUNK_ROWS = 10_000
 
@@ -210,7 +210,7 @@ def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
     path = Path(path)
     if path.is_dir():
         raise StorageError(f"cannot write {path}: it is a directory; name a file in it")
-    with whole(path) as temporary, contextlib.ExitStack() as opened:
+    with atomic_write(path) as temporary, contextlib.ExitStack() as opened:
         temporary.touch()
         writer = None
         for chunk in chunks:

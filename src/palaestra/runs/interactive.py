@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents import Team
-from palaestra.agents.human import Ask, HumanPolicy, Say, asked
+from palaestra.agents.human import Ask, HumanPolicy, Say, ask_action
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Action, EnvFactory, Observation
@@ -49,7 +49,7 @@ def episode(
             if told:
                 say(f"\n[turn {turn}] {agent} sees:\n{observation.text}")
             if agent == human:
-                chosen = asked(agent, observation, say, ask)
+                chosen = ask_action(agent, observation, say, ask)
                 if chosen is None:
                     raise InputError(f"the input ended before the episode did; {agent} had to act")
                 actions[agent] = chosen

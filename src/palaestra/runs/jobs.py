@@ -24,7 +24,7 @@ from palaestra.errors import InputError, PalaestraError, RecipeError, StorageErr
 from palaestra.evaluation import trials
 from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, read_object, write_json, write_text
-from palaestra.foundation.progress import Bars, noted, noting
+from palaestra.foundation.progress import Bars, read_report, report_to_file
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 from palaestra.learning.ranks import by_itself, world
@@ -322,7 +322,7 @@ def _run_job(job: SeedJob, resume: bool, ranks: int = 1) -> dict[str, Any]:
 
     torch.set_num_threads(job.recipe.train.threads)
     try:
-        with started(ranks, job.recipe.learn.timeout), noting(job.directory / NOTE) as progress:
+        with started(ranks, job.recipe.learn.timeout), report_to_file(job.directory / NOTE) as progress:
             return run_seed(job.recipe, job.seed, job.directory, resume=resume, progress=progress)
     except PalaestraError as error:
         raise type(error)(f"{job.title}: {error}") from error
@@ -353,7 +353,7 @@ class _Watched:
             failed = future.cancelled() or future.exception() is not None
             self.report("stopped" if failed else "done", self.read if failed else total, total)
         else:
-            self.report(*(noted(self.job.directory / NOTE) or ("starting", 0, total, "")))
+            self.report(*(read_report(self.job.directory / NOTE) or ("starting", 0, total, "")))
 
     def _warn(self, lines: list[bytes]) -> None:
         for line in map(json.loads, lines):

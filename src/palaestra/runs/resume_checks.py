@@ -65,7 +65,7 @@ BESIDE = ("description", "track", "play.executor", "train.keep_calls")
 def _trained(directory: Path) -> Iterator[str]:
     """Trained parts of a run that a new start would overwrite."""
     for seed in sorted(directory.glob("seed-*")):
-        if (seed / "result.json").exists() or checkpoints.begun(seed):
+        if (seed / "result.json").exists() or checkpoints.existing_file(seed):
             yield seed.name
 
 

@@ -75,7 +75,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     there = finished(recipe, seed, directory) if resume else None
     if there is not None:
         return there
-    begun = checkpoints.begun(directory)
+    begun = checkpoints.existing_file(directory)
     if begun and not resume:
         raise InputError(f"{directory} holds a run already ({begun}): resume it, or choose another directory")
     checkpoints.check_writable(directory, 0)

@@ -19,7 +19,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import Signal, Value, short, walk
 from palaestra.algebra.turns import SCOPE, Ragged, Turns
 from palaestra.errors import ExpressionError, MissingColumnError
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 from palaestra.testing.columns import made
 
 Promise = Literal["shift", "scale", "linear", "constant", "unscored"]
@@ -231,7 +231,7 @@ def _check_order(signal: Signal, turns: Turns, value: Value, rng: np.random.Gene
 def _check_numbering(signal: Signal, turns: Turns, value: Value, rng: np.random.Generator, where: str) -> None:
     for name in ("group", "episode"):
         if name in turns.columns and len(turns):
-            new = rng.permutation(int(scalar(turns[name].max())) + 5)
+            new = rng.permutation(int(float_or_zero(turns[name].max())) + 5)
             other = turns.with_column(**{name: new[turns[name].to_numpy()]})
             rows = np.arange(len(turns))
             _same(_rows(value), _rows(signal.evaluate(other)), rows, f"{where}: depends on how {name}s are numbered")

@@ -10,7 +10,7 @@ import pytest
 
 from palaestra.agents.backends import wire
 from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
-from palaestra.agents.backends.wire import NotSentError, Response, StatusError, Wire, complaint, json_of
+from palaestra.agents.backends.wire import NotSentError, Response, StatusError, Wire, json_of, refusal_text
 
 
 def exchange(
@@ -112,7 +112,7 @@ def test_certificates_are_read_once_and_servers_have_to_have_one(monkeypatch: py
 )  # fmt: skip
 def test_a_refusal_in_the_words_of_the_endpoint(body: bytes, said: str) -> None:
     response = Response(400, {"retry-after": "1"}, body)
-    assert complaint(response) == said
+    assert refusal_text(response) == said
     error = StatusError(response)
     assert (str(error), error.status, error.headers) == (said, 400, {"retry-after": "1"})
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from palaestra.interface.report.formatting import number, p_value, points, prose, seconds, span, told
+from palaestra.interface.report.formatting import number, p_value, points, prose, seconds, short_verdict, span
 from palaestra.interface.report.load import Interval
 
 
@@ -48,4 +48,4 @@ def test_sentences_have_the_style_of_numbers() -> None:
     assert prose(said) == (
         "worse by −3.5 points (95\u00a0% interval −5.0 to −2, 30 tasks × 4 trials); gpt-4-0125 at 50\u00a0%, 2026-01-02"
     )
-    assert told("a against b: cannot tell: p = 0.07 after correction: -3 points") == "a against b: cannot tell"
+    assert short_verdict("a against b: cannot tell: p = 0.07 after correction: -3 points") == "a against b: cannot tell"

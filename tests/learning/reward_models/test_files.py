@@ -16,7 +16,7 @@ from palaestra.interface import cli
 from palaestra.judges import PAIRS, SCORERS
 from palaestra.learning.reward_models import Labels, LinearReward, Preferences
 from palaestra.learning.reward_models.files import read
-from palaestra.learning.reward_models.held_out_scores import explained, held_out, ordered
+from palaestra.learning.reward_models.held_out_scores import explained, held_out, preferences_from_labels
 from palaestra.learning.reward_models.trained import fit_reward
 
 
@@ -113,11 +113,11 @@ def test_accuracy_counts_ties_half_and_leaves_what_is_unknown() -> None:
     assert found.mean == pytest.approx((1 + 0 + 0.5) / 3)
     assert found.n == 3
     labels = Labels(lists(np.array([[1.0], [2.0], [3.0]])), np.array([5.0, 5.0, 9.0]), key=np.zeros(3, int))
-    assert len(ordered(labels)) == 2
+    assert len(preferences_from_labels(labels)) == 2
     assert held_out(model, labels).mean == 1.0
     assert explained(model, labels)[0] == pytest.approx(1 - (16 + 9 + 36) / (10.6666667))
     with pytest.raises(InputError, match="no two labels differ"):
-        ordered(Labels(labels.rows, np.ones(3)))
+        preferences_from_labels(Labels(labels.rows, np.ones(3)))
     with pytest.raises(InputError, match="1 of the model beside 2 of the labels"):
         explained(model, Labels(labels.rows, np.ones((3, 2))))
 

@@ -16,7 +16,7 @@ from palaestra.learning.reward_models import losses
 from palaestra.learning.reward_models.against import Against
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 from palaestra.learning.reward_models.features import joined, scale_of
-from palaestra.learning.reward_models.held_out_scores import explained, held_out, ordered
+from palaestra.learning.reward_models.held_out_scores import explained, held_out, preferences_from_labels
 from palaestra.learning.reward_models.network import NetworkReward, by_length
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS
 
@@ -167,7 +167,11 @@ def of_parts() -> Iterator[tuple[str, Case]]:
             f"ordered {key is None}",
             lambda k=key: [
                 each
-                for pair in [ordered(Labels(listed(numbers(5, 7, 2)), np.array([1.0, 2, 2, np.nan, 0, 1, 1]), key=k))]
+                for pair in [
+                    preferences_from_labels(
+                        Labels(listed(numbers(5, 7, 2)), np.array([1.0, 2, 2, np.nan, 0, 1, 1]), key=k)
+                    )
+                ]
                 for each in (pair.chosen["features"].to_list(), pair.rejected["features"].to_list())
             ],
         )

@@ -13,7 +13,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient
 from palaestra.learning.terms import TERMS, MicroBatch
-from palaestra.learning.terms.correction import truncated
+from palaestra.learning.terms.correction import truncated_weights
 
 FLAVOURS = [
     ("token", 2.0, None, "cut"),
@@ -36,7 +36,7 @@ def test_worked_numbers() -> None:
     ratio, mask = torch.tensor([[1.5, 2.5, 0.4, 7.0]]).log(), torch.tensor([[True, True, True, False]])
 
     def weights(**options: object) -> list[float]:
-        return truncated(ratio, mask, **options)[0][0, :3].tolist()  # type: ignore[arg-type]
+        return truncated_weights(ratio, mask, **options)[0][0, :3].tolist()  # type: ignore[arg-type]
 
     assert weights(cap=2.0) == pytest.approx([1.5, 2.0, 0.4])
     assert weights(cap=2.0, floor=0.5) == pytest.approx([1.5, 2.0, 0.5])
@@ -44,8 +44,8 @@ def test_worked_numbers() -> None:
     assert weights(level="sequence", cap=2.0) == pytest.approx([1.5] * 3)
     assert weights(level="sequence", cap=1.2) == pytest.approx([1.2] * 3)
     assert weights(level="sequence", cap=1.2, outside="drop") == [0.0] * 3
-    assert truncated(ratio, mask, cap=2.0)[1].tolist() == [[False, True, False, False]]
-    assert truncated(torch.full((1, 1), 90.0), torch.ones(1, 1, dtype=torch.bool), cap=None, floor=0.1)[0] < 1e9
+    assert truncated_weights(ratio, mask, cap=2.0)[1].tolist() == [[False, True, False, False]]
+    assert truncated_weights(torch.full((1, 1), 90.0), torch.ones(1, 1, dtype=torch.bool), cap=None, floor=0.1)[0] < 1e9
 
 
 @pytest.mark.parametrize(("level", "cap", "floor", "outside"), FLAVOURS)
@@ -57,7 +57,7 @@ def test_the_loss_is_the_weight_times_the_loss(level: str, cap: float, floor: fl
     term = TERMS["corrected"]("surrogate()", level=level, cap=cap, floor=floor, outside=outside)
     piece = MicroBatch.of(new, old=new.detach() - difference, advantage=advantage, mask=mask)
     (slope,) = torch.autograd.grad(term(piece), new)
-    weight, _ = truncated(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
+    weight, _ = truncated_weights(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
     torch.testing.assert_close(slope, (-weight * advantage / mask.sum()).masked_fill(~mask, 0.0))
 
 
@@ -145,7 +145,7 @@ def test_weights_are_verls(level: str, cap: float, floor: float | None, outside:
     difference, mask = ratios(seed)
     threshold = cap if floor is None else f"{floor}_{cap}"
     theirs, _ = helper.compute_rollout_correction_weights(difference, mask.double(), level, threshold)
-    ours, _ = truncated(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
+    ours, _ = truncated_weights(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
     torch.testing.assert_close(ours.masked_fill(~mask, 0.0), theirs)
 
 
@@ -161,5 +161,5 @@ def test_weights_are_trls(level: str, cap: float, floor: float | None, outside: 
     else:
         low = -torch.inf if floor is None else floor
         theirs = theirs.masked_fill((theirs < low) | (theirs > cap), 0.0)
-    ours, _ = truncated(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
+    ours, _ = truncated_weights(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
     torch.testing.assert_close(ours[mask], theirs.expand_as(ours)[mask])

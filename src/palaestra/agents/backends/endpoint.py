@@ -145,7 +145,7 @@ def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     return found
 
 
-def held_to(schema: Mapping[str, Any]) -> dict[str, Any]:
+def json_schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Value of the request field `response_format` that makes a chat endpoint reply by a JSON schema; dict."""
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)}}
 
@@ -178,7 +178,7 @@ def calls(message: Any) -> list[Any]:
     return [function for function in functions if function is not None]
 
 
-def said(message: Any, format: str) -> str:
+def message_text(message: Any, format: str) -> str:
     """Text of an assistant message: its content, followed by its tool calls written in a tool format.
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
@@ -203,10 +203,10 @@ def said(message: Any, format: str) -> str:
     return written
 
 
-def finish(reason: Any) -> str | None:
+def finish_reason(reason: Any) -> str | None:
     """Finish reason normalised across servers: stop, length, tool, filtered, aborted, the server's own, or None.
 
-    >>> [finish(reason) for reason in ("stop", "end_turn", "max_tokens", "tool_calls", "abort", "Pause", None)]
+    >>> [finish_reason(reason) for reason in ("stop", "end_turn", "max_tokens", "tool_calls", "abort", "Pause", None)]
     ['stop', 'stop', 'length', 'tool', 'aborted', 'pause', None]
     """
     if not isinstance(reason, str) or not reason.strip():
@@ -245,10 +245,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def without(key: str, text: str, *, shortest: int = 1) -> str:
+def redacted(key: str, text: str, *, shortest: int = 1) -> str:
     """Text in which a secret key, in any of its encodings, is replaced by ***; keys below `shortest` letters stay.
 
-    >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
+    >>> redacted("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
     'Bearer ***, ***, ***'
     """
     key = key.strip()

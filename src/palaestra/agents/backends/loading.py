@@ -76,7 +76,7 @@ def plan(
             adapter, source = source, _base(Path(found))
         config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
-        raise cannot(path, error) from error
+        raise load_error(path, error) from error
     if adapter is not None and lora is not None:
         raise InputError(f"LMPolicy: {str(path)!r} is an adapter already: leave lora= out, and it goes on learning")
     whole = lora is None and adapter is None
@@ -94,7 +94,7 @@ def tokenizer_of(made: LoadingPlan) -> Any:
     try:
         return AutoTokenizer.from_pretrained(made.adapter or made.base)
     except (OSError, ValueError) as error:
-        raise cannot(made.base, error) from error
+        raise load_error(made.base, error) from error
 
 
 def load(made: LoadingPlan) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ def _weights(made: LoadingPlan, dtype: torch.dtype) -> Any:
     try:
         model = AutoModelForCausalLM.from_pretrained(made.base, dtype=dtype)
     except (OSError, ValueError) as error:
-        raise cannot(made.base, error) from error
+        raise load_error(made.base, error) from error
     try:
         return model.to(made.device)
     except RuntimeError as error:
@@ -249,7 +249,7 @@ def positions(config: Any) -> int | None:
     return None
 
 
-def cannot(path: str | Path, error: Exception) -> InputError:
+def load_error(path: str | Path, error: Exception) -> InputError:
     """Makes, does not raise, the one-line InputError for a model `path` that exception `error` kept from loading."""
     return InputError(f"LMPolicy: cannot load a model and tokenizer from {str(path)!r}: {_line(error)}")
 
@@ -277,7 +277,7 @@ def _base(adapter_config: Path) -> str:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def needs(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | None:
+def training_memory(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | None:
     """Dict {purpose: bytes}: memory for training the model of a `LoadingPlan`, without activations; None if unknown.
 
     reference: of a copy that never moves, which a term such as `kl()` asks for. Below adapters it is shared.
@@ -315,7 +315,7 @@ def sum_of(parts: Mapping[str, float]) -> str:
 
 def check_room(name: str, learn: int, device: torch.device, *, reference: bool) -> None:
     """Raises InputError if gradients, moments and a reference copy of `learn` parameters do not fit on a device."""
-    parts, there = to_learn(learn, reference), memory(device)
+    parts, there = to_learn(learn, reference), free_memory(device)
     if there is not None and sum(parts.values()) > there:
         raise InputError(
             f"policy {name!r} needs {sum_of(parts)} to learn beside its weights; {device} has {there / 1e9:.3g} GB"
@@ -325,7 +325,7 @@ def check_room(name: str, learn: int, device: torch.device, *, reference: bool) 
 
 def _say_memory(made: LoadingPlan) -> None:
     """Warn before a model is loaded that takes much of the memory; refuse one whose weights alone are more than it."""
-    parts, there = needs(made), memory(made.device)
+    parts, there = training_memory(made), free_memory(made.device)
     if parts is None or there is None or sum(parts.values()) < there / 4:
         return
     said = f"LMPolicy: {made.base!r} needs {sum_of(parts)}; {made.device} has {there / 1e9:.3g} GB free"
@@ -357,7 +357,7 @@ def _parameters(made: LoadingPlan) -> tuple[int, int] | None:
         return None
 
 
-def memory(device: torch.device) -> float | None:
+def free_memory(device: torch.device) -> float | None:
     """Free memory of a torch device in bytes (CPU: of the machine), float; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])

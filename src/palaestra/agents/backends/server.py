@@ -19,7 +19,7 @@ import numpy as np
 
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.events import Events
-from palaestra.agents.backends.wire import Response, Wire, complaint
+from palaestra.agents.backends.wire import Response, Wire, refusal_text
 from palaestra.errors import PolicyError
 
 
@@ -224,15 +224,15 @@ class Client:
         except OSError as error:
             raise GoneError(f"no server at {self.url} ({' '.join(str(error).split())})") from None
         except endpoint.UnusableAnswerError as error:
-            raise ServerError(endpoint.without(key, str(error))) from None
+            raise ServerError(endpoint.redacted(key, str(error))) from None
         if 300 <= response.status < 400:
             path = call.path.partition("?")[0]
             why = endpoint.redirected(
                 self.url, response.status, response.headers.get("location"), path=path, option="url"
             )
-            raise ServerError(endpoint.without(key, str(why)))
+            raise ServerError(endpoint.redacted(key, str(why)))
         if response.status >= 400:
-            message = f"{self.url}{call.path}: {endpoint.without(key, complaint(response)[:300])}"
+            message = f"{self.url}{call.path}: {endpoint.redacted(key, refusal_text(response)[:300])}"
             if response.status == 404:
                 raise AbsentError(message)
             raise (GoneError if response.status >= 500 and not call.job else ServerError)(message)

@@ -51,14 +51,14 @@ class StatusError(PolicyError):
     """
 
     def __init__(self, response: Response) -> None:
-        super().__init__(complaint(response))
+        super().__init__(refusal_text(response))
         self.status, self.headers = response.status, response.headers
 
 
-def complaint(response: Response) -> str:
+def refusal_text(response: Response) -> str:
     """HTTP status and error message of a refused `Response`, as text on one line.
 
-    >>> complaint(Response(429, {}, b'{"error": {"message": "too many"}}')), complaint(Response(500, {}, b""))
+    >>> refusal_text(Response(429, {}, b'{"error": {"message": "too many"}}')), refusal_text(Response(500, {}, b""))
     ('HTTP 429: too many', 'HTTP 500')
     """
     try:

@@ -109,7 +109,7 @@ from palaestra.envs.worlds.tool_steps import ToolSteps
 from palaestra.envs.worlds.traffic import Traffic
 from palaestra.envs.worlds.trail import Trail
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
-from palaestra.envs.worlds.verdict import Verdict
+from palaestra.envs.worlds.verdict import VerdictEnv
 from palaestra.envs.worlds.voxels import Voxels
 from palaestra.envs.worlds.walk import Walk
 from palaestra.envs.worlds.widgets import Widgets
@@ -229,7 +229,7 @@ __all__ = [
     "Traffic",
     "Trail",
     "TwoPhase",
-    "Verdict",
+    "VerdictEnv",
     "Voxels",
     "Walk",
     "Widgets",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, acting, opening
+from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, action_request, opening
 from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
@@ -96,7 +96,7 @@ class NativeEnv(ABC):
     def _told(self, agent: str, seen: Observation) -> Conversation:
         def write(reader: Reader) -> tuple[ChatMessage, ...]:
             rules = TEMPLATES.render(str(self.prompt), {"env": self, "agent": agent})
-            return opening(rules, acting(seen.text, seen.legal, reader, speech="message" in seen.fields))
+            return opening(rules, action_request(seen.text, seen.legal, reader, speech="message" in seen.fields))
 
         return Conversation(write)
 

@@ -1,4 +1,4 @@
-"""`Verdict`: a text was found, a cue says how likely it is of use; accept it or not. From which odds on? ([180])."""
+"""`VerdictEnv`: a text was found, a cue says how likely it is of use; accept it or not. From which odds on? ([180])."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _VerdictState:
 
 
 @ENVS.register("native/verdict")
-class Verdict(NativeEnv):
+class VerdictEnv(NativeEnv):
     """One-turn judging env: `reader` sees a cue and says whether its hidden text is useful; paid 1 if right.
 
     Cue k's texts are of use with the chance `chances[k]`. A group finds one text: groups of one compare texts.
@@ -35,7 +35,7 @@ class Verdict(NativeEnv):
 
     def __init__(self, *, chances: Sequence[float] = CHANCES) -> None:
         if not chances or not all(0 <= chance <= 1 for chance in chances):
-            raise InputError(f"Verdict: chances={list(chances)} in [0, 1], at least one")
+            raise InputError(f"VerdictEnv: chances={list(chances)} in [0, 1], at least one")
         self.chances = tuple(float(each) for each in chances)
 
     def begin(self) -> tuple[str, _VerdictState]:

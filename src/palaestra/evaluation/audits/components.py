@@ -15,7 +15,7 @@ import scipy
 from palaestra.algebra.signals import Signal, col
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.finding import Finding, Verdict, per_turn, prove, require
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 PREFIX = "r_"
 
@@ -103,7 +103,7 @@ def shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
 def _solved(turns: Turns) -> float:
     """Share of episodes, long or short; each agent's counts where there are agents."""
     keys = turns.key_columns(["episode", "agent"] if "agent" in turns.columns else ["episode"])
-    return scalar(turns.frame.group_by(keys).agg(pl.col("success").max())["success"].mean())
+    return float_or_zero(turns.frame.group_by(keys).agg(pl.col("success").max())["success"].mean())
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:

@@ -266,7 +266,9 @@ def _lap(turns: Turns, reward: Signal, rows: np.ndarray, gamma: float) -> _Laps:
     number = np.repeat(np.arange(len(walks)), lengths)
     position = np.concatenate([np.arange(length) for length in lengths])
     constant = [pl.lit(first[c][0]).alias(c) for c in columns if c != "episode"]
-    table = Turns(frame.with_columns(*constant, *ended(turns), episode=pl.Series(number), turn=pl.Series(position)))
+    table = Turns(
+        frame.with_columns(*constant, *not_truncated(turns), episode=pl.Series(number), turn=pl.Series(position))
+    )
     paid = np.split(per_turn(table, reward), np.cumsum(lengths)[:-1])
     fewer, more = paid[0], paid[1].copy()
     more[: lengths[0]] -= fewer
@@ -285,7 +287,7 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
     length = np.repeat(episodes.lengths, 2 * episodes.lengths)
     source = order[np.repeat(episodes.starts, 2 * episodes.lengths) + position % length]
     frame = turns.frame[source.tolist()].with_columns(
-        *ended(turns), episode=pl.Series(number), turn=pl.Series(position)
+        *not_truncated(turns), episode=pl.Series(number), turn=pl.Series(position)
     )
     paid = per_turn(Turns(frame), reward)
     found = np.zeros(len(turns))
@@ -294,6 +296,6 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
     return found
 
 
-def ended(turns: Turns) -> list[pl.Expr]:
+def not_truncated(turns: Turns) -> list[pl.Expr]:
     """Makes, for `Turns`, a list of Polars expressions: `truncated` set to False, or nothing without that column."""
     return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

@@ -12,7 +12,7 @@ import polars as pl
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.cycles import ended, place, steps
+from palaestra.evaluation.audits.cycles import not_truncated, place, steps
 from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
 from palaestra.evaluation.audits.growth import CHECKS, beyond_chance, endless
 
@@ -37,7 +37,7 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
     ends = np.searchsorted(number, np.arange(len(rows)))
     position = np.arange(len(source)) - ends[number]
     frame = turns.frame[source.tolist()]
-    return Turns(frame.with_columns(*ended(turns), episode=pl.Series(number), turn=pl.Series(position)))
+    return Turns(frame.with_columns(*not_truncated(turns), episode=pl.Series(number), turn=pl.Series(position)))
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:

@@ -153,7 +153,7 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return own(in_range(with_system(_named(per_item(make()), rows), rows), rows))
+        return with_required_columns(in_range(with_system(_named(per_item(make()), rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
@@ -166,7 +166,7 @@ def _named(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
     return with_names(frame, Names(None, rows.task, rows.success), rows.file)
 
 
-def own(frame: pl.DataFrame) -> pl.DataFrame:
+def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with what `Turns` need filled in: reward from score, success, numbers of group and episode, agent."""
     if "reward" not in frame.columns and "score" in frame.columns:
         frame = frame.with_columns(reward=pl.col("score").cast(pl.Float64))

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, naming, out, show
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, show
 
 
 @app.command(short_help="Ask a file a question by name.")
@@ -28,7 +28,7 @@ def analyze(
     from palaestra.evaluation.analyses import analyze as answer
 
     ANALYSES.build(question)  # a wrong name is no fault of the files
-    with naming(files) if files else contextlib.nullcontext():
+    with prefix_errors(files) if files else contextlib.nullcontext():
         rows = answer(question, *(files or [])).to_dicts()
     if as_json:
         show(plain(rows))

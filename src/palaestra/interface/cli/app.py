@@ -58,10 +58,10 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 halves of signs, which it cannot spell."""
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""The text with control characters, which a terminal would obey, escaped.
 
-    >>> print(visible("new\x1b[31m line"))
+    >>> print(escape_controls("new\x1b[31m line"))
     new\x1b[31m line
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -98,7 +98,7 @@ class Door(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """As `Console.render_str`, with control characters escaped; every string and table cell goes through it."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(escape_controls(text), **options)
 
 
 app = typer.Typer(
@@ -113,7 +113,7 @@ _WHOLE = 1000
 """Columns of a pipe or a file: a program reads the lines, so no cell is cut or wrapped."""
 
 
-def shipped(incomplete: str) -> list[str]:
+def complete_recipe(incomplete: str) -> list[str]:
     """List of the names of shipped recipes that begin with `incomplete`, for shell completion."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     found = (file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
@@ -122,7 +122,9 @@ def shipped(incomplete: str) -> list[str]:
 
 RecipeName = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file", autocompletion=shipped),
+    typer.Argument(
+        metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file", autocompletion=complete_recipe
+    ),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: about the number of cores]")]
@@ -140,7 +142,7 @@ Modules = Annotated[
 ]
 
 
-def bring(modules: list[str] | None) -> None:
+def import_modules(modules: list[str] | None) -> None:
     """Import the modules that `--import` names, also from the current folder; InputError if one fails.
 
     Raises:
@@ -201,7 +203,7 @@ def hint(line: str) -> None:
 
 
 @contextlib.contextmanager
-def naming(paths: Sequence[str | Path]) -> Iterator[None]:
+def prefix_errors(paths: Sequence[str | Path]) -> Iterator[None]:
     """Context manager that prefixes PalaestraErrors raised inside with these paths, unless they name one already."""
     try:
         yield

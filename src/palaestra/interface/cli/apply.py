@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Modules, app, bring, hint, load_turns, say
+from palaestra.interface.cli.app import Modules, app, hint, import_modules, load_turns, say
 
 
 @app.command()
@@ -56,7 +56,7 @@ def apply(
         raise InputError(f"--name {name}: that column says {SCHEMA[name].meaning}; give the new one another name")
     if reward is not None and name == "reward":
         raise InputError("--reward: the new column is the reward itself; give it another --name")
-    bring(modules)
+    import_modules(modules)
     columns = {"reward": reward, name: expression} if reward is not None else {name: expression}
     if turns.is_dir() and out.suffix != ".parquet":
         _folder(columns, turns, out, workers, together, slim, modules, explain)
@@ -90,7 +90,7 @@ def _folder(
         raise InputError(f"{source}: a run holds turns of several kinds; give one, e.g. {source / 'seed-0' / 'turns'}")
     if explain:
         raise InputError("--explain counts samples in a table; give one file of the directory")
-    malloc.keep()  # arrays of one file are as large as those of the next
+    malloc.keep_freed()  # arrays of one file are as large as those of the next
     done = folders.apply(
         columns,
         source,

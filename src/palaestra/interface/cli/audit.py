@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Json, Modules, app, bring, out, show, turns_at
+from palaestra.interface.cli.app import Json, Modules, app, import_modules, out, show, turns_at
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
 
@@ -40,7 +40,7 @@ def audit(
     from palaestra.evaluation.audits import audit as run
     from palaestra.evaluation.audits.components import is_component
 
-    bring(modules)
+    import_modules(modules)
     known = Turns.columns_of(turns_at(turns))
     signal = None if reward is None else parse(reward, columns=known)
     other = None if against is None else parse(against, columns=known)

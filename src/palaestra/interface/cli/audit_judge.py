@@ -11,7 +11,7 @@ from rich.table import Table
 
 from palaestra.errors import InputError
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,7 +63,7 @@ def audit_judge(
     same = tuple(name.strip() for name in match.split(",") if name.strip())
     pages: list[Page] = []
     for file in files:
-        with naming([file]):
+        with prefix_errors([file]):
             rows, tables = _read(file, steps, seed)
             findings = run(rows, truth=truth, nuisances=names, match=same, seed=seed)
         pages.append((str(file), rows, tables, findings))
@@ -92,7 +92,7 @@ def _compared(pages: list[Page], seed: int) -> list[Page]:
     judged = [(name, rows) for name, rows, *_ in pages if {"item", "value"} <= set(rows.columns)]
     found: list[Page] = []
     for (one, a), (other, b) in combinations(judged, 2):
-        with naming([Path(one), Path(other)]):
+        with prefix_errors([Path(one), Path(other)]):
             found.append((f"{one} (a) and {other} (b)", a, [], [compare_judges(a, b, seed=seed)]))
     return found
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,8 +80,8 @@ def evaluate(
         from palaestra.evaluation.logs import Names, Part
 
         names = Names(system, task, success)
-        with naming(paths):
-            asked = Asked(tuple(agent or ()), score, cluster, errors, ends(scale))
+        with prefix_errors(paths):
+            asked = Asked(tuple(agent or ()), score, cluster, errors, parse_scale(scale))
             logs = read(paths, format, names, Part(asked.columns, asked.of))
             rows, measured = _compare(logs, asked, baseline)
             if report is not None:
@@ -112,7 +112,7 @@ def evaluate(
             say(f"{row['system']}: no longer solved: {len(lost)} ({_few(lost)}){won}")
 
 
-def ends(scale: str | None) -> tuple[float, float] | None:
+def parse_scale(scale: str | None) -> tuple[float, float] | None:
     """Parse `--scale 0,10` into two numbers; None stays None.
 
     Raises:

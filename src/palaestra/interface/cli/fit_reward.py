@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from palaestra.interface.cli.app import Json, Modules, app, bring, naming, say, show
+from palaestra.interface.cli.app import Json, Modules, app, import_modules, prefix_errors, say, show
 
 
 @app.command("fit-reward", short_help="Train a reward model on pairs, verdicts or labels.")
@@ -59,8 +59,8 @@ def fit_reward(
     need_torch()
     from palaestra.learning.reward_models.trained import fit_reward as work
 
-    bring(modules)
-    with naming([pairs, *([rows] if rows else [])]):
+    import_modules(modules)
+    with prefix_errors([pairs, *([rows] if rows else [])]):
         found = work(
             pairs, out, model, features=features, rows=rows, pairing=pairing, target=target or (), loss=loss,
             margin=margin, weight=weight, key=key, centre=centre, alpha=alpha, epochs=epochs, lr=lr, batch=batch,

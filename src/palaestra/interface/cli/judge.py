@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
 from palaestra.interface.cli.evaluate import Format, Paths, System, read
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def judge(
         raise InputError("judge: give --rubric and --model, or --scorer")
     made: Any = Ensemble([build(scorer)]) if scorer else None
     items = read_rubric(rubric) if rubric else []
-    with naming(paths):
+    with prefix_errors(paths):
         rows, reference = _pairs(cases(by_system(read(paths, format, Names(system)).turns), level), baseline)  # type: ignore[arg-type]
         if against is not None:
             reference = _beside(rows, against, baseline)
@@ -158,14 +158,14 @@ def _file(rows: pl.DataFrame, reference: pl.DataFrame | None, verdicts: pl.DataF
 
 
 def _writer(target: Path) -> Any:
-    from palaestra.foundation.files import whole
+    from palaestra.foundation.files import atomic_write
 
     if target.suffix not in _WRITE:
         raise InputError(f"--out {target}: verdicts are written as {', '.join(_WRITE)}")
 
     def write(table: pl.DataFrame) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target) as path:
+        with atomic_write(target) as path:
             getattr(table, _WRITE[target.suffix])(path)
 
     return write

@@ -36,7 +36,7 @@ HOMES = (
 """Modules that make the registries."""
 
 
-def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
+def registered_names(kind: str | None = None) -> dict[str, dict[str, str]]:
     """Dict kind -> name -> first sentence of the docstring, of all registered names; `reward`: signals of that package.
 
     Those of plugins too.
@@ -93,7 +93,7 @@ def names(
     as_json: Json = False,
 ) -> None:
     """List what recipes and expressions may name, with one line on each; `names KIND` lists one kind."""
-    found = listed(kind)
+    found = registered_names(kind)
     if as_json:
         show(found)
         return

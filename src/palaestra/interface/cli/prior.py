@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show
 
 
 @app.command("fit-prior", short_help="Learn what rows of numbers are like, for `fuse`.")
@@ -44,7 +44,7 @@ def fit_prior(
         "held_out": held_out,
         "patience": patience,
     }
-    with naming([samples]):
+    with prefix_errors([samples]):
         found = work(samples, folder, hidden=(hidden, hidden), seed=seed, **fitting)
     if as_json:
         show(plain(found))
@@ -78,7 +78,7 @@ def fuse(
     need_torch()
     from palaestra.learning.score_models.files import fuse_readings
 
-    with naming([readings]):
+    with prefix_errors([readings]):
         rows = fuse_readings(
             prior, readings, only=only or (), samples=samples, steps=steps, level=level, seed=seed
         ).to_dicts()

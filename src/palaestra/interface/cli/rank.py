@@ -10,7 +10,7 @@ from rich.table import Table
 
 from palaestra.errors import InputError
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
 
 
 @app.command(short_help="Rank systems from pairwise matches.")
@@ -43,7 +43,7 @@ def rank(
     """Rank systems from a file of pairwise matches or of contests, and print whether there is an order at all."""
     from palaestra.evaluation import ranking
 
-    with naming([matches]):
+    with prefix_errors([matches]):
         contests = None if (a or b or winner or cluster) else ranking.read_contests(matches)
         if contests is not None:
             played = contests.matches()

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, naming, out, say, show, turns_at
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show, turns_at
 
 _SHOWN = 24
 """Information sets of a tree that are printed; JSON has all."""
@@ -35,7 +35,7 @@ def solve(
     from palaestra.evaluation import games
 
     games.read_solver(by)  # a wrong name is no fault of the file
-    with naming([game]):
+    with prefix_errors([game]):
         source = turns_at(Path(game)) if Path(game).exists() else game
         found = games.solve(games.read_game(source, column), by, draws=draws, seed=seed)
     if as_json:

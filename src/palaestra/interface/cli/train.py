@@ -30,7 +30,7 @@ On = Annotated[
 ]
 
 
-def placed(overrides: list[str] | None, on: str | None) -> list[str]:
+def with_executor(overrides: list[str] | None, on: str | None) -> list[str]:
     """List of the overrides as typed, with `--on` added as the override `play.executor`."""
     return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
 
@@ -58,7 +58,7 @@ def train(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    overrides = placed(overrides, on)
+    overrides = with_executor(overrides, on)
     modules_of(overrides, trust)
     loaded = load(recipe, overrides, trust=trust)
     need_torch()
@@ -103,7 +103,7 @@ def compare(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    overrides = placed(overrides, on)
+    overrides = with_executor(overrides, on)
     modules_of([*overrides, vary], trust)
     load(recipe, overrides, trust=trust)
     need_torch()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
-from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
 from palaestra.interface.cli.evaluate import Format, Paths, Success, System, Task, read
 
 _SHOWN = 20
@@ -39,7 +39,7 @@ def triage(
     from palaestra.interface.report.triage import write_triage
 
     names = Names(system, task, success)
-    with naming(paths):
+    with prefix_errors(paths):
         chosen, turns, detections, total, kinds, logs = survey(
             partial(read, paths, format, names), budget, format=format, names=names, random=random, seed=seed
         )

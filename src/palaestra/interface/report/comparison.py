@@ -9,7 +9,7 @@ from typing import Any
 
 from palaestra.errors import InputError, StorageError
 from palaestra.foundation.files import read_object
-from palaestra.interface.report.formatting import told
+from palaestra.interface.report.formatting import short_verdict
 from palaestra.interface.report.health import Health, health
 from palaestra.interface.report.limits import comparison_limits
 from palaestra.interface.report.load import Interval, Run, load_run
@@ -97,7 +97,7 @@ def write_comparison(directory: Path) -> Path:
 def _headline(variants: list[Variant], pairs: list[Pair]) -> str:
     """How many pairs were told apart; the verdict itself, in short, if there is one pair."""
     if len(pairs) == 1 and pairs[0].verdict:
-        return told(pairs[0].verdict)
+        return short_verdict(pairs[0].verdict)
     apart = sum("cannot tell" not in pair.verdict for pair in pairs if pair.verdict)
     return f"{len(variants)} variants compared" + (f": {apart} of {len(pairs)} pairs told apart" if pairs else "")
 

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.schema import SKIPPED, episode_failed
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 from palaestra.interface.report.load import Run
 
 CLIP = 320  # characters of a text that are shown at once
@@ -160,7 +160,7 @@ def _index(table: pl.DataFrame) -> pl.DataFrame:
 def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
     """Keys of the episodes, in the order in which they are shown."""
     chosen: list[tuple[Any, ...]] = []
-    seeds = int(scalar(index["place"].max())) + 1
+    seeds = int(float_or_zero(index["place"].max())) + 1
 
     def take(candidates: pl.DataFrame, first_seed: int) -> None:
         shown = [key[KEY.index("group")] for key in chosen]
@@ -196,7 +196,7 @@ def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
 
 def _largest(rows: pl.DataFrame, name: str) -> float:
     values = rows[name].drop_nulls().drop_nans().abs()
-    return scalar(values.max())
+    return float_or_zero(values.max())
 
 
 def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float]) -> ShownEpisode:

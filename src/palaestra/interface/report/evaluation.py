@@ -26,9 +26,9 @@ from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
-from palaestra.interface.report.formatting import number, prose, span, told
+from palaestra.interface.report.formatting import number, prose, short_verdict, span
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.panels import Chart
@@ -95,7 +95,7 @@ class SystemPrice:
     """Data of the costs of a system: per trial, per success (an interval), and how many trials have no known cost."""
 
     point: Priced
-    success: Interval | None
+    per_success: Interval | None
     unknown: int
 
 
@@ -128,7 +128,7 @@ def write_evaluation(
         "evaluation.html",
         title=title,
         headline=headline,
-        told=told(headline),
+        told=short_verdict(headline),
         verdicts=[(row.system, row.verdict) for row in systems if row.difference] if len(systems) > 2 else [],
         origin=origin or Origin(),
         places=_places(ranking),
@@ -257,7 +257,7 @@ def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.Da
     if "system" not in extra:
         episodes = episodes.with_columns(system=pl.lit("system"))
     said, sure = [], episodes["confidence"]
-    if len(sure) and scalar((sure > 1).mean()) > 0.5 and sure.is_between(0, 100).all():
+    if len(sure) and float_or_zero((sure > 1).mean()) > 0.5 and sure.is_between(0, 100).all():
         said.append("Confidences are read as percent: most of them are above 1, and none above 100.")
         episodes = episodes.with_columns(pl.col("confidence") / 100)
     wrong = episodes.filter(~pl.col("confidence").is_between(0, 1))

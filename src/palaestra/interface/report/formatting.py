@@ -87,12 +87,12 @@ def prose(text: str) -> str:
     return re.sub(r"(?<=\d) ?%", PERCENT, text)
 
 
-def told(verdict: str) -> str:
+def short_verdict(verdict: str) -> str:
     """Text of a verdict shortened for a title, cut before brackets: `better by +21.0 points`, `cannot tell`.
 
-    >>> told("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
+    >>> short_verdict("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
     'cannot tell'
-    >>> told("demo: better by +24.0 points (95 % interval +19 to +29)")
+    >>> short_verdict("demo: better by +24.0 points (95 % interval +19 to +29)")
     'demo: better by +24.0 points'
     """
     head = prose(verdict.partition(" (")[0])

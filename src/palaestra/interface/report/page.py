@@ -14,7 +14,7 @@ from palaestra.foundation.files import write_text
 from palaestra.foundation.yaml import read as read_yaml
 from palaestra.interface.report import formatting
 from palaestra.interface.report.episodes import sample
-from palaestra.interface.report.formatting import told
+from palaestra.interface.report.formatting import short_verdict
 from palaestra.interface.report.league import league
 from palaestra.interface.report.limits import limits
 from palaestra.interface.report.load import Interval, Run, load_run
@@ -62,7 +62,7 @@ def write_report(run_dir: Path) -> Path:
     page = render(
         "run.html",
         title=name,
-        told=told(outcome.verdict.removeprefix(f"{name}: ")) if outcome else "no final comparison",
+        told=short_verdict(outcome.verdict.removeprefix(f"{name}: ")) if outcome else "no final comparison",
         run=run,
         description=(run.summary or {}).get("description"),
         result=outcome,

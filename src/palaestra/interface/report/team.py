@@ -17,7 +17,7 @@ from palaestra.algebra.messages import EPISODE, messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import StorageError
 from palaestra.evaluation import teamwork
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 from palaestra.interface.report.charts import Edge, Node, Priced, frontier_plot, graph_plot
 from palaestra.interface.report.load import Interval, Run
 from palaestra.interface.report.panels import Chart
@@ -137,7 +137,7 @@ def _agents(table: pl.DataFrame, system: str) -> int:
 
 
 def _success(table: pl.DataFrame, system: str) -> float:
-    return scalar(table.filter(pl.col("system") == system)["success"].cast(pl.Float64).mean())
+    return float_or_zero(table.filter(pl.col("system") == system)["success"].cast(pl.Float64).mean())
 
 
 def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) -> list[Member]:
@@ -199,14 +199,14 @@ def _channels(turns: Turns) -> tuple[float, float, str] | None:
     last = turns.frame.sort("turn").group_by(*keys, "agent", maintain_order=True).last()
     if "embedding" in last.columns and last["embedding"].null_count() == 0:
         found = teamwork.channels(Turns(last), over=keys)
-        return scalar(found["channels"].mean()), scalar(found["answers"].mean()), "embeddings"
+        return float_or_zero(found["channels"].mean()), float_or_zero(found["answers"].mean()), "embeddings"
     said = "answer" if "answer" in last.columns else "action"
     counts = last.group_by(
         *keys, said
     ).len()  # answers that differ are at right angles: K* is 2^entropy of their shares
     share = pl.col("len") / pl.col("len").sum().over(keys)
     entropy = counts.with_columns(h=-share * share.log(2)).group_by(keys).agg(pl.col("h").sum(), pl.col("len").sum())
-    return float(np.exp2(entropy["h"].to_numpy()).mean()), scalar(entropy["len"].mean()), "answers"
+    return float(np.exp2(entropy["h"].to_numpy()).mean()), float_or_zero(entropy["len"].mean()), "answers"
 
 
 def _flips(turns: Turns) -> list[dict[str, Any]]:

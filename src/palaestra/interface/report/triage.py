@@ -17,7 +17,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.select import because
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 from palaestra.interface.report.episodes import Text
 from palaestra.interface.report.page import render, write_page
 
@@ -89,7 +89,7 @@ def write_triage(
     directory = Path(directory)
     table = chosen.drop("episode_code").with_row_index("rank", 1)
     page = triage_page(turns, chosen, detections, not_read, of_all)
-    with whole(directory / "triage.parquet") as temporary:
+    with atomic_write(directory / "triage.parquet") as temporary:
         table.write_parquet(temporary)
     lines = (json.dumps(row, ensure_ascii=False) for row in table.to_dicts())
     write_page(directory / "triage.jsonl", "".join(f"{line}\n" for line in lines))

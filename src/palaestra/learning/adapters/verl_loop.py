@@ -28,7 +28,7 @@ import polars as pl
 from palaestra import envs
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
-from palaestra.foundation.files import whole
+from palaestra.foundation.files import atomic_write
 from palaestra.play.validation import begin, step
 from palaestra.teams import WORKFLOWS
 
@@ -73,7 +73,7 @@ def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]
     if not rows:
         raise InputError("data_set: no seeds; give at least one")
     path = Path(path)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         pl.DataFrame(rows).write_parquet(temporary)
     return path
 

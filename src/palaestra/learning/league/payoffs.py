@@ -16,7 +16,7 @@ import scipy
 
 from palaestra.errors import InputError
 from palaestra.evaluation.games.game import Game
-from palaestra.foundation.files import whole, write_json
+from palaestra.foundation.files import atomic_write, write_json
 
 SUMS = ("n", "own", "own_squares", "other", "other_squares", "won", "drawn")
 """Statistics of each pair: episodes, sums and sums of squares of both returns, and how often the row won or drew."""
@@ -143,7 +143,7 @@ class Payoffs:
         }
         write_json(folder / FILES[0], data)
         for name, table in ((FILES[1], self.table()), (FILES[2], self.matches())):
-            with whole(folder / name) as temporary:
+            with atomic_write(folder / name) as temporary:
                 table.write_csv(temporary)
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
     Raises:
         InputError: labels have several heads, or there is no pair to compare.
     """
-    pairs = data if isinstance(data, Preferences) else ordered(data)
+    pairs = data if isinstance(data, Preferences) else preferences_from_labels(data)
     found = model.agrees(pairs)
     key = np.arange(len(pairs)) if pairs.key is None else pairs.key
     known = np.isfinite(found)
@@ -38,7 +38,7 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
     return mean_interval(trials.with_columns(pl.col("score").fill_nan(None)), share=True, level=level)
 
 
-def ordered(labels: Labels, seed: int = 0) -> Preferences:
+def preferences_from_labels(labels: Labels, seed: int = 0) -> Preferences:
     """`Preferences` from `Labels` that differ, the larger one chosen: all pairs inside a key, or `MOST` random ones."""
     value = np.asarray(labels.value, float)
     if value.ndim > 1:

@@ -302,7 +302,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 # -- what is missing, said before anything is played ------------------------------------------------------------------
 
 
-def givers(column: str) -> list[str]:
+def stages_that_fill(column: str) -> list[str]:
     """List of the registered stages that fill a column by default, as texts of calls: `["critic()"]`."""
     found = []
     for name in STAGES:
@@ -319,7 +319,7 @@ def remedy(column: str) -> str | None:
     """Advice how a run gets a column that no rollout fills; None if none is known."""
     if column in SCHEMA:
         return None
-    found = givers(column)
+    found = stages_that_fill(column)
     return f"add {' or '.join(found)} to `stages`" if found else None
 
 

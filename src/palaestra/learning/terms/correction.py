@@ -57,7 +57,9 @@ def corrected(
 
     def loss(piece: MicroBatch) -> Tensor:
         start = _start(piece)
-        weight, cut = truncated(start - piece.old, piece.mask, level=level, cap=cap, floor=floor, outside=outside)
+        weight, cut = truncated_weights(
+            start - piece.old, piece.mask, level=level, cap=cap, floor=floor, outside=outside
+        )
         piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="token")
         piece.log("weights_cut", (cut & piece.mask).sum(), per="token")
         twin = copy.copy(piece)
@@ -67,7 +69,7 @@ def corrected(
     return dataclasses.replace(inner, name="corrected", loss=loss)
 
 
-def truncated(
+def truncated_weights(
     log_ratio: Tensor,
     mask: Tensor,
     *,
@@ -79,7 +81,7 @@ def truncated(
     """Pair: truncated importance weights [rows, tokens] from log π_start - log π_sampled, and mask of those cut.
 
     >>> ratio, mask = torch.tensor([[1.0, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
-    >>> truncated(ratio + 1.5, mask, cap=3.0)[0], truncated(ratio, mask, level="sequence")[0]
+    >>> truncated_weights(ratio + 1.5, mask, cap=3.0)[0], truncated_weights(ratio, mask, level="sequence")[0]
     (tensor([[3.0000, 2.2408]]), tensor([[0.5000, 0.5000]]))
     """
     known = log_ratio.detach().masked_fill(~mask, 0.0)

@@ -150,7 +150,7 @@ def last_layer(policy: Learnable) -> nn.Linear:
 
 
 @contextmanager
-def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
+def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
     """Context manager that records the inputs of a layer, call by call, in a list."""
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -166,7 +166,7 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
     Raises:
         LearnerError: the policy calls its last layer in a way that is not understood.
     """
-    with watched(last_layer(policy)) as seen:
+    with recorded_inputs(last_layer(policy)) as seen:
         scored = policy.score(frame)
     units = seen[0][:, None] if scored.units is None and seen and seen[0].dim() == 2 else scored.units
     if units is None or units.shape[:2] != scored.mask.shape:

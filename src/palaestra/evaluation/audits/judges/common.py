@@ -53,7 +53,7 @@ def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
 
-def unit(verdicts: pl.DataFrame) -> pl.Series:
+def resampling_unit(verdicts: pl.DataFrame) -> pl.Series:
     """Series: resampling unit of each row of frame `verdicts`: content, task, prompt or group if known, else item."""
     return verdicts[problem(verdicts) or "item"]
 

@@ -21,7 +21,7 @@ from palaestra.evaluation.audits.judges.common import (
     span,
     tested,
 )
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 _ASKED = ("judge", "criterion", "order", "system", "run", "iteration")
 """What verdicts may rightly differ by."""
@@ -62,7 +62,7 @@ def drift(
     strata, cluster = [*present(verdicts, *_ASKED), *known], [problem(verdicts) or "item"]
     about = list(dict.fromkeys([*strata, *cluster, "item"]))
     table = verdicts.select(about).with_columns(x=x, y=given(verdicts, "drift")).drop_nulls(["x", "y"])
-    first, last = scalar(table["x"].min()), scalar(table["x"].max())
+    first, last = float_or_zero(table["x"].min()), float_or_zero(table["x"].max())
     table = table.with_columns(x=(pl.col("x") - first) / ((last - first) or 1.0))
     found = slope_within(table, strata, cluster, level)
     if found.groups < FEW or not (np.abs(found.y) > 1e-12).any():
@@ -119,7 +119,7 @@ def sycophancy(
         return Finding("sycophancy", "cannot tell", why, fix=fix)
     unit = math.sqrt(float(found.x @ found.x) / float(found.y @ found.y))
     slope, low, high = found.raw * unit, found.low * unit, found.high * unit
-    yes, no = (float(np.mean(found.y[side])) + scalar(table["y"].mean()) for side in (found.x > 0, found.x < 0))
+    yes, no = (float(np.mean(found.y[side])) + float_or_zero(table["y"].mean()) for side in (found.x > 0, found.x < 0))
     numbers = {"slope": slope, "low": low, "high": high, "p": found.p, "yes": yes, "no": no}
     numbers["items"] = float(table["item"].n_unique())
     said = tested(found.p, slope, low, high, least=least, alpha=alpha)

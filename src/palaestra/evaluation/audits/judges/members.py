@@ -19,11 +19,11 @@ from palaestra.evaluation.audits.judges.common import (
     need,
     number,
     over_items,
+    resampling_unit,
     span,
-    unit,
 )
 from palaestra.evaluation.scorers.agreement import krippendorff_alpha
-from palaestra.foundation.scalars import scalar
+from palaestra.foundation.scalars import float_or_zero
 
 RESAMPLES = 1000
 
@@ -42,7 +42,7 @@ def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
     table = pl.DataFrame({"said": said, "true": true})
     both = table.drop_nulls()
     if set(both["true"].unique()) <= {0.0, 1.0} and not both["said"].is_between(0, 1).all():
-        low, high = scalar(both["said"].min()), scalar(both["said"].max())
+        low, high = float_or_zero(both["said"].min()), float_or_zero(both["said"].max())
         raise InputError(
             f"{what}: values go from {low:g} to {high:g} and {truth!r} is 0 or 1; give the truth on the judge's scale"
         )
@@ -61,12 +61,12 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
     and all have one truth.
     """
     found = 1 - wrong(verdicts, truth, "accuracy")
-    one = over_items(found, unit(verdicts))
+    one = over_items(found, resampling_unit(verdicts))
     if not one.n:
         return Finding("accuracy", "cannot tell", "no verdict has a truth", fix="label some items by hand")
     pairwise = "order" in verdicts.columns and bool(verdicts["order"].is_not_null().all())
     true = verdicts[truth].filter(found.is_not_null())
-    base = 0.5 if pairwise else scalar(true.value_counts()["count"].max()) / len(true)
+    base = 0.5 if pairwise else float_or_zero(true.value_counts()["count"].max()) / len(true)
     missing = float(found.is_null().sum())
     numbers = {
         "accuracy": one.mean,
@@ -102,7 +102,7 @@ def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndar
     table = verdicts.select(member=name, item=pl.struct(items).rank("dense").cast(pl.Int64) - 1, x=values)
     table = table.group_by("member", "item", maintain_order=True).agg(pl.col("x").mean())
     names = sorted(table["member"].unique())
-    grid = np.full((len(names), int(scalar(table["item"].max())) + 1), np.nan)
+    grid = np.full((len(names), int(float_or_zero(table["item"].max())) + 1), np.nan)
     where = {n: i for i, n in enumerate(names)}
     grid[[where[n] for n in table["member"]], table["item"].to_numpy()] = table["x"].to_numpy().astype(float)
     return grid, names
@@ -223,7 +223,7 @@ def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0
     need(verdicts, "parse_failures", "item", "value")
     value = number(verdicts, "value", "parse_failures")
     ok = verdicts["ok"].cast(pl.Boolean).fill_null(False) if "ok" in verdicts.columns else value.is_not_null()
-    found = over_items((~ok | value.is_null()).cast(pl.Float64), unit(verdicts), share=True)
+    found = over_items((~ok | value.is_null()).cast(pl.Float64), resampling_unit(verdicts), share=True)
     invented = int((~ok & value.is_not_null()).sum())
     numbers = {
         "rate": found.mean,
