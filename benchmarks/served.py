@@ -153,8 +153,8 @@ def main() -> None:
                 speeds["served"].append(sum(map(len, ours)) / seconds)
                 speeds["in process"].append(sum(map(len, theirs)) / alone)
                 speeds["without streams"].append(sum(map(len, ours)) / without)
-                print(f"round {round_}: {speeds['served'][-1]:,.0f} tokens/s, {speeds['without streams'][-1]:,.0f} without"
-                      f" streams, {speeds['in process'][-1]:,.0f} in process, {equal:.0%} of the answers equal")  # fmt: skip
+                said = ", ".join(f"{each[-1]:,.0f} {name}" for name, each in speeds.items())
+                print(f"round {round_}: tokens/s: {said}; {equal:.0%} of the answers equal")
         began = time.perf_counter()
         with torch.no_grad():
             for each in lm.parameters():
