@@ -32,6 +32,8 @@ class FakeServer:
     with the weights of its start after so many answers. streams: events of a token each, where they are asked for.
     breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
     seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
+    transfers: it has the weight-transfer API, with the engine for
+    shared memory; refuses: the path at which it answers 500; loses: tensors of these names do not arrive.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
@@ -41,6 +43,8 @@ class FakeServer:
         self.streams, self.tokens, self.pace = False, 0, 0.0
         self.deaf, self.aborts, self.paced = False, 0, 0
         self.breaks: list[tuple[str, int]] = []
+        self.transfers, self.refuses, self.loses = False, "", ""
+        self.updates: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.most = self.now = 0
@@ -141,6 +145,7 @@ class FakeServer:
         self.version, self.answered = "default", 0
         self.adapters: dict[str, LMPolicy] = {}
         self.policy = loaded(self.folder)
+        self.updating = False
 
     def close(self) -> None:
         self.http.shutdown()
@@ -152,9 +157,58 @@ class FakeServer:
         if self.stale_head:
             self.policy.model.lm_head.weight = torch.nn.Parameter(before)
 
+    def update(self, path: str, body: Any) -> None:
+        """As vLLM 0.32 says what is out of order; an engine without any transfer refuses all of it."""
+        if not self.transfers or path == self.refuses:
+            self.updating = False
+            raise RuntimeError("Weight transfer not configured.")
+        match path:
+            case "/init_weight_transfer_engine":
+                pass
+            case "/start_weight_update":
+                if self.updating:
+                    raise RuntimeError("start_weight_update called while a weight update is already active.")
+                self.updating = True
+            case "/update_weights":
+                if not self.updating:
+                    raise RuntimeError("start_weight_update must be called before update_weights.")
+                self.updates.append(body["update_info"])
+                self.received(body["update_info"])
+            case _:
+                if not self.updating:
+                    raise RuntimeError("finish_weight_update called without a matching start_weight_update.")
+                self.updating = False
+                self.version = body.get("weight_version") or self.version
+
+    def received(self, info: dict[str, Any]) -> None:
+        with open(f"/proc/{info['process']}/fd/{info['descriptor']}", "rb") as file:
+            data = file.read()
+        assert len(data) == info["size"]
+        assert data.startswith(bytes.fromhex(info["key"]))
+        state = {
+            name: torch.frombuffer(
+                bytearray(data[at:]), dtype=getattr(torch, dtype), count=int(np.prod(shape))
+            ).reshape(shape)
+            for name, dtype, shape, at in zip(
+                info["names"], info["dtype_names"], info["shapes"], info["offsets"], strict=True
+            )
+            if not (self.loses and self.loses in name)
+        }  # fmt: skip
+        self.policy = loaded(self.folder)
+        head = self.policy.model.lm_head
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())  # what is served has a head of its own
+        self.policy.model.load_state_dict(state, strict=not self.loses)
+
     def reply(self, path: str, body: Any) -> tuple[int, Any]:
         self.paths.append(path)
         match path:
+            case ("/init_weight_transfer_engine" | "/start_weight_update" | "/update_weights"
+                  | "/finish_weight_update"):  # fmt: skip
+                try:
+                    self.update(path, body)
+                except Exception as error:
+                    return 500, {"error": {"message": str(error)}}
+                return 200, {"message": "done"}
             case "/v1/models":
                 return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
             case "/weight_info" | "/get_model_info":

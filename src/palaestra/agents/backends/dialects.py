@@ -6,6 +6,8 @@ adapter.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,7 +79,7 @@ LOADING = 1800.0
 
 
 class VLLM:
-    """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints."""
+    """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints, from 0.32 on without a folder."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
     streams = True
@@ -138,11 +140,18 @@ class VLLM:
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `reload_weights`, between a pause, which drops cached prefixes, and a resume."""
-        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
-        try:
+        with self.paused(client):
             job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
             client.ask(HttpCall("/collective_rpc", job, job=True), timeout=LOADING)
             self.name(client, version)
+
+    @staticmethod
+    @contextmanager
+    def paused(client: Client) -> Iterator[None]:
+        """Context in which the server is paused: it has answered what it was asked, and cached prefixes are gone."""
+        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
+        try:
+            yield
         finally:
             client.ask(HttpCall("/resume", {}))
 

@@ -38,6 +38,7 @@ from palaestra.agents.backends.server import (
     SampledAnswer,
     ServerError,
 )
+from palaestra.agents.backends.transfers import TRANSFERS, transfer_of
 from palaestra.agents.backends.version_gate import VersionGate
 from palaestra.agents.backends.weights import ServerSettings, WeightServer
 from palaestra.agents.lm import LMPolicy
@@ -70,6 +71,7 @@ class Serving:
         patience: float = 300.0,
         tolerance: float | None = None,
         stream: bool = True,
+        transfer: str = "folder",
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -82,7 +84,11 @@ class Serving:
             timeout=timeout,
             tolerance=0.05 if tolerance is None else tolerance,
             stream=stream,
+            transfer=transfer,
         )
+        if transfer not in ("auto", "folder") and weight_files.adapting(lm):
+            raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
+        self.transfer = transfer_of(transfer, child=server is not None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
@@ -98,6 +104,7 @@ class Serving:
             dict(engine or {}),
             len(places),
             stream,
+            self.transfer,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
@@ -248,12 +255,13 @@ class Serving:
             if digest == self._numbered:
                 self._found(digest, version)
                 return
-            self._written(digest)
             there = [each for each in self.servers if each.client is not None and each.digest is not None]
+            if self.adapting or any(each.transfer is None for each in there):
+                self._written(digest)  # before answers are broken off, which then go on the sooner
 
             def change(server: WeightServer) -> ServerError | None:
                 try:
-                    server.change(self.lm, digest, version)
+                    server.change(self.lm, digest, version, lambda: self._written(digest))
                 except (GoneError, LateError) as error:
                     return error
                 return None
@@ -263,6 +271,8 @@ class Serving:
             for server, problem in zip(there, problems, strict=True):
                 if problem is not None:
                     server.absent(problem, answered=True)
+            if self.transfer is not None and len(there) == len(self.servers) and not any(problems):
+                self.transfer.release()
             self._numbered, self.number = digest, version
             self._gate.rename(digest)
 
@@ -297,6 +307,8 @@ class Serving:
                 self._numbered, self.number = digest, version
                 if not any(each.loading for each in self.servers):
                     self._forget_others(digest)
+                if self.transfer is not None and len(there) == len(self.servers):
+                    self.transfer.release()
                 return there
             if time.monotonic() - began > self.patience and not any(each.loading for each in self.servers):
                 raise PolicyError(
@@ -316,8 +328,7 @@ class Serving:
             try:
                 server.start(self.lm, wait=wait)
                 if not server.serves(self.lm, digest):
-                    self._written(digest)
-                    server.give(self.lm, digest, label_of(version, digest))
+                    server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
                 elif (digest, version) != (self._numbered, self.number) and not self.adapting:
                     assert server.client is not None
                     self.dialect.name(server.client, label_of(version, digest))
@@ -340,10 +351,11 @@ class Serving:
         """Whether the servers are given adapters rather than whole weights."""
         return weight_files.adapting(self.lm)
 
-    def _written(self, digest: str) -> None:
+    def _written(self, digest: str) -> Path:
         with self._writing:
             if not (self._folder / digest).exists():
                 self.export(self._folder / digest)
+        return self._folder / digest
 
     def _forget_others(self, digest: str) -> None:
         for other in self._folder.glob("*/"):
@@ -373,6 +385,7 @@ def check(
     engine: Any = None,
     dialect: str = "vllm",
     replicas: Any = 1,
+    transfer: Any = "folder",
     **numbers: Any,
 ) -> None:
     """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
@@ -388,6 +401,10 @@ def check(
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
     check_options(engine or {})
     dialect_of(dialect)
+    if transfer not in TRANSFERS:
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is unknown{nearest(str(transfer), TRANSFERS)}")
+    if transfer not in ("auto", "folder") and dialect != "vllm":
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is vLLM's; dialect {dialect!r} reads a folder")
     places = [url] if url is None or isinstance(url, str) else url
     if not isinstance(places, list | tuple) or not places:
         raise InputError(f"ServedPolicy: url is {url!r}, expected an address or a list of addresses")

@@ -28,6 +28,7 @@ from palaestra.agents.backends.server import (
     ServedModel,
     ServerError,
 )
+from palaestra.agents.backends.transfers import Transfer, send
 from palaestra.agents.backends.weight_files import adapting, export, fingerprint
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError
@@ -58,6 +59,7 @@ class ServerSettings:
         engine: vLLM's options, for servers that are started here.
         replicas: Number of servers.
         stream: Whether answers are asked for token by token, so that one that is broken off can be gone on with.
+        transfer: Way of whole weights to them; None: a folder.
     """
 
     policy: str
@@ -68,6 +70,7 @@ class ServerSettings:
     engine: Mapping[str, Any]
     replicas: int = 1
     stream: bool = True
+    transfer: Transfer | None = None
 
 
 class WeightServer:
@@ -86,6 +89,7 @@ class WeightServer:
         changing: Set once it has the weights that it is being given while it answers; None: it is given none.
         changes: How often that was so.
         sending: Requests for answers that are under way.
+        transfer: Way of whole weights to it; None: a folder, since it was asked for or since the other way failed.
     """
 
     def __init__(
@@ -94,6 +98,8 @@ class WeightServer:
         self.settings, self.place, self.served_name = settings, place, served_name
         self.client = None if url is None else settings.connect(url)
         self.child: ServerProcess | None = None
+        self.transfer = settings.transfer
+        self._sent: str | None = None  # the digest of the last weights that it was sent
         self.digest: str | None = None
         self.under_way = self.sent = self.loaded = self.kept = 0
         self.number: int | None = None
@@ -189,7 +195,11 @@ class WeightServer:
             options=self.settings.engine,
             place=self.place,
             replicas=self.settings.replicas,
+            transfer=None if self.transfer is None or rank else self.transfer.backend,
         )
+        if self.transfer is not None and not (self.child.transfers or rank):
+            self.transfer.said = self.transfer.said or self.transfer.auto
+            self._by_folder("its vLLM has no weight transfer as 0.32 has it")
         self.client, self._launched = self.settings.connect(self.child.url), time.monotonic()
 
     # Its weights
@@ -203,28 +213,41 @@ class WeightServer:
             return self.adapter(digest) in self.settings.dialect.models(self.client)
         return digest_in(self.settings.dialect.version(self.client)) == digest
 
-    def give(self, lm: LMPolicy, digest: str, label: str) -> None:
-        """Load the folder of these weights and compare; until both went well it counts as one that has nothing."""
+    def give(self, lm: LMPolicy, digest: str, label: str, folder: Callable[[], Path]) -> None:
+        """Give it these weights and compare; until both went well it counts as one that has nothing.
+
+        Whole weights go by `transfer`. If that fails, or they are others afterwards, by a folder, now and later.
+
+        Args:
+            lm: Whose weights.
+            digest: Of the weights.
+            label: What the server shall call them.
+            folder: Writes them, if need be, and says where.
+        """
         assert self.client is not None
-        dialect, old = self.settings.dialect, self.digest
+        dialect, old, failed = self.settings.dialect, self.digest, None
         self.digest = None
         self._compare_tokenizers(lm)
-        folder = self.settings.folder / digest
-        if not adapting(lm):
-            dialect.load(self.client, folder, label)
-        elif self.adapter(digest) not in dialect.models(self.client):
-            dialect.adapt(self.client, self.adapter(digest), folder)
-        self.digest = digest
-        try:
+        if self.transfer is not None and not adapting(lm):
+            try:
+                self._send(lm, digest, label)
+            except (GoneError, LateError):
+                raise
+            except PolicyError as error:
+                failed = error
+        if self.transfer is None or adapting(lm) or failed is not None:
+            if not adapting(lm):
+                dialect.load(self.client, folder(), label)
+            elif self.adapter(digest) not in dialect.models(self.client):
+                dialect.adapt(self.client, self.adapter(digest), folder())
             self._compare(lm, digest)
-        except PolicyError:
-            self.digest = None
-            raise
+        if failed is not None:
+            self._by_folder(str(failed))
         self.loaded, self._pause = self.loaded + 1, 0.0
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
 
-    def change(self, lm: LMPolicy, digest: str, number: int | None) -> None:
+    def change(self, lm: LMPolicy, digest: str, number: int | None, folder: Callable[[], Path]) -> None:
         """Break off what it is answering, `give` it these weights, and let the answers go on.
 
         No request is sent meanwhile, and each that was sent has come back before weights are touched, whole or with
@@ -251,13 +274,36 @@ class WeightServer:
         try:
             self.settings.dialect.interrupt(self.client)
             loop.run(drain())
-            self.give(lm, digest, label_of(number, digest))
+            self.give(lm, digest, label_of(number, digest), folder)
             self.number = number
         except BaseException:
             self.digest = None
             raise
         finally:
             loop.run(go_on())
+
+    def _send(self, lm: LMPolicy, digest: str, label: str) -> None:
+        assert self.client is not None
+        assert self.transfer is not None
+        client, sent, self._sent = self.client, self._sent, None
+
+        def again() -> bool:
+            return sent is not None and digest_in(self.settings.dialect.version(client)) == sent
+
+        send(self.transfer, client, lm, digest, label, again=again)
+        self._compare(lm, digest)
+        self._sent = digest
+
+    def _by_folder(self, why: str) -> None:
+        """Give up the transfer to this server; said once for all servers of the policy."""
+        if self.transfer is not None and not self.transfer.said:
+            self.transfer.said = True
+            warnings.warn(
+                f"ServedPolicy {self.settings.policy!r}: no transfer by {self.transfer.backend} ({why}); weights go "
+                "through a folder",
+                stacklevel=2,
+            )
+        self.transfer = None
 
     def adapter(self, digest: str | None) -> str:
         """Name of the adapter of these weights."""
@@ -283,7 +329,11 @@ class WeightServer:
             )
 
     def _compare(self, lm: LMPolicy, digest: str) -> None:
-        """Sample a few answers and compare log-probabilities. Raises PolicyError for other weights than those here."""
+        """Sample a few answers and compare log-probabilities; if they agree it counts as one that has these weights.
+
+        Raises:
+            PolicyError: it answers with other weights than those here.
+        """
         assert self.client is not None
         rng = np.random.default_rng(0)
         marks = {*lm.tokenizer.all_special_ids, *lm.tokenizer.added_tokens_decoder, *lm._ends}
@@ -299,7 +349,7 @@ class WeightServer:
         gap = _gap(lm, prompts, answers, lm.temperature)
         limit = self._limit(gap)
         if gap <= limit:
-            self._first = gap if self._first is None else self._first
+            self._first, self.digest = gap if self._first is None else self._first, digest
             return
         if lm.temperature != 1 and _gap(lm, prompts, answers, 1.0) <= limit:
             fix = "those are of temperature 1: start it with --logprobs-mode processed_logprobs"
