@@ -4,10 +4,11 @@ It holds an `LMPolicy`, which scores, learns and is saved, and asks a vLLM or SG
 for answers, a request each, seeded from the episode's rng. Before anything is asked the servers are given the weights
 that are here: a folder that they reload in place, or an adapter under a name of its own. After every such sync a few
 answers are compared with what the weights here say to them, and a server that answers with other weights is refused.
-Who serves what is checked again around each wave, so a server that was restarted gets its weights back and what it
-owes is asked again: the seeds are the same. What fails for good is a row with an error. A twin of the policy, which
-plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done, or
-are given newer ones in the middle of answers (`train.inflight`). Whole weights can go without a folder (`transfer`).
+Who serves what is checked again around each wave, so a server that was restarted gets its weights back and is asked for
+what it owes: the rest of answers that it broke off. What fails for good is a row with an error. A twin of the policy,
+which plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are
+done, or are given newer ones in the middle of answers (`train.inflight`). Whole weights can go without a folder
+(`transfer`).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class ServedPolicy(Serving):
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
     stream: ask for answers token by token, so that one that is broken off is gone on with where it was (vLLM).
-    api_key_env: NAME of an environment variable. kept: tokens so far of broken-off answers that were not asked again.
-    api_key_env: NAME of an environment variable. transfer: way of whole weights to vLLM, of
-    `palaestra.agents.backends.transfers.TRANSFERS`: "folder"; "shared_memory" on one machine; "ipc" or "nccl" between
-    GPUs by vLLM's own engines (not run: no GPU); "auto". A way that fails is left for the folder, with one warning.
+    kept: tokens so far of such answers, which were not asked for again. api_key_env: NAME of an environment variable.
+    transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
+    "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way
+    that fails is left for the folder, with one warning.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.

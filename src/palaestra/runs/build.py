@@ -420,7 +420,8 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     if setup.training.lag:
         Stages(setup.stages).check_overlap()
     corpus = [observation.text for observation in setup.train().reset(0).values()]
-    learner, frozen = None, setup.recipe.get("learn", {}).get("freeze", ())
+    learned = set(setup.recipe.get("team", {}).values()).difference(setup.recipe.get("learn", {}).get("freeze", ()))
+    learner = None
     if from_disk:
         for name, each in setup.parts:
             if each.kind in FROM_DISK:
@@ -429,7 +430,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
             else:
                 made = policy(name, each, factory=setup.train, seed=0, corpus=corpus)
                 learns = isinstance(made, Learnable) and bool(made.parameters())
-            if setup.training.inflight and learns and name not in frozen:
+            if setup.training.inflight and learns and name in learned:
                 check_inflight(True, setup.training.lag, {name: each})
     else:
         for make_control in setup.controls.values():

@@ -255,9 +255,9 @@ class Serving:
             if digest == self._numbered:
                 self._found(digest, version)
                 return
-            if self.transfer is None:
-                self._written(digest)  # before anybody waits for it
             there = [each for each in self.servers if each.client is not None and each.digest is not None]
+            if self.adapting or any(each.transfer is None for each in there):
+                self._written(digest)  # before answers are broken off, which then go on the sooner
 
             def change(server: WeightServer) -> ServerError | None:
                 try:
