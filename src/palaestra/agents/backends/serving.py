@@ -62,6 +62,7 @@ class Serving:
         patience: float = 300.0,
         tolerance: float | None = None,
         transfer: str = "folder",
+        cluster: str | None = None,
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -74,10 +75,11 @@ class Serving:
             timeout=timeout,
             tolerance=0.05 if tolerance is None else tolerance,
             transfer=transfer,
+            cluster=cluster,
         )
         if transfer not in ("auto", "folder") and weight_files.adapting(lm):
             raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
-        self.transfer = transfer_of(transfer, child=server is not None)
+        self.transfer = transfer_of(transfer, child=server is not None and cluster is None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
@@ -93,6 +95,7 @@ class Serving:
             dict(engine or {}),
             len(places),
             self.transfer,
+            cluster,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
@@ -277,6 +280,7 @@ def check(
     dialect: str = "vllm",
     replicas: Any = 1,
     transfer: Any = "folder",
+    cluster: Any = None,
     **numbers: Any,
 ) -> None:
     """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
@@ -290,6 +294,8 @@ def check(
         raise InputError(f"ServedPolicy: replicas is {replicas!r}, must be 1 or more")
     if replicas > 1 and server is None:
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
+    if cluster is not None and (server is None or not isinstance(cluster, str)):
+        raise InputError(f"ServedPolicy: cluster is {cluster!r}: the address of a Ray cluster, for server='vllm'")
     check_options(engine or {})
     dialect_of(dialect)
     if transfer not in TRANSFERS:
