@@ -216,7 +216,7 @@ def names_of_use(row: System) -> list[str]:
     if row.use is None:
         return []
     for home in ("palaestra.interface.cli.names",):
-        import_module(home).listed()
+        import_module(home).registered_names()
     _, command, *words = shlex.split(row.use.line)
     if command == "analyze" and words:
         return [_dotted(REGISTRIES["analysis"][words[0]])] if words[0] in REGISTRIES["analysis"] else []
