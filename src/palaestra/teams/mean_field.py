@@ -59,7 +59,7 @@ def kernel_features(
 
 
 class MeanFieldEnv:
-    """Env wrapper with one seat that sees the population's distribution and sets the action rule of all agents.
+    """Env wrapper (of an env factory) with one seat: sees kernel features of the population, sets all agents' rule.
 
     Before every step the seat sees the kernel features of the population, one number per centre. Its action is a text
     of one number per centre, each the number of one of the agents' choices (policy kind `factored`): at an observation

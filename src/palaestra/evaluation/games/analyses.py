@@ -56,7 +56,7 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 @ANALYSES.register("position_auction")
 def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
-    """Returns a function (TABLE file) -> table: slot, clicks and VCG payment of each creative.
+    """Returns a function (TABLE file, a weight column per slot) -> table: slot, clicks, VCG payment per creative.
 
     Columns of TABLE: creative, value, and weights, one per slot.
 

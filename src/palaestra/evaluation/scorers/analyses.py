@@ -132,7 +132,7 @@ def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -
 
 @ANALYSES.register("confusion")
 def confusion(action: str = "action", accepted: str = "accepted", *, action_null_ok: bool = True) -> Analysis:
-    """Returns a function (EVENTS file) -> table of precision, recall …: was it right to act or to stay silent?
+    """Returns a function (EVENTS file) -> table of precision, recall …; `accepted`: acting, or silence, was right.
 
     Columns of EVENTS: action (null is silence) and accepted.
     """

@@ -398,7 +398,10 @@ def order(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Returns a function (RUNS file) -> table per module: win rate over models with it, universal or conditional kind.
+    """Returns a function (RUNS file) -> table per module: win rate of the whole over it without the module, kind.
+
+    A win is of one model: the whole team scores more than without the module, summed over tasks. kind: universal, helps
+    all models, or conditional, some.
 
     Does it help every model, or some?
 

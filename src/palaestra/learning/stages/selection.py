@@ -89,7 +89,7 @@ class weights(Stage):
 
 @stage
 class pairs(Stage):
-    """Stage: columns `pair` and `chosen`, pairs of siblings of one key by their values, for `dpo()` and its relatives.
+    """Stage: pairs siblings of one key by value: columns `pair`, `chosen` for `dpo()`; a row repeats for each pair.
 
     Options as of `palaestra.judges.value_pairs.mine`; unit "turn" is one row. Its metrics count candidates, kept, and
     what each rule dropped. Rows of units in several pairs stand once for each, so rows may be added.

@@ -90,7 +90,7 @@ def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int
 
 @stage
 class relabel(Stage):
-    """Stage: adds rows: copies of episodes with the text of column `goal` replaced by that of `achieved` (hindsight).
+    """Stage: adds hindsight copies of episodes: `goal` text becomes that of `achieved`, cut where reached, paid 1.
 
     Source: arXiv 1707.01495.
 
