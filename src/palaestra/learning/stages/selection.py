@@ -24,7 +24,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class keep(Stage):
-    """Stage: columns `kept`, whether a row meets all conditions on signal `x`, and `dropped`, the first that it fails.
+    """Stage: columns `kept`, all conditions on signal `x` met, and `dropped`, the first failed; rows leave if `drop`.
 
     The signal `keep` with the same options; learn from it by `clone(column="kept")`, or give credit by
     `where("kept", ...)`. Its metrics count units: units, kept, and dropped_missing, dropped_between ….

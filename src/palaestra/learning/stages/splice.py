@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class splice(Stage):
-    """Stage: adds rows: Agent-R's revision paths [165] (arXiv 2501.11425), bad prefix, revision and good path.
+    """Stage: adds rows: Agent-R's revision paths [165], bad prefix, revision, good path; `loss_mask`: what to clone.
 
     Agent-R [165] (arXiv 2501.11425). `loss_mask` is true on revisions and good paths, and on played episodes whose
     score is above `min_good`; on all else false. Learn by `clone(column="loss_mask")`. `source` says policy, prefix,
