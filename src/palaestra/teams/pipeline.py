@@ -35,7 +35,7 @@ SEPARATOR = " | "
 
 
 class PipelineEnv(AroundTask):
-    """Team env (of a `TaskEnv` factory): roles act in turn, each may accept or replace the answer; the last is scored.
+    """Team env (of a `TaskEnv` factory): roles in turn accept or replace the answer; all are paid the last one's score.
 
     task: the task of the wrapped env; inner: that env.
 

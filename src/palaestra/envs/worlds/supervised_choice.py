@@ -52,7 +52,7 @@ class _SupervisedState:
 
 @ENVS.register("native/supervised_choice")
 class SupervisedChoice(NativeEnv):
-    """Compliance env: each round `agent` complies or violates, not seeing supervision; violation pays if unseen.
+    """Compliance env: each round `agent` complies, paid `low`, or violates, paid `high` if nobody looks, else 0.
 
     `rounds` rounds.
 

@@ -39,7 +39,7 @@ class _TrafficState:
 
 @ENVS.register("native/traffic")
 class Traffic(NativeEnv):
-    """Crossing env: walkers see drivers on a ring and wait or cross at a gate; a free gate pays, being hit costs.
+    """Crossing env: walkers see drivers on a ring, wait or cross at a gate; a free gate pays, a driver there costs.
 
     `drivers` drivers on a ring of `cells` cells.
 
