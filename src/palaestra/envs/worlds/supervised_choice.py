@@ -20,7 +20,7 @@ Pattern = Literal[
 
 
 def schedule(pattern: Pattern, rounds: int, rng: np.random.Generator) -> list[int]:
-    """Supervision of each round by a named pattern, list[int]: 1 supervised, 0 unknown, -1 unsupervised.
+    """Supervision of each of `rounds` by a named pattern, list[int]: 1 supervised, 0 unknown, -1 unsupervised.
 
     Args:
         pattern: "alternating" begins with a supervised round; "mostly_…" has every third round the other way;

@@ -18,7 +18,7 @@ TEMPERAMENTS = ("cautious", "calm", "hasty")
 
 
 def advances(places: np.ndarray, wanted: np.ndarray, cells: int) -> np.ndarray:
-    """Cells that each driver on a ring moves, int array: the wanted number, but stopping behind the next driver.
+    """Cells that each driver on a ring of `cells` moves, int array: the wanted number, stopping behind the next driver.
 
     >>> advances(np.array([0, 2, 7]), np.array([2, 0, 2]), 9)
     array([1, 0, 1])

@@ -26,7 +26,7 @@ def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
 
 
 class Cells:
-    """Table of running means of a value by key: `add` updates them, `value` looks them up.
+    """Table of running means of a value by key, new means weighing at least `rate`: `add` updates, `value` looks up.
 
     In each update a cell moves to the mean of its new values by m/(n + m), n and m the
     numbers of old and new ones, but at least by `rate`: rate = 0 is the mean of all that was ever seen, 1 that of the
