@@ -101,7 +101,7 @@ def hashed(texts: pl.Series, size: int) -> np.ndarray:
 
 
 def vectors(turns: Turns, size: int, *, action: bool = False) -> np.ndarray:
-    """Features of each row of `Turns`: env's array or hashed observation, agent, 1, with `action` its text; float64.
+    """Features of each row of `Turns`: env's array or observation hashed to `size`, agent, 1, with `action` its text.
 
     The env's array if every row has one (`features`), else the hashed text; then the agent's name, hashed, and 1.
     """
