@@ -27,7 +27,7 @@ class _GuardiansState:
 
 @ENVS.register("native/guardians")
 class Guardians(NativeEnv):
-    """Attack and defence env: defenders refuse by majority; pays attackers 1 if obeyed, them the mean of safe, useful.
+    """Attack and defence env: defenders refuse by majority; an obeyed attacker gets 1, they the mean of safe, useful.
 
     Half of the episodes the attacker chooses one of `kinds` attacks.
 
