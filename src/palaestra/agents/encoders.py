@@ -14,7 +14,7 @@ ABSENT = -1e9
 
 
 class PrefixEncoder(nn.Module):
-    """Torch module: encodes a window of turns into [rows, size], by self-attention, mean and a tanh layer.
+    """Torch module: encodes a window of `steps` turns into [rows, size], by self-attention, mean and a tanh layer.
 
     Each turn's place counts from the newest one. Turns that were not played take no part.
 
@@ -154,7 +154,7 @@ class NeighbourEncoder(nn.Module):
 
 
 class RelationNet(nn.Module):
-    """Torch module, MRA's relation [65]: vector [rows, n, heads · width] from own features, others and n latents.
+    """Torch module, MRA's relation [65]: [rows, n, heads · width] from `own` features, `each` of others, n latents.
 
     The number of others may vary.
 

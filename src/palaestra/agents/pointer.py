@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 
 class PointerNetwork(nn.Module):
-    """Torch module: logits of one's own choices, from feature blocks of all team members, by attention.
+    """Torch module: logits of one's own choices, by attention over all members' blocks: `own` + `actions` · `each`.
 
     A block is `own` numbers of a member and then, for each choice, `each` numbers as that member sees them. Both begin
     with 1, or with 0 for a member or a choice that is not there: nobody attends to it.
@@ -79,7 +79,7 @@ class PointerNetwork(nn.Module):
 
 
 class PointerPolicy(MLPPolicy):
-    """Trainable softmax policy with a `PointerNetwork` on an array of the team's blocks, one's own first.
+    """Trainable softmax policy with a `PointerNetwork` on blocks of `members`, one's own first; `each`: per choice.
 
     One network in all seats is the model of CAMP [207] (arXiv 2501.02977) in small: profiles of vehicle and client are
     embedded for each vehicle, contexts of the vehicles exchange messages at each step, and each points at a client.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RelationalPolicy(DiscretePolicy):
-    """Trainable policy that draws a latent from game features, then an action from its relation to others.
+    """Trainable policy: draws a latent from game features, then acts by `own` features and `each` of others' slots.
 
     The action depends on its own features and its relation under the latent z.
 

@@ -26,7 +26,7 @@ LAYERS = ("front", "head")
 
 
 class SplitLayers(torch.nn.Module):
-    """Torch module: tanh MLP with several parameter sets per layer; `sets` says which set each key (seat) uses.
+    """Torch module: tanh MLP with several parameter sets per layer; `sets` says which each of `keys` keys (seats) uses.
 
     weights[i] is [sets, out, in], biases[i] is [sets, out].
     sets: int64[layers, keys], a buffer: which parameter set of each layer a key uses.

@@ -45,7 +45,9 @@ class Batches(NamedTuple):
 
 
 def batches(files: list[Path], rows: list[int], names: list[str], signals: list[Signal], together: int) -> Batches:
-    """`Batches`, a plan for reading `files` so that no group of turns that the signals need is cut.
+    """`Batches`, a plan for reading `files` so that no group that signals need is cut; at most `together` turns each.
+
+    Groups of turns are meant.
 
     Raises:
         InputError: cut groups have more than `together` turns, or are collected in passes; or a node ranges over more

@@ -40,7 +40,7 @@ def rare_success(p: float, rollouts: int) -> float:
 
 
 def mixed(p: float, rollouts: int) -> float:
-    """Chance as float that `rollouts` of one task have successes and failures, as a `utility` of `allocate_budget`."""
+    """Chance that `rollouts` of a task of success chance `p` are not all alike, a `utility` of `allocate_budget`."""
     return float(1 - p**rollouts - (1 - p) ** rollouts)
 
 

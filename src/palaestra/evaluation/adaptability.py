@@ -121,7 +121,7 @@ def _recoveries(curves: Sequence[np.ndarray], level: float) -> dict[str, float |
 
 @ANALYSES.register("adaptability")
 def of_returns(level: float = 0.9) -> Analysis:
-    """Returns a function (RETURNS file) -> table: how well teams recover from shifts, see `adaptability`.
+    """Returns a function (RETURNS file) -> table per shift: zero-shot, jumpstart, recovery, regret, forgetting.
 
     Columns of RETURNS: shift, phase, step, return, random, reference.
     """

@@ -134,7 +134,7 @@ def adaptive(
     most: int = 50_000,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function () -> table: α-Rank of profiles of `strategies` by few matches of `play` ("module:name").
+    """Returns a function () -> table per profile of `strategies` (numbers per player): α-Rank by few matches of `play`.
 
     Its columns have intervals.
 
@@ -170,7 +170,7 @@ def adaptive(
 
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
-    """Returns a function (VERDICTS file) -> table: share of equal verdicts in columns `a` and `b`, and Cohen's kappa.
+    """Returns a function (VERDICTS file, 0/1 columns `a`, `b`) -> one-row table: share that are equal, Cohen's kappa.
 
     VERDICTS: a column of 0 and 1 of each judge.
     """
@@ -185,7 +185,10 @@ def agreement(a: str = "a", b: str = "b") -> Analysis:
 
 @ANALYSES.register("attempts")
 def attempts_of() -> Analysis:
-    """Returns a function (LOGS of AgencyBench) -> table: share passed by attempt, score per attempt, per 1e6 tokens."""
+    """Returns a function (LOGS of AgencyBench) -> table per system and attempt: share passed by then, mean scores.
+
+    Scores are per attempt and per 1e6 tokens of the system.
+    """
 
     def answer(logs: Path) -> pl.DataFrame:
         turns = read_logs(logs).turns.frame
@@ -196,7 +199,9 @@ def attempts_of() -> Analysis:
 
 @ANALYSES.register("cost_of_pass")
 def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: cost per solved task, failures included, cheapest system first.
+    """Returns a function (ATTEMPTS file) -> table per system (`by`): cost per solved task, all tries; cheapest first.
+
+    Costs of failures are included.
 
     Columns of ATTEMPTS: task, success, cost and those of `by`.
     """
@@ -224,7 +229,7 @@ def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, l
 
 @ANALYSES.register("exposure")
 def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
-    """Returns a function (ADOPTIONS, EDGES files) -> table: how adoption of items depends on exposure to neighbours.
+    """Returns a function (ADOPTIONS, EDGES files) -> one-row table: how adoption rises with exposure to neighbours.
 
     Columns: ADOPTIONS item, agent, time; EDGES agent, source.
 
@@ -246,7 +251,7 @@ def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
 
 @ANALYSES.register("fresh_seeds")
 def fresh_seeds(by: str = "task") -> Analysis:
-    """Returns a function (RUNS file) -> table per task: excess and p of the reported score over re-runs of fresh seeds.
+    """Returns a function (RUNS file) -> table per task: excess, p of the run marked true in `reported` over the others.
 
     So it tells a picked seed.
 
@@ -268,7 +273,7 @@ def fresh_seeds(by: str = "task") -> Analysis:
 
 @ANALYSES.register("gap_closed")
 def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Analysis:
-    """Returns a function (RUNS file) -> table: share of the gap baseline to reference that each task's runs close.
+    """Returns a function (RUNS file) -> table per task: share of the gap `baseline` to `reference` that its runs close.
 
     Columns of RUNS: task, dev, test (null: failed), baseline, reference.
     """
@@ -302,7 +307,7 @@ def integrity() -> Analysis:
 
 @ANALYSES.register("levels")
 def levels() -> Analysis:
-    """Returns a function (SCORES file) -> that table with the share of the gap closed and the capability level 1 to 6.
+    """Returns a function (SCORES file) -> its rows with the share of the gap `closed` and capability `level` 1 to 6.
 
     Columns of SCORES: dev, test, baseline, reference.
     """
@@ -318,7 +323,7 @@ def levels() -> Analysis:
 
 @ANALYSES.register("reliability")
 def reliable(base: str | None = None) -> Analysis:
-    """Returns a function (LOGS) -> table of reliability: consistency, calibration, safety, cost of repeated trials.
+    """Returns a function (LOGS) -> table per system: consistency, calibration, safety, cost of repeated trials.
 
     base: the unperturbed system.
     """
@@ -327,7 +332,7 @@ def reliable(base: str | None = None) -> Analysis:
 
 @ANALYSES.register("matrix")
 def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.95) -> Analysis:
-    """Returns a function (TRIALS file) -> table: success by two keys (rows x columns) with margins, n and intervals.
+    """Returns a function (TRIALS file) -> long table, a row per cell of `rows` x `columns` and margin: mean of `value`.
 
     Columns of TRIALS: task, `value`, both keys.
     """
@@ -345,7 +350,7 @@ def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.
 
 @ANALYSES.register("rerun")
 def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analysis:
-    """Returns a function (SERIES file) -> table: whether each task's reported numbers match a re-run within tolerance.
+    """Returns a function (SERIES file, a row per point) -> table per task: does `reported` match `rerun` in tolerance.
 
     Columns of SERIES: `by`, `reported`, `rerun`, a row per point.
     """
@@ -375,7 +380,7 @@ def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
 
 @ANALYSES.register("rubric")
 def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
-    """Returns a function (JUDGEMENTS, CRITERIA files) -> table: rubric score per trial by a rule of combination.
+    """Returns a function (JUDGEMENTS, CRITERIA files) -> table per trial: rubric `score`, null if any is unjudged.
 
     Columns: JUDGEMENTS criterion, met, task …; CRITERIA criterion, weight, kind.
     """
@@ -386,7 +391,7 @@ def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float =
 
 @ANALYSES.register("sequences")
 def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "episode", **columns: Any) -> Analysis:
-    """Returns a function (CHOICES file) -> table of tests whether choices of 0 and 1 are biased or serially dependent.
+    """Returns a function (CHOICES file) -> table per system (`by`): tests if 0/1 actions are biased or dependent.
 
     Columns of CHOICES: system, episode, turn, action.
     """
@@ -397,7 +402,7 @@ def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "ep
 
 @ANALYSES.register("shares")
 def shares(action: str = "action", by: str = "system") -> Analysis:
-    """Returns a function (CHOICES file) -> table: pairs of systems tested for an equal share of choices of 1 (Holm).
+    """Returns a function (CHOICES file) -> table per pair of systems: difference of their shares of action 1, p (Holm).
 
     Columns of CHOICES: `system`, `action`.
     """
@@ -406,7 +411,7 @@ def shares(action: str = "action", by: str = "system") -> Analysis:
 
 @ANALYSES.register("suite")
 def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
-    """Returns a function (LOGS, SUITE.yaml, [PRICES.yaml]) -> table: scores of a suite per tag and overall, cost.
+    """Returns a function (LOGS, SUITE.yaml, [PRICES.yaml]) -> table per system and task, tag or overall: score, cost.
 
     Column `frontier`: Pareto-optimal in cost and score.
     """
@@ -423,7 +428,9 @@ def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
 
 @ANALYSES.register("swiss")
 def swiss(eliminate: int = 0, *, exact: bool = False, simulations: int = 100_000, seed: int = 0) -> Analysis:
-    """Returns a function (SCORES file) -> table: points in a Swiss tournament, benchmarks being the rounds in order.
+    """Returns a function (SCORES file, a column per benchmark) -> table per system: expected Swiss-tournament points.
+
+    The benchmarks are the rounds, in the order of the columns.
 
     Columns of SCORES: `system`, and one per benchmark.
     """

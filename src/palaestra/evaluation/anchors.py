@@ -78,9 +78,9 @@ def capability_level(
 
 
 def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "median"] = "dev") -> pl.DataFrame:
-    """Table per task: share of the gap baseline to reference that its runs close: `task, closed, level, runs, failed`.
+    """Table per task of runs (task, dev, test, baseline, reference): share of the gap `closed`, `level` 1 to 6.
 
-    reducer says how the runs of a task become one number.
+    Columns: task, level, runs, failed, closed. reducer says how the runs of a task become one number.
 
     runs: task, dev, test, baseline, reference; a null test score is a failed run, which closes nothing. reducer: "dev"
     takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.

@@ -58,7 +58,7 @@ def attempt_chain(
     perfect: float = PERFECT,
     carry: Literal["best", "first"] = "best",
 ) -> list[SubtaskResult]:
-    """Runs sub-tasks by `work`, scored by `judge`, each up to `most` times until `perfect`: list of `SubtaskResult`.
+    """Runs `subtasks` sub-tasks by `work`, `judge`d, each up to `most` times until `perfect`: list of `SubtaskResult`.
 
     Sub-tasks are a chain: each starts from a workspace of the one before.
 

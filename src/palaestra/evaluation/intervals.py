@@ -257,7 +257,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of the mean of float64[runs, tasks] of `n` trials, clustered by both; no interval of equal values.
+    """`Estimate` of the mean of float64[runs, tasks], `n` trials, clustered by both; no interval if all are equal.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t

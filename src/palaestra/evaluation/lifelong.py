@@ -91,7 +91,7 @@ def _of_task(task: object, own: pl.DataFrame, last_stage: int, cost: float | Non
 
 @ANALYSES.register("lifelong")
 def of_scores() -> Analysis:
-    """Returns a function (SCORES file) -> table of `lifelong`: does a learner adapt, and keep what it knew?
+    """Returns a function (SCORES file) -> table per task, then of all: adaptivity, retention … over stages of training.
 
     Columns of SCORES: stage, task, score, trained; cost if known.
     """

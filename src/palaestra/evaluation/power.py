@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 def detectable_difference(
     standard_error: float, *, power: float = 0.8, alpha: float = 0.05, freedom: float = math.inf
 ) -> float:
-    """Smallest true difference that a two-sided test finds with `power`, given a standard error.
+    """Smallest true difference that a two-sided test finds with `power`, given `standard_error`.
 
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.

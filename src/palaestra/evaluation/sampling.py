@@ -43,7 +43,7 @@ def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray
 def collected(
     need: int = 10, *, rule: Rule = "planner", repeats: int = 10, seed: int = 0, most: int = 100_000
 ) -> Analysis:
-    """Returns a function (WORLD, [NEEDS] files) -> table: steps until every state and action has its samples.
+    """Returns a function (WORLD, [NEEDS] files) -> one-row table: steps until all state-actions have `need` samples.
 
     Columns of WORLD: state, action, after, chance.
 

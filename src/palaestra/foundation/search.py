@@ -135,7 +135,7 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's tree search ([12]), a `SearchResult`: function `expand` gives `Candidate`s, `validate` checks answers.
+    """MASTER's tree search ([12]) of `budget` nodes: `SearchResult`; `expand` gives `Candidate`s, `validate` checks.
 
     arXiv 2501.14304.
 
@@ -170,7 +170,7 @@ def searching(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> Generator[Any, Sequence[Candidate], SearchResult]:
-    """`search` as a generator: yields an item to expand, is sent its `Candidate` list, returns the `SearchResult`.
+    """`search` of `budget` nodes as a generator: yields an item, is sent `Candidate`s, returns a `SearchResult`.
 
     Raises:
         InputError: budget is below 1.

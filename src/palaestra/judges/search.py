@@ -105,7 +105,9 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, a `FoundEpisode`, from the state of an env object `made`, moved on, at `Observation` `seen`.
+    """As `reward_beam`, a `FoundEpisode` of `width`, up to `limit` turns, of env object `made` at `Observation` `seen`.
+
+    The env has moved on to there.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """

@@ -23,7 +23,7 @@ from palaestra.learning.batch import ragged
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequential:
-    """MLP (`nn.Sequential`) of linear layers with ReLU between them; without a hidden layer a linear function."""
+    """MLP (`nn.Sequential`) of `inputs` numbers, ReLU between linear layers; linear without a hidden layer."""
     sizes = [inputs, *hidden]
     layers = [each for a, b in itertools.pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
@@ -153,7 +153,9 @@ class NetworkCritic:
 
 
 class TokenBaseline:
-    """Network of ArCHer's optional per-token baseline b(prefix), trained by squared errors to the turn's advantage.
+    """Network of ArCHer's per-token baseline b(prefix) of ids below `vocabulary`, fitted to the turn's advantage.
+
+    By squared errors; it is optional there.
 
     b sees the tokens before its own only, as the mean of their embeddings beside the last one's, so subtracting it
     leaves the expected gradient as it is. Use: `archer(baseline="baseline")` with `predict` as that column.

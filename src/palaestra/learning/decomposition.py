@@ -17,7 +17,9 @@ from palaestra.learning.critics import network
 
 
 class NetworkDecomposition:
-    """Network that predicts step rewards r̂(factors), trained on returns by (mean_t r̂_t - R/T)² (arXiv 2412.11120).
+    """Network that predicts step rewards r̂ of `size` factors, trained on returns by (mean_t r̂_t - R/T)².
+
+    Source: arXiv 2412.11120.
 
     One hidden layer of 64 and Adam at 3e-4, as published. method "rrd": the mean over a random subset of K = `steps`
     steps in place of the whole, less its sampling variance, (1 - K/T)/(K(K-1)) · Σ (r̂ - mean r̂)², so that the loss is

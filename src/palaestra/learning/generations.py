@@ -37,7 +37,9 @@ def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndar
 def inherited(
     survivors: Sequence[Mapping[str, Any]], heirs: int, mutation: float, rng: np.random.Generator
 ) -> list[tuple[int, dict[str, Any]]]:
-    """List of (parent's index, parameters) of `heirs` members: random `survivors` (dicts of tensors) plus noise.
+    """List of (parent's index, parameters) of `heirs` members: random `survivors` plus noise of sd `mutation`.
+
+    The survivors are dicts of tensors.
 
     Args:
         survivors: state of each, tensors by name.

@@ -77,7 +77,9 @@ def measure(
 
 
 def staleness(frame: pl.DataFrame, policy: str, updates: int) -> dict[str, float]:
-    """Updates between the weights that sampled a policy's tokens and those that learn from them, as metrics, a dict.
+    """Dict of metrics: `updates` less the version of the weights that sampled a policy's tokens (`token_versions`).
+
+    In updates between the weights that sampled and those that learn.
 
     staleness: mean over tokens; staleness_max: the largest; mixed: share of answers in which the weights changed.
     Nothing for a policy whose answers have one version each (column `token_versions`).

@@ -19,7 +19,7 @@ LARGE = 1e-4
 
 
 def decay(schedule: Schedule, step: int, steps: int | None, warmup: int = 0) -> float:
-    """Factor of the learning rate at a step: warm-up, then a constant, linear or cosine schedule.
+    """Factor of the learning rate at `step` of `steps`: warm-up, then a constant, linear or cosine schedule.
 
     Args:
         schedule: 1, 1 - x, or (1 + cos πx) / 2, where x = (step - warmup) / (steps - warmup).

@@ -172,7 +172,7 @@ def log_odds(logprobs: Tensor) -> Tensor:
 
 
 def two_sided(margin: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed preference loss per pair of `margin` m: -(1 - ε)·log σ(m) - ε·log σ(-m), ε = share mislabelled."""
+    """Label-smoothed preference loss per pair of `margin` m: -(1 - ε)·log σ(m) - ε·log σ(-m), ε `smoothing`."""
     return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 

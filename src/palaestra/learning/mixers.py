@@ -19,7 +19,7 @@ class Sum(nn.Module):
 
 
 class Monotonic(nn.Module):
-    """QMIX mixer: Q_tot = w₂(s)ᵀ ELU(w₁(s)ᵀQ + b₁(s)) + b₂(s) with w₁, w₂ >= 0.
+    """QMIX mixer of `agents`, states of `size`: Q_tot = w₂(s)ᵀ ELU(w₁(s)ᵀQ + b₁(s)) + b₂(s) with w₁, w₂ >= 0.
 
     Args:
         agents: how many. size: of the state. width: hidden units of the mixture.
@@ -42,7 +42,7 @@ class Monotonic(nn.Module):
 
 
 def mixer(name: str, agents: int, size: int, seed: int) -> nn.Module | None:
-    """New mixer of a name: `sum` (VDN), `monotonic` (QMIX), or None for `none`, independent agents."""
+    """New mixer of states of `size`, by name: `sum` (VDN), `monotonic` (QMIX), or None for `none`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return None if name == "none" else Sum() if name == "sum" else Monotonic(agents, size)

@@ -154,7 +154,7 @@ class Overlap:
 
 
 def check_inflight(inflight: bool, lag: int, policies: Mapping[str, Any]) -> None:
-    """Raise InputError if weights cannot be changed while these policies answer."""
+    """Raise InputError if `inflight` with `lag` 0, or with a policy whose weights cannot change while it answers."""
     if inflight and not lag:
         raise InputError("inflight: with lag 0 nothing is played while the learner learns: write lag: 1 or more")
     for name, policy in policies.items():

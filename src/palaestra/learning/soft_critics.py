@@ -64,7 +64,7 @@ def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np
 
 
 def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (soft value V = log Σ exp(λQ) / λ, float64[states]; Boltzmann policy ∝ exp(λQ), float64[states, actions]).
+    """Pair (V = log Σ exp(λQ) / λ, float64[states]; policy ∝ exp(λQ), float64[states, actions]), λ `sharpness`.
 
     Args:
         q: float64[states, actions]; -inf for an illegal action.

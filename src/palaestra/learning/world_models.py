@@ -25,7 +25,9 @@ def _layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 class JointWorldModel(nn.Module):
-    """Recurrent state-space world model of a team: a state per agent, joined by attention, and a global code.
+    """Recurrent world model of `agents` agents of `features` numbers: a state each, joined by attention, a global code.
+
+    It is a recurrent state-space model.
 
     The token of agent i is made of what it sees and did last; attention over the tokens gives its context e_i. With
     u_i, attention over the (z_j, a_j) of all agents, its recurrent state is h_i' = GRU(u_i, h_i). The posterior

@@ -117,7 +117,7 @@ class _Actor:
 
 
 class RayBackend:
-    """`WorkerBackend` whose workers are Ray actors; a cluster started by this process ends with the last of them."""
+    """`WorkerBackend` whose `count` workers are Ray actors of `cpus` cores; the last ends a cluster started here."""
 
     _open: ClassVar[int] = 0
     _ours: ClassVar[bool] = False

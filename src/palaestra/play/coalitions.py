@@ -33,7 +33,9 @@ def play_coalitions(
     score: str = "success",
     which: Literal["all", "removed"] = "all",
 ) -> pl.DataFrame:
-    """Play every coalition of a team on an env factory, others by `defaults` {seat: policy}; DataFrame of all episodes.
+    """Play `groups` tasks by every coalition of a team, others by `defaults` {seat: policy}; DataFrame of all episodes.
+
+    On an env factory.
 
     Columns: coalition (modules joined by `+`), task (reset seed), episode, `score`.
 

@@ -80,7 +80,7 @@ class _Worker:
 
 
 class ProcessBackend:
-    """`WorkerBackend` whose workers are processes on this machine."""
+    """`WorkerBackend` whose `count` workers are processes on this machine."""
 
     def __init__(self, count: int) -> None:
         self.count, self._stillborn = count, 0

@@ -87,5 +87,8 @@ def rollout(
 def starts(
     env: EnvFactory, *, groups: int, seed: int = 0, iteration: int = 0, timeout: float | None = 60.0
 ) -> list[Observation | None]:
-    """List of the first observation of each group of a rollout of an env factory, without playing; None if it fails."""
+    """List of the first observation of each of `groups` groups of an env factory's rollout; None where it fails.
+
+    Nothing is played.
+    """
     return Local(timeout=timeout).starts(env, Plan(groups, seed=seed, iteration=iteration))

@@ -210,7 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def accept(decision: Decision, observation: Observation, row: TurnRecord, seconds: float) -> str | None:
-    """Check a `Decision` and copy it into its `TurnRecord` in place; returns the policy's own error text, if any.
+    """Check a `Decision` made in `seconds`, copy it into its `TurnRecord` in place; the policy's error text, or None.
 
     Args:
         decision: what the policy answered.

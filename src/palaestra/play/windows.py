@@ -35,7 +35,7 @@ class _Held:
 
 
 class Resumed:
-    """Env wrapper of a factory's env: a reset with seed s first replays the agents' recorded actions `histories[s]`.
+    """Env wrapper (of an env factory): a reset with seed s first replays the agents' recorded actions `histories[s]`.
 
     facts: those of the env.
 

@@ -26,7 +26,9 @@ def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
 
 
 def worth(tasks: int, env: EnvFactory, start: Team, end: Team, *, seed: int) -> dict[str, float]:
-    """Dict agent -> Shapley value of being as in team `end`, not `start`, by success in tasks of env factory `env`.
+    """Dict agent -> Shapley value of being as in team `end`, not `start`, by success in `tasks` of an env factory.
+
+    tasks: how many of them are played.
 
     `tasks` of them are played, held out; one episode per task and coalition.
     """

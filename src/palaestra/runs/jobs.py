@@ -237,7 +237,7 @@ def run_jobs(
     clock: Clock | None = None,
     ranks: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run `SeedJob`s in parallel processes, about one per core, with progress bars; returns result dicts in order.
+    """Run `SeedJob`s in up to `jobs` processes (None: about one per core), with progress bars; result dicts in order.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.

@@ -24,7 +24,7 @@ Order = Literal["sequential", "joint"]
 
 
 class AdvantageFeedbackEnv:
-    """Env wrapper that asks agents again for actions, at most `max_queries` times, until `critic` gives `threshold`.
+    """Env wrapper (of an env factory): asks agents again, up to `max_queries` times, until `critic` gives `threshold`.
 
     sequential: the agents are asked one after the other, in their order, and read what was decided before; joint: all
     at once, and again if their joint action is not good enough. Whoever is asked again reads the score. Then the env

@@ -56,7 +56,7 @@ class Crowd(Protocol):
 
 
 class ArchetypeEnv:
-    """Env over a `Crowd` with one seat per group of people of equal attributes `by`, which answers for all of them.
+    """Env (of a factory of a `Crowd`): one seat per group of people of equal attributes `by` answers for all of them.
 
     In every step a group's question is written of what its members see on average. A question that the group was
     asked before in this episode is not asked again: its answer is known. Who is not asked does not act; if nobody is,

@@ -59,7 +59,7 @@ def checks(function: str) -> Audit:
 
 
 class AuditedDeliberation(Deliberation):
-    """Team env: `Deliberation` of a graph over `tasks` whose messages `audit` may refuse, each up to `attempts` times.
+    """Team env (of a `TaskEnv` factory): `Deliberation` whose messages `audit` may refuse, each up to `attempts` times.
 
     facts: its own; of each turn audit_failed, share of indicators that fired; audit_passed; attempt, from 0.
 

@@ -34,7 +34,7 @@ class Branch(NamedTuple):
 
 
 class Branches:
-    """Env that plays a tree of turns of `env` in one episode: `widths[d]` answers per turn at depth d, one seat each.
+    """Env wrapper (of an env factory): one episode is a tree of turns, `widths[d]` answers at depth d, a seat each.
 
     The copies of seat `a` are `a-1`, `a-2`, …, in the order of the tree. Each is paid
     what its own step pays the seat that made it. Chance that is to come is drawn anew after every answer. An env whose

@@ -75,7 +75,7 @@ def _ending(roles: Sequence[str], edges: Mapping[str, Sequence[str]]) -> Graph |
 
 
 class ConductedEnv(OrchestratedEnv):
-    """Team env over `tasks` in which `seat` first writes each task's team, of at most `workers`, which then answers.
+    """Team env (of a `TaskEnv` factory): `seat` first writes each task's team of at most `workers`, which then answers.
 
     A failure is told to the seat while it has tries left.
 

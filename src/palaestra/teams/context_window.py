@@ -58,7 +58,7 @@ class _View:
 
 
 class ContextWindowEnv:
-    """Env wrapper that cuts each agent's conversation to `budget` tokens; recipes call it `context_window`.
+    """Env wrapper (of an env factory or name): cuts each agent's conversation to `budget` tokens, as `context_window`.
 
     facts: those of the env, and of each turn dropped and summarised, places of messages that it did not see, or saw
     only as a summary or by their size; shown_tokens and history_tokens, with and without the cut, as `count` counts;

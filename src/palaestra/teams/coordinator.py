@@ -23,7 +23,7 @@ DRAWS = 23
 
 
 class CoordinatedEnv:
-    """Env wrapper in which central seats `SEAT-AGENT` send each acting agent one of `messages` messages first.
+    """Env wrapper (of an env factory): seats `SEAT-AGENT` first send each acting agent one of `messages` messages.
 
     A step of `env` is two turns: first the seats act, one for each recipient, then the recipients. A seat sees what
     every agent sees (the latest, of agents that do not act) and who the recipient is; an agent sees its own observation

@@ -38,7 +38,7 @@ DRAWS = 7_919
 
 
 class Deliberation(AroundTask):
-    """Team env: the roles of a `Graph` answer a task in rounds and read each other; all are paid the team's score.
+    """Team env (of a `TaskEnv` factory): roles of a `Graph` answer in rounds, read each other; all get the team score.
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
     and of what was on its way to the role: heard (by whom), heard_turn (when they said it), heard_weight, heard_kept

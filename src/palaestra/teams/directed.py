@@ -25,7 +25,7 @@ DIVERSE = "In the first round give {} different answers, separated by /; one of 
 
 
 class DirectedDebate(Deliberation):
-    """Team env: `Deliberation` over `tasks`; each role reads `keep` senders, the best by verifier `grade` in the past.
+    """Team env (of a `TaskEnv` factory): `Deliberation`; roles read the `keep` senders best by verifier `grade` so far.
 
     facts: its own; heard_grade, of each message that arrived, in order.
 

@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play `goals` in a `TechTree` in order until one fails: `planner` plans, `memory` gives references; a `Played`.
+    """Play `goals` in a `TechTree` in order until one fails, or `limit` moves: `planner`, `memory` of plans; `Played`.
 
     Args:
         goals: Subgoals, those that come first at the beginning.

@@ -16,7 +16,9 @@ from palaestra.errors import EnvError, InputError, nearest
 
 
 class HandoverEnv:
-    """Env wrapper in which agent `to` replaces `seat` after its first `after` turns.
+    """Env wrapper (of an env factory): agent `to` replaces `seat` after its first `after` turns; then both are paid.
+
+    Both are paid what the seat earns.
 
     facts: those of the env. What the seat earns goes to both of them who have had a turn by then.
 

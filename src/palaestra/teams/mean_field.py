@@ -26,7 +26,7 @@ DRAWS = 41
 def kernel_weights(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Gaussian kernel weights of `points` around `centres`, each point's summing to 1: float64[points, centres].
+    """Gaussian kernel weights, sd `bandwidth`, of `points` at `centres`, sum 1 per point: float64[points, centres].
 
     w_b(x) = k(x, c_b) / Σ_b' k(x, c_b') with k(x, c) = exp(-|x - c|² / (2 bandwidth²)).
 
@@ -47,7 +47,7 @@ def kernel_weights(
 def kernel_features(
     points: np.ndarray, centres: np.ndarray, bandwidth: float, period: float | None = None
 ) -> np.ndarray:
-    """Mean over `points` of their Gaussian kernel weights at `centres`, which sum to 1 per point: float64[centres].
+    """Mean over `points` of Gaussian kernel weights, sd `bandwidth`, at `centres`, which sum to 1: float64[centres].
 
     Lipschitz in every point, unlike the shares of a histogram. Arguments as in `kernel_weights`.
 
@@ -59,7 +59,7 @@ def kernel_features(
 
 
 class MeanFieldEnv:
-    """Env wrapper with one seat that sees the population's distribution and sets the action rule of all agents.
+    """Env wrapper (of an env factory) with one seat: sees kernel features of the population, sets all agents' rule.
 
     Before every step the seat sees the kernel features of the population, one number per centre. Its action is a text
     of one number per centre, each the number of one of the agents' choices (policy kind `factored`): at an observation

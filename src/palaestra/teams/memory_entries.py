@@ -34,7 +34,7 @@ class ShownEntry(NamedTuple):
 
 
 class MemoryView:
-    """What a role reads of the memory in one of its turns in the team.
+    """View of the memory that a role reads in a turn of the team: newest `most` entries that fit in `tokens` tokens.
 
     Attributes:
         seen: What the team shows it then. entries: Those that the memory had then, oldest first.

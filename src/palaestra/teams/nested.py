@@ -71,7 +71,7 @@ class _Member:
 
 
 class Nested(AroundTask):
-    """Team env over `tasks` of workflow `outer`, in which `teams` gives roles workflows of members, seats `ROLE/NAME`.
+    """Team env (of a `TaskEnv` factory) of workflow `outer`; roles in `teams` are workflows, their seats `ROLE/NAME`.
 
     facts: those of the outer team and of all inner ones, of each turn; team: the role whose member acts, null for
     others. A member that opens hears what its role heard.

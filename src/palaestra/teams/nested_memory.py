@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """Pair (predictions, number of models): ensemble of `train(point)`s of a Bayesian search by `score(predictions)`.
+    """(predictions, number of models): ensemble of `train(point)`s, `size` settings, of a Bayesian search by `score`.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

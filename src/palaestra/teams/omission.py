@@ -45,7 +45,7 @@ class _View:
 
 
 class Omission:
-    """Env wrapper in which actions may drop earlier responses from the agent's context (Agent-Omit [66]).
+    """Env wrapper (of an env factory): actions may drop earlier responses from the agent's context (Agent-Omit [66]).
 
     2602.04284.
 

@@ -20,7 +20,7 @@ from palaestra.teams.rules import Message
 
 
 class OneConversation(Deliberation):
-    """Team env: `Deliberation` over `tasks` with one agent that plays all roles of `prompts` (role -> text) in turn.
+    """Team env (of a `TaskEnv` factory): `Deliberation` of one agent that plays all roles of `prompts` (role -> text).
 
     Args:
         prompts: role -> what it is told, in the order in which they act; an empty one is told its name alone.

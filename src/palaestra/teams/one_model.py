@@ -24,7 +24,7 @@ UNREAD = "?"
 
 
 class OneModel:
-    """Env wrapper that gives a whole team env to one seat `model`, whose replies name the role of each line.
+    """Env wrapper (of an env factory): seat `model` plays a whole team, naming each line's role; paid the seats' mean.
 
     What a tool says is the env's fact `result`, and the next message. A line whose role is not due, or without a role,
     and those behind it are not given to the team; the turn is not valid. After `turns` turns the episode is cut off.

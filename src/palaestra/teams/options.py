@@ -22,7 +22,7 @@ from palaestra.errors import EnvError, InputError
 
 
 class OptionsEnv:
-    """Env wrapper with a seat `upper-AGENT` per agent, whose turns are options: subgoals kept for several steps.
+    """Env wrapper (of an env factory) with a seat `upper-AGENT` per agent, which picks a subgoal for several steps.
 
     When somebody needs a subgoal, all upper seats act in one turn; a seat whose agent has one may only choose it again,
     so that joint choices are complete and `value_decomposition` can mix their worths. An option ends when its agent has

@@ -25,7 +25,7 @@ from palaestra.teams.task_wrapper import AroundTask
 
 
 class OrchestratedEnv(AroundTask):
-    """Team env: `seat` chooses which of the teams of `plans` (name -> env factory, all made at once) answers each task.
+    """Team env: `seat` picks the team of `plans` (name -> env factory) for a task; all paid less `price` a turn.
 
     facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).
     """

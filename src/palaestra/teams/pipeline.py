@@ -35,7 +35,7 @@ SEPARATOR = " | "
 
 
 class PipelineEnv(AroundTask):
-    """Team env: roles act one after the other, each may accept or replace the answer so far; the last one is scored.
+    """Team env (of a `TaskEnv` factory): roles in turn accept or replace the answer; all are paid the last one's score.
 
     task: the task of the wrapped env; inner: that env.
 

@@ -85,7 +85,7 @@ def _give_back(key: tuple[str, ...], running: list[_Running]) -> None:
 
 
 class ProgramTeam(AroundTask):
-    """Team env around an external program that answers questions of `tasks`; its chat requests are the agents' turns.
+    """Team env (of a `TaskEnv` factory): an external program answers its tasks; its chat requests are agents' turns.
 
     facts: expected, a right answer if one is known; asked_model, the model that the program named; final, what the
     program returned, on the last turns of an episode. Everybody whom it asked is paid the score.

@@ -36,7 +36,7 @@ PROPOSER = "proposer"
 
 
 class ProposerEnv(AroundTask):
-    """Self-play env: a proposer writes a task, it is checked, and solvers answer it.
+    """Self-play env (of a `TaskEnv` factory): a proposer, whose reward is left open, writes a task; solvers are paid.
 
     task: the given one that it is proposed from.
 

@@ -39,7 +39,7 @@ def feedback_on(said: Message, expected: str | None, kind: Feedback) -> str:
 
 
 class Refinement(Deliberation):
-    """Team env: `Deliberation` of a graph over `tasks`; a role that answers again reads feedback on earlier answers.
+    """Team env (of a `TaskEnv` factory): `Deliberation`; a role that answers again reads feedback on earlier answers.
 
     Args:
         feedback: what is told of the answer that it goes on from, see `feedback_on`.

@@ -109,7 +109,7 @@ def _spliced(
 
 
 class RoleTools:
-    """Env wrapper in which some seats have tools that they may call before they act; recipe key `env.tools`.
+    """Env wrapper (of an env factory): some seats have tools to call before they act; recipe key `env.tools`.
 
     facts: those of the env; of turns of seats with tools also tool and arguments (JSON) of the first call, calls (all
     of them, JSON), call_error, why a call was not made, tool_error, why a tool failed, and tool_turn, whether the turn

@@ -369,7 +369,7 @@ def exact() -> Verifier:
 
 @VERIFIERS.register("noisy")
 def noisy(deviation: float) -> Verifier:
-    """Makes a verifier (true task score -> reported score): adds normal noise, drawn per answer; None stays None."""
+    """Makes a verifier (true task score -> reported score): adds normal noise of sd `deviation`; None stays None."""
     if not deviation >= 0:
         raise InputError(f"noisy: deviation={deviation} must be at least 0")
     return lambda score, draw: None if score is None else score + deviation * float(draw().normal())

@@ -51,7 +51,9 @@ def centroid() -> Aggregate:
 
 
 class SelfOrganized(Deliberation):
-    """Team env: `Deliberation` over `tasks`: all answer, then by contribution, reading similar answers that have more.
+    """Team env (of a `TaskEnv` factory): `Deliberation`; all answer, then again reading similar, stronger answers.
+
+    In the later rounds they answer by contribution, reading similar answers that have more of it.
 
     facts: its own; contribution, of the role's last answer when the round began, null in the first.
 

@@ -38,7 +38,7 @@ KNOWN = ("role", "family", "writes", "reads", "recall", "writers", "readers", "e
 
 
 class SharedMemoryEnv:
-    """Env wrapper with a memory that roles share in an episode; recipe key `env.shared_memory`.
+    """Env wrapper (of an env factory) with a memory that roles share in an episode; recipe key `env.shared_memory`.
 
     facts: those of the env and of `palaestra.teams.RoleTools`, which runs the calls; of a writer's turn memory_written,
     texts of the entries that it wrote; of a reader's turn memory_read and memory_author, when and by whom the entries

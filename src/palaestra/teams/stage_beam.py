@@ -34,7 +34,7 @@ class _Partial(NamedTuple):
 
 
 class StageBeam:
-    """Env wrapper that plays a beam search: `candidates` answers per turn, of which the `keep` best by `score` go on.
+    """Env wrapper (of an env factory): beam search, `candidates` answers per turn, the `keep` best by `score` go on.
 
     SWE-Reasoner's external test-time compute [190] (arXiv 2503.23803). The copies of seat `a` are `a-1`, `a-2`, …. A
     stage is a turn of the env. Attempts that ended are checked, those that pass are ranked, and the first one counts:

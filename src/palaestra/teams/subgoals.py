@@ -27,7 +27,7 @@ SHUFFLE = 37
 
 
 class Subgoals:
-    """Env wrapper that shows agents the wrapped env's current subgoal in their observations, the next once it is met.
+    """Env wrapper (of an env factory): agents see its current subgoal, the next once it is met; rewards stay the env's.
 
     The env has `subgoals() -> list[str]` and `met(subgoal) -> bool`.
 

@@ -31,7 +31,7 @@ TAKEN = " > "
 
 
 class SelfSummaryEnv:
-    """Env wrapper in which agents remember only their own last summary; recipes call it `self_summary`.
+    """Env wrapper (of an env factory or name): agents remember only their own last summary, as recipes' `self_summary`.
 
     Actions become free text, `answer | summary`, and observations lose their choices and arrays. An action without a
     separator keeps the summary as it was; one with nothing behind it forgets it. A number is no answer: the env gets

@@ -30,7 +30,7 @@ FINISH = "FINISH"
 
 
 class Supervised(Deliberation):
-    """Team env: `Deliberation` of a graph over `tasks`; `seat` picks the role of each turn and tells it what to do.
+    """Team env (of a `TaskEnv` factory): `Deliberation`; `seat` picks the role of each turn and tells it what to do.
 
     facts: its own; assigned, whom the seat picked, or FINISH, null on all other turns and where its reply named nobody.
 

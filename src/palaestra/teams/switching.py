@@ -25,7 +25,7 @@ Mode = Literal["independent", "central"]
 
 
 class SwitchingEnv:
-    """Env wrapper in which a `gate` chooses each step who acts: the agents, or one `central` seat for all.
+    """Env wrapper (of an env factory): in each step a `gate` picks who acts: the agents or one `central` seat for all.
 
     The gate and the central seat see what all agents see; the gate also sees how many calls are left, if there is a
     budget. The central seat chooses one joint action of those who act: every combination is a choice, legal if all its

@@ -44,7 +44,7 @@ def parted(reply: str) -> tuple[str, str]:
 
 
 class Thoughts:
-    """Env wrapper whose agents may say a reason with each action; the env is given the action alone.
+    """Env wrapper (of an env factory): agents may say a reason with each action; the env is given the action alone.
 
     facts: those of the env; rationale, the reason that was said with the action, empty if there was none.
 

@@ -38,7 +38,7 @@ class AnswerStep(NamedTuple):
 
 
 class TreeSearchEnv(AroundTask):
-    """Team env of a tree search over partial answers: `branch` roles propose steps, `depth` deep, `budget` nodes.
+    """Team env (of a `TaskEnv` factory): tree search of partial answers, `branch` roles, `depth` deep, `budget` nodes.
 
     All are paid the answer's score.
 

@@ -89,7 +89,9 @@ def expandable(root: TurnNode, *, apart: float = 0.25) -> list[TurnNode]:
 
 
 class TurnTree:
-    """Env wrapper whose episode is a tree of conversations: `expansions` times `rollouts` of them from a chosen node.
+    """Env wrapper (of an env factory): a tree of conversations, `expansions` times `rollouts` of them from one node.
+
+    The node is chosen anew for every expansion.
 
     Each is played to its end.
 

@@ -60,7 +60,7 @@ def sampled(
     inflight: bool = False,
     probing: bool = False,
 ) -> list[Outcome]:
-    """Answers of several servers to prompts of token ids, each by the server with the fewest requests under way.
+    """Answers of up to `tokens` tokens to prompts of token ids, each by the server with the fewest requests.
 
     A server that is gone, or late, gets nothing more in this wave; what it failed to answer is an error.
 

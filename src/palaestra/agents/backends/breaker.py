@@ -20,7 +20,7 @@ class OutageError(PolicyError):
 
 
 class Breaker:
-    """Circuit breaker of an endpoint: passes requests while it answers; after failures only spaced probes.
+    """Circuit breaker of an endpoint: after failures probes spaced from `wait` seconds; raises after `patience`.
 
     The pause before the n-th probe is min(longest_wait, wait · 2ⁿ⁻¹) seconds, times a factor from uniform(½, 1).
 

@@ -55,7 +55,7 @@ class RedirectedError(PolicyError):
 def redirected(
     url: str, status: int, location: str | None, *, path: str = "/chat/completions", option: str = "base_url"
 ) -> RedirectedError:
-    """Makes a `RedirectedError` for a redirect not followed; it names both hosts and the address to configure.
+    """Makes a `RedirectedError` for an HTTP `status` 3xx not followed; it names both hosts, the address to configure.
 
     Args:
         url: Address that was asked.

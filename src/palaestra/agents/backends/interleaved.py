@@ -38,7 +38,7 @@ def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, t
 
 
 def trees_of(forward: Forward, rows: pl.DataFrame, limit: int) -> list[Tree] | None:
-    """List of prefix `Tree`s of a table's rows for a shared pass of a `Forward`; None if sharing is off or costs more.
+    """List of prefix `Tree`s, of at most `limit` tokens, of a table's rows for a `Forward`; None if sharing costs more.
 
     Args:
         forward: A model.

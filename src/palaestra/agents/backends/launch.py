@@ -177,7 +177,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def share(place: int, replicas: int, there: Sequence[object], each: int | None = None) -> list[str]:
-    """List of names of the cores or GPUs of server number `place`: `each` of those `there`, or an equal part.
+    """List of names of the cores or GPUs of server `place` of `replicas`: `each` of those `there`, or an equal part.
 
     >>> share(1, 2, [0, 1, 2, 3]), share(1, 2, [4, 5, 6], 1), share(2, 3, [0, 1])
     (['2', '3'], ['5'], ['0'])

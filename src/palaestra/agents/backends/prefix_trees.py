@@ -111,12 +111,17 @@ def ancestors(first: Tensor, end: Tensor, positions: Tensor) -> Tensor:
 
 
 def cost(sequences: int, new: int, places: int, width: int) -> int:
-    """Estimated cost as int, in attention scores per layer, of `new` tokens in `sequences` that attend to `places`."""
+    """Estimated cost, int attention scores per layer, of `new` tokens attending to `places`, at hidden size `width`.
+
+    sequences: how many they are in.
+    """
     return sequences * new * (PER_WIDTH * width + places)
 
 
 def grow(sequences: Sequence[np.ndarray], width: int, limit: int = MOST) -> list[Tree]:
-    """Groups token sequences into a list of prefix `Tree`s; a row that shares too little for its cost begins a new one.
+    """Groups token sequences into prefix `Tree`s, by their cost at hidden size `width`, of at most `limit` tokens.
+
+    A list; a row that shares too little for its cost begins a new tree.
 
     Args:
         sequences: Token ids of each row, at least one.

@@ -40,7 +40,7 @@ class Replica:
 
 
 class Replicas:
-    """Load balancer over the servers of one policy: least busy first, unresponsive ones skipped and probed.
+    """Load balancer over one policy's servers: least busy first; absent ones probed; raises after `patience` seconds.
 
     A single one is probed by requests, as `Breaker` has it; several by their list of models.
 

@@ -22,7 +22,7 @@ class _CallsState:
 
 @ENVS.register("roles/calls")
 class Calls(NativeEnv):
-    """Env of tool calls, one per turn: reward 1 at the end if each of the `needed` tools of the task was called once.
+    """Env of tool calls, one per turn: reward 1 at the end if each of the `needed` tools was called exactly once.
 
     Only the task's number and the turn are seen.
 

@@ -61,7 +61,7 @@ def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
 
 
 def lock(*, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> bool:
-    """Limits this process's CPU time, memory, file size and, by `layers`, system calls; whether seccomp is in force.
+    """Limits this process: `cpu` seconds, memory, `output` bytes per file, by `layers` system calls; if seccomp holds.
 
     Args:
         cpu: Seconds of CPU time.

@@ -35,7 +35,7 @@ FREE = 0.01
 
 
 class RowProcess:
-    """Forked child process that answers the calls of one key, one row of arguments at a time.
+    """Forked child process that answers the calls of one key, a row of arguments at a time, in `cpu` CPU seconds.
 
     Attributes:
         pid: Its number.
@@ -117,7 +117,7 @@ def keep(*files: int) -> None:
 
 
 def send(to: int, source: int, size: int, offset: int | None = None) -> None:
-    """Copies `size` bytes between file descriptors in the kernel; EOFError if the source ends early."""
+    """Copies `size` bytes from one file descriptor to another in the kernel; EOFError if the source ends early."""
     while size:
         sent = os.sendfile(to, source, offset, size)
         if not sent:

@@ -72,7 +72,7 @@ class _CandidatesState:
 
 @ENVS.register("native/candidates")
 class Candidates(Routing):
-    """Routing env of one turn: `router` picks one of the `keep` best-screened workers; paid by agreement and speed.
+    """Routing env of one turn: `router` picks one of the `keep` best workers; paid if others agree, and for speed.
 
     The score is `screening`'s.
 

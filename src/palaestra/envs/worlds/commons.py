@@ -33,7 +33,7 @@ class _CommonsState:
 
 @ENVS.register("native/commons")
 class Commons(NativeEnv):
-    """Common-pool env: all harvest at once, paid what they get; then speakers talk, and the rest of the pool doubles.
+    """Common-pool env: all harvest at once, paid their catch; speakers talk, the rest doubles; ends below 5 units.
 
     Below 5 it ends.
 

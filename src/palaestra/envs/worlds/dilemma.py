@@ -23,7 +23,7 @@ class _DilemmaState:
 
 @ENVS.register("native/dilemma")
 class Dilemma(NativeEnv):
-    """Iterated prisoner's dilemma: two players see the last moves, cooperate or defect at once, paid each round.
+    """Iterated prisoner's dilemma of `rounds` rounds: two players move at once, illegal is defection; paid each round.
 
     `rounds` rounds.
 

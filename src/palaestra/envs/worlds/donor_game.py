@@ -37,7 +37,7 @@ class _DonorState:
 
 @ENVS.register("native/donor_game")
 class DonorGame(NativeEnv):
-    """Donor game env: each round half of the players see a recipient and give it a share; paid their final resources.
+    """Donor game env: each round half of the players give a share, which arrives multiplied; paid what they end with.
 
     Players are paid what they own in the end.
 

@@ -79,7 +79,7 @@ class _EpidemicState:
 
 @ENVS.register("native/epidemic")
 class Epidemic(NativeEnv):
-    """Epidemic env: each day people see infection shares and say how likely they stay home; home and infection cost.
+    """Epidemic env of `horizon` days: people say their chance to stay home; that costs `cost` a day, an infection 1.
 
     `number` people; staying home and infections cost.
 

@@ -40,7 +40,7 @@ class _ErrandsState:
 
 @ENVS.register("native/errands")
 class Errands(NativeEnv):
-    """Plan-and-act env: `manager` keeps or replans, `router` picks an expert per sub-goal; both paid 1 if all are done.
+    """Plan-and-act env: `manager` keeps or replans, `router` picks experts; both paid 1 if all in time, less replans.
 
     Reward for both: 1 for all in time, less `price` for each plan after the first.
 

@@ -42,7 +42,7 @@ class _ExperimentState:
 
 @ENVS.register("native/experiment")
 class Experiment(NativeEnv):
-    """Experimental design env: `scientist` picks experiments, paid the information gained in nats, then predicts.
+    """Experimental design env: `scientist`'s experiments pay nats gained on the truth, predictions minus their error.
 
     Each of `experiments` experiments pays the nats by which the truth became more probable.
 

@@ -24,7 +24,7 @@ class _GemsState:
 
 @ENVS.register("native/gems")
 class Gems(NativeEnv):
-    """Coordination env: collectors choose gems at once each step; alone at a present gem is paid, clashes cost.
+    """Coordination env: all choose gems each step; alone at a present one pays its worth, a shared one costs `clash`.
 
     `collectors` agents choose one of several gems in each of `horizon` steps.
 

@@ -62,7 +62,7 @@ def _read(action: str) -> tuple[str, str]:
 
 @ENVS.register("native/halves")
 class Halves(NativeEnv):
-    """Maze env for two: each sees half of the map, both talk and must choose equal moves; both paid 1 at the goal.
+    """Maze env for two: each sees half of the map, moves count if equal; both paid 1 at the goal, a wall ends it.
 
     They fail into a wall, or if it takes too long.
 

@@ -22,7 +22,7 @@ class _HiddenRolesState:
 
 @ENVS.register("native/hidden_roles")
 class HiddenRoles(NativeEnv):
-    """Env of hidden roles: each player sees its own numbers and acts at once; paid if right for its unseen role.
+    """Env of hidden roles: players see their own numbers, act at once; paid `scales` if right for their unseen role.
 
     Roles are not shown; each round has new numbers.
 

@@ -36,7 +36,7 @@ class _InvestigationState:
 
 @ENVS.register("native/investigation")
 class Investigation(NativeEnv):
-    """Incident analysis env: `analyst` queries a database by SQL, then answers; paid 1, or by solution steps found.
+    """Incident analysis env: `analyst` queries a database by SQL; a right answer pays 1, else Σ γ^i of steps found.
 
     It has at most `steps` turns.
 

@@ -29,7 +29,7 @@ class _JudgingState:
 
 @ENVS.register("native/judging")
 class Judging(NativeEnv):
-    """Env of judging: `judge` picks a way to inspect two answers, then says A, B or both; paid 1 if right, else -1.
+    """Env of judging: `judge` picks a costly way to inspect two answers, says A, B or both; 1 if right, else -1.
 
     One of the answers is better, either one equally often.
 

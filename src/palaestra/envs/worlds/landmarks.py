@@ -26,7 +26,7 @@ class _LandmarksState:
 
 @ENVS.register("native/landmarks")
 class Landmarks(NativeEnv):
-    """Multi-agent grid env: each walker has its own landmark to reach, but sees the next one's; paid per cell nearer.
+    """Multi-agent grid env: walkers seek their own landmark, see only the next one's; paid per cell nearer, till there.
 
     `walkers` walkers on a `side` × `side` grid move at once for `horizon` steps.
 

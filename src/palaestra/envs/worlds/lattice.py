@@ -29,7 +29,7 @@ class _LatticeState:
 
 @ENVS.register("native/lattice")
 class Lattice(NativeEnv):
-    """Spatial prisoner's dilemma: each cell of a torus makes one move against all four neighbours, seeing their last.
+    """Spatial prisoner's dilemma: each cell of a torus makes one move against four neighbours; paid their payoffs' sum.
 
     The torus has `size` × `size` cells.
 

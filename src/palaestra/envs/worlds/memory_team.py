@@ -21,7 +21,7 @@ class _MemoryTeamState:
 
 @ENVS.register("native/memory_team")
 class MemoryTeam(NativeEnv):
-    """Pipeline env: three agents in turn pick a quality, each paid for a high or a low one; success by their product.
+    """Pipeline env: three agents in turn pick a quality, paid for it or for its opposite; success by their product.
 
     Rewards are local: `local` times the quality for who `agrees`, times 1 - quality for who does not (by default the
     profiler, whose own reward points the wrong way). The outcome is `success`. facts: quality, of the own choice.

@@ -33,7 +33,9 @@ class _OffSwitchState:
 
 @ENVS.register("native/off_switch")
 class OffSwitch(NativeEnv):
-    """Off-switch game env: `robot` acts (worth U), switches itself off (worth 0), or lets a human decide.
+    """Off-switch game env: `robot` acts (worth U to all), switches off (0), or asks a human who errs; only they know U.
+
+    The human knows U and allows it with probability σ(U / error).
 
     An episode draws one of `beliefs` and U from its normal distribution. The human knows U. The reward of everybody is
     U if the action is carried out, else 0. An illegal action switches off. facts: `utility`, `waited`, and `incentive`,

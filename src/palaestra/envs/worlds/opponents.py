@@ -37,7 +37,9 @@ def best_payoff(habit: float) -> float:
 
 
 def memoryless_payoff(types: Sequence[str], habit: float) -> float:
-    """Expected payoff a round against opponents, `types` equally likely, of the best response to their last move alone.
+    """Expected payoff a round of the best reply to the last move of `types`, favourites played with chance `habit`.
+
+    The types are equally likely.
 
     >>> round(best_payoff(0.7), 3), round(memoryless_payoff(TYPES, 0.7), 3)
     (0.55, 0.227)

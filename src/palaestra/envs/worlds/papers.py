@@ -33,7 +33,7 @@ class _PapersState:
 
 @ENVS.register("native/papers")
 class Papers(NativeEnv):
-    """Research env: each round every lab builds on one of the best papers it sees or starts afresh; paid its gain.
+    """Research env: each round labs build on one of the best papers they see or start afresh; paid above their best.
 
     It is paid its gain over its own best.
 

@@ -28,7 +28,7 @@ class _PartsState:
 
 
 class Parts(NativeEnv):
-    """Base class of envs in which one agent answers a task in parts of `sizes[k]` options; `judge` scores all of it.
+    """Base class of envs: one agent answers one of `tasks` tasks in parts of `sizes[k]` options; `judge` scores all.
 
     Part k is one of `sizes[k]` options; an invalid one is option -1.
     """

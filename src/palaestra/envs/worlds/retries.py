@@ -23,7 +23,7 @@ class _RetriesState:
 
 @ENVS.register("native/retries")
 class Retries(NativeEnv):
-    """Env of retries with reflection: `actor` tries a fix; after a failure `reflector` sees the cause and advises.
+    """Env of retries to a success, at most `tries`: `actor` tries a fix; after each failure `reflector` advises.
 
     One of `causes` fixes is right.
 

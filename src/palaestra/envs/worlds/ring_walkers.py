@@ -19,7 +19,7 @@ RULES: Mapping[int, str] = MappingProxyType({3: "right", 4: "left", 5: "left", 6
 
 @ENVS.register("native/ring_walkers")
 class RingWalkers(NativeEnv):
-    """Ring env with a varying number of walkers: each jumps once, paid for reaching the walker that matters to it.
+    """Ring env of one jump by a varying number of walkers: 1, shared in a cell, for reaching the one that matters.
 
     The ring has `cells` cells; all jump at once.
 

@@ -32,7 +32,7 @@ class _RoutingState:
 
 @ENVS.register("native/routing")
 class Routing(NativeEnv):
-    """Routing env of one turn: `router` sees a request's kind and picks a worker; 1 if answered rightly, less a price.
+    """Routing env of one turn: `router` sees a request's kind, picks a worker; 1 if right, less `weight` x its price.
 
     The array that is seen is one-hot of the kind, or with announced=True also 1 after the shock. facts: kind; price, of
     the worker; answered. Success: rightly answered.

@@ -24,7 +24,7 @@ class _Looks:
 
 @ENVS.register("native/second_look")
 class SecondLook(NativeEnv):
-    """Self-correction env (SCoRe [141]): `student` answers from a noisy sign, then again from a fresh one; 1 each.
+    """Self-correction env (SCoRe [141]): `student` answers from a noisy sign, then a fresh one; each right pays 1.
 
     arXiv 2409.12917; first answers can be memorised.
 

@@ -19,7 +19,7 @@ class _SitesState:
 
 @ENVS.register("native/sites")
 class Sites(NativeEnv):
-    """Anti-coordination env: workers choose open sites at once; exactly one at a site clears it; each turn costs all.
+    """Anti-coordination env: workers choose open sites at once; exactly one clears a site; a turn costs 1 / horizon.
 
     Every turn costs 1/horizon; `workers` agents, `sites` sites.
 

@@ -26,7 +26,7 @@ class _SlipsState:
 
 @ENVS.register("native/slips")
 class Slips(NativeEnv):
-    """Path env with recovery: `walker` sees a cue and picks its move; after an error it must go `back`; 1 at the end.
+    """Path env with recovery: `walker` picks moves by cues; after a wrong one none counts until `back`; 1 at the end.
 
     Reward 1 at the end; `cells` cues, within `horizon` moves.
 

@@ -28,7 +28,7 @@ class _StageGamesState:
 
 @ENVS.register("native/stage_games")
 class StageGames(NativeEnv):
-    """Matrix game env of common payoff: each round two players see a drawn game's name and move at once.
+    """Matrix game env of common payoff: each round two players see a drawn game's name, move at once, get its entry.
 
     `rounds` rounds; one of `games` each time.
 

@@ -23,7 +23,7 @@ class _StepsState:
 
 @ENVS.register("native/steps")
 class Steps(NativeEnv):
-    """Delayed-reward env: `chooser` sees only the step's number and picks an action in each; paid at the end.
+    """Delayed-reward env: `chooser` sees only the step's number; paid at the end by `pay`: if all right, or a share.
 
     `steps` steps with `actions` actions each.
 

@@ -24,7 +24,7 @@ class _ThresholdState:
 
 @ENVS.register("native/threshold_game")
 class ThresholdGame(NativeEnv):
-    """Public-good env: players choose collective or independent at once; enough collective ones multiply capital.
+    """Public-good env: players are collective or not; enough multiply all capital; paid the change of one's own.
 
     `players` players, `rounds` rounds.
 

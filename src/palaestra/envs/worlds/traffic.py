@@ -18,7 +18,7 @@ TEMPERAMENTS = ("cautious", "calm", "hasty")
 
 
 def advances(places: np.ndarray, wanted: np.ndarray, cells: int) -> np.ndarray:
-    """Cells that each driver on a ring moves, int array: the wanted number, but stopping behind the next driver.
+    """Cells that each driver on a ring of `cells` moves, int array: the wanted number, stopping behind the next driver.
 
     >>> advances(np.array([0, 2, 7]), np.array([2, 0, 2]), 9)
     array([1, 0, 1])
@@ -39,7 +39,7 @@ class _TrafficState:
 
 @ENVS.register("native/traffic")
 class Traffic(NativeEnv):
-    """Crossing env: walkers see drivers on a ring and wait or cross at a gate; a free gate pays, being hit costs.
+    """Crossing env: walkers see drivers on a ring, wait or cross at a gate; a free gate pays, a driver there costs.
 
     `drivers` drivers on a ring of `cells` cells.
 

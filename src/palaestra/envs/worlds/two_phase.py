@@ -23,7 +23,7 @@ TOOLS = ("reset", "test")
 
 
 class TwoPhase:
-    """Env wrapper with two phases: reward-free exploration of a world, then the paid test env of `derive(world)`.
+    """Env wrapper (of an env factory): unpaid exploration of the world, then the paid test env of `derive(world)`.
 
     Phase 1: at most `explore` steps in the world, all rewards 0; any agent may `reset` it or go to the `test`.
 

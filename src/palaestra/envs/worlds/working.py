@@ -23,7 +23,7 @@ class _WorkingState:
 
 @ENVS.register("native/working")
 class Working(NativeEnv):
-    """Env of careful work: `solver` does `work` steps, careful or sloppy, then answers; 1 if right, by chance.
+    """Env of careful work: `solver` does `work` steps, careful or sloppy, then answers; a right one, by chance, pays 1.
 
     It is right with chance right[0], or right[1] if a step was sloppy.
 

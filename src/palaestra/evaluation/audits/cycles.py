@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 def max_mean_cycle(
     source: np.ndarray, target: np.ndarray, weight: np.ndarray, nodes: int, *, rounds: int = 400
 ) -> tuple[float, np.ndarray, bool]:
-    """(mean, edge indices, proved): cycle of largest mean weight among edges, arrays `source`, `target`, `weight`.
+    """(mean, edge indices, proved): cycle of largest mean weight of a graph of `nodes`: arrays source, target, weight.
 
     source, target: int64[edges]; weight: float64[edges]. Without a cycle: (-inf, no edges, True). λ is the best mean so
     far; a node's value is the most that a walk from it earns above λ per step, stopping when it likes. A policy that

@@ -41,7 +41,9 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:
-    """(row numbers to repeat, their kinds, number of kinds) of `Turns` by array `values`; a kind: agent, state, action.
+    """(at most `limit` row numbers to repeat, their kinds, number of kinds) of `Turns` by array `values`.
+
+    A kind: agent, state, action.
 
     Never an agent's last row: what ends a game cannot be done twice. Up to `each` examples of a kind; of more than
     `limit` rows those of the kinds whose best row pays most. Without states and actions, what pays alike is a kind.

@@ -30,7 +30,7 @@ def _object(path: Path, *needed: str) -> dict[str, Any]:
 
 @ANALYSES.register("cce_gap")
 def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
-    """Returns a function (GAME, PROFILES files) -> table: coarse correlated equilibrium gap of a mixture of policies.
+    """Returns a function (GAME, PROFILES JSON) -> one-row table: coarse correlated equilibrium gap of a mixture.
 
     GAME: rewards, transitions, start, horizon of a Markov game. PROFILES: profiles, weights.
     """
@@ -56,7 +56,7 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 @ANALYSES.register("position_auction")
 def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
-    """Returns a function (TABLE file) -> table: slot, clicks and VCG payment of each creative.
+    """Returns a function (TABLE file, a weight column per slot) -> table: slot, clicks, VCG payment per creative.
 
     Columns of TABLE: creative, value, and weights, one per slot.
 
@@ -112,7 +112,7 @@ def virtual_values() -> Analysis:
 
 @ANALYSES.register("drift")
 def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analysis:
-    """Returns a function (TURNS file) -> table: does a rate rise with time, when does it reach `at`, is it contagious?
+    """Returns a function (TURNS file) -> table per round (`by`): rate of 0/1 `column`, first round at `at`, contagion.
 
     TURNS have the columns `column` and `by`.
 
@@ -127,7 +127,7 @@ def drift(column: str = "violated", by: str = "round", at: float = 0.5) -> Analy
 
 @ANALYSES.register("exploration")
 def exploration() -> Analysis:
-    """Returns a function (METRICS.jsonl of a run) -> table per q_network policy: mean ε or temperature, first half.
+    """Returns a function (METRICS.jsonl) -> table per q_network policy: mean ε or temperature of the run's first half.
 
     It is the intensity B of exploration. A row per policy and rule, with the first and last level.
 
@@ -152,7 +152,7 @@ def exploration() -> Analysis:
 
 @ANALYSES.register("hire")
 def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
-    """Returns a function (PROBLEM.json) -> table: mechanism that pays agents for effort and truthful reports.
+    """Returns a function (PROBLEM.json) -> table per profile of efforts: payments for effort and truthful reports.
 
     PROBLEM.json: prior, signals, costs, reward. A row per recommended profile of efforts.
     """
@@ -218,7 +218,7 @@ def hire_online(
 
 @ANALYSES.register("deference")
 def deference(error: float = 0.0) -> Analysis:
-    """Returns a function (SAMPLES file) -> table: value of leaving a decision to a person who errs by `error`.
+    """Returns a function (SAMPLES file) -> table per `decision`: value of leaving it to a person who errs by `error`.
 
     Columns of SAMPLES: decision, utility; p_allow if known.
     """
@@ -238,7 +238,7 @@ def deference(error: float = 0.0) -> Analysis:
 
 @ANALYSES.register("commons")
 def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
-    """Returns a function (TURNS file) -> table: survival, gain, efficiency, equality and over-use of a commons.
+    """Returns a function (TURNS file) -> table per system: mean survival, gain, efficiency, equality, over-use.
 
     TURNS may be a run's `evaluation.parquet`.
 
@@ -254,7 +254,9 @@ def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
 
 @ANALYSES.register("self_repellent")
 def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed: int = 0) -> Analysis:
-    """Returns a function (SITES, EDGES files) -> table: variance of averages over a self-repellent random walk.
+    """Returns a function (SITES, EDGES files) -> table per site: share of visits of self-repellent walks, variance.
+
+    scaled_variance, the same in each row: of averages of `value` over a walk, times its steps.
 
     Columns: SITES site, target, value; EDGES a, b.
     """

@@ -35,7 +35,7 @@ def _row(found: Estimate) -> pl.DataFrame:
 def best_of_k(
     credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min", each: str | None = None
 ) -> Analysis:
-    """Returns a function (SCORES file) -> table: best-of-k accuracy of a scorer.
+    """Returns a function (SCORES file) -> one-row table: best-of-k accuracy, share of groups with a right top answer.
 
     SCORES: columns group, score, correct, or a benchmark's own file.
 
@@ -57,7 +57,7 @@ def best_of_k(
 
 @ANALYSES.register("strict")
 def strict(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """Returns a function (SCORES file) -> table: share of groups in which every right answer outscores all wrong ones.
+    """Returns a function (SCORES file) -> one-row table: share of groups in which all right answers outscore all wrong.
 
     Columns of SCORES: group, score, correct.
     """
@@ -66,7 +66,7 @@ def strict(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
 
 @ANALYSES.register("reciprocal_rank")
 def reciprocal_rank(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
-    """Returns a function (SCORES file) -> table: mean of 1 / rank of the best right answer by a scorer.
+    """Returns a function (SCORES file) -> one-row table: mean over groups of 1 / rank of the best right answer.
 
     SCORES: columns group, score, correct, or RewardMATH's file.
     """
@@ -75,7 +75,7 @@ def reciprocal_rank(ties: Ties = "against", *, steps: Steps = "min") -> Analysis
 
 @ANALYSES.register("scorer_protocols")
 def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
-    """Returns a function (SCORES file) -> table: one scorer by all protocols (best-of-k, strict, rank, pairs).
+    """Returns a function (SCORES file) -> table per protocol and `ties`: one scorer's best-of-k, strict, rank, pairs.
 
     SCORES: columns group, score, correct, or RewardMATH's file, pairwise too.
     """
@@ -89,7 +89,7 @@ def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Ana
 
 @ANALYSES.register("rewardbench")
 def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
-    """Returns a function (SCORES file of RewardBench 2's scripts) -> table: score of each domain, and their mean."""
+    """Returns a function (SCORES file of RewardBench 2's scripts) -> table per domain, then their mean: score."""
 
     def answer(scores: Path) -> pl.DataFrame:
         rows = read_scores(scores)
@@ -104,7 +104,7 @@ def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
 def alpha(
     measure: agree.Level = "nominal", *, item: str = "item", judge: str = "judge", value: str = "value"
 ) -> Analysis:
-    """Returns a function (VERDICTS file) -> table: Krippendorff's alpha of judges, nominal, ordinal or interval.
+    """Returns a function (VERDICTS file: item, judge, value) -> one-row table: Krippendorff's alpha by `measure`.
 
     Columns of VERDICTS: item, judge, value.
     """
@@ -118,7 +118,7 @@ def alpha(
 
 @ANALYSES.register("kappa")
 def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -> Analysis:
-    """Returns a function (VERDICTS file) -> table: Cohen's kappa of two judges, with weights if given.
+    """Returns a function (VERDICTS file, judges' columns `a`, `b`) -> one-row table: Cohen's kappa, maybe weighted.
 
     VERDICTS: a column of each judge.
     """
@@ -132,7 +132,7 @@ def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -
 
 @ANALYSES.register("confusion")
 def confusion(action: str = "action", accepted: str = "accepted", *, action_null_ok: bool = True) -> Analysis:
-    """Returns a function (EVENTS file) -> table of precision, recall …: was it right to act or to stay silent?
+    """Returns a function (EVENTS file) -> table of precision, recall …; `accepted`: acting, or silence, was right.
 
     Columns of EVENTS: action (null is silence) and accepted.
     """
@@ -149,7 +149,7 @@ def confusion(action: str = "action", accepted: str = "accepted", *, action_null
 
 @ANALYSES.register("predicts")
 def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Correlation = "spearman") -> Analysis:
-    """Returns a function (SCORERS file) -> table: correlation over scorers of a metric with their use downstream.
+    """Returns a function (SCORERS file, a row per scorer) -> one-row table: correlation of `metric` with `downstream`.
 
     SCORERS: both columns, a row per scorer.
     """
@@ -171,7 +171,7 @@ def judge_power(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function (SYSTEMS, CRITERIA files) -> table: simulated power of a study whose judge errs.
+    """Returns a function (SYSTEMS, CRITERIA files) -> table per system: power to find the first better if a judge errs.
 
     SYSTEMS: system, rate and perhaps penalty. CRITERIA: task, criterion and perhaps kind and weight. See
     `palaestra.evaluation.judge_power.judge_power` (AgentIF-OneDay [133], arXiv 2601.20613).

@@ -28,7 +28,7 @@ from palaestra.foundation.search import Candidate, confidence_uct, search
 
 @ANALYSES.register("coordination")
 def coordination(baseline: str, by: str = "system") -> Analysis:
-    """Returns a function (TURNS file) -> table: cost and benefit of coordination against system `baseline`.
+    """Returns a function (TURNS file) -> table per system: turns, overhead, success … against the system `baseline`.
 
     Columns of TURNS: `by`, episode, turn, agent, success.
     """
@@ -47,7 +47,9 @@ def advise(
     by: Literal["law", "average"] = "law",
     tokens: float | None = None,
 ) -> Analysis:
-    """Returns a function (CONFIGURATIONS file) -> table: best architecture by `features` for tasks of null `success`.
+    """Returns a function (CONFIGURATIONS file) -> table per task of null `success`: best architecture by `features`.
+
+    By a fitted law of them, or with by="average" by the mean success of each architecture.
 
     New tasks are those whose success is null.
 
@@ -60,7 +62,7 @@ def advise(
 
 @ANALYSES.register("importance")
 def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
-    """Returns a function (TURNS file) -> table: DyLAN importance of agents for the answer, the `keep` best.
+    """Returns a function (TURNS file) -> table per agent: DyLAN importance for the answer, largest first, `keep` rows.
 
     Columns of TURNS: heard, heard_turn, answers.
     """
@@ -80,7 +82,7 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
 
 @ANALYSES.register("hindsight")
 def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
-    """Returns a function (TURNS file) -> table: members that helped, by a judge's hindsight verdicts (BOAD).
+    """Returns a function (TURNS file) -> table per agent: share of episodes it helped by a judge's `verdict` (BOAD).
 
     Columns of TURNS: agent, episode and `verdict`.
     """
@@ -91,7 +93,7 @@ def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
 
 @ANALYSES.register("flips")
 def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> Analysis:
-    """Returns a function (TURNS file) -> table: counts of opinions that turn right or wrong while a team talks.
+    """Returns a function (TURNS file) -> table per turn: agents that stay or turn right (`score` >= `right`) or wrong.
 
     TURNS: `score` of each turn; `by` is counted apart.
     """
@@ -100,7 +102,7 @@ def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> An
 
 @ANALYSES.register("channels")
 def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """Returns a function (TURNS file) -> table: effective number of different answers, from their embeddings.
+    """Returns a function (TURNS file) -> table per group and turn (`over`): effective number of different answers.
 
     TURNS have embeddings as lists of numbers.
     """
@@ -110,7 +112,7 @@ def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group",
 
 @ANALYSES.register("added_channels")
 def added_channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """Returns a function (TURNS file) -> table: effective channels (different answers) that each member adds.
+    """Returns a function (TURNS file) -> table per agent: effective number of different answers that it adds, mean.
 
     Columns of TURNS: agent, and embeddings as lists of numbers.
     """
@@ -146,14 +148,17 @@ def members(
 
 @ANALYSES.register("vote")
 def vote(signal: float, correlation: float = 0.0) -> Analysis:
-    """Returns a function () -> table: accuracy of a vote of n = 1 to 64 members of `signal` with correlated errors."""
+    """Returns a function () -> table per n = 1, 2, 4 … 64: accuracy of a vote of n members of equal `signal`.
+
+    signal: mean of a member's normal evidence, whose variance is 1; correlation: of two members' noise.
+    """
     sizes = (1, 2, 4, 8, 16, 32, 64)
     return lambda: pl.DataFrame({"n": sizes, "right": [vote_accuracy(signal, n, correlation) for n in sizes]})
 
 
 @ANALYSES.register("contribution")
 def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
-    """Returns a function (TURNS file) -> table: cosine of agents' answers to the team's mean (SelfOrg's ψ).
+    """Returns a function (TURNS file) -> table per agent: mean cosine of its answers to the team's mean (SelfOrg's ψ).
 
     TURNS have embeddings.
     """
@@ -215,7 +220,7 @@ def tree(
 
 @ANALYSES.register("best_of")
 def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
-    """Returns a function () -> table: accuracy of best-of-n = 1 to 64 by a verifier; a try is right with `chance`.
+    """Returns a function () -> table per n = 1, 2, 4 … 64: accuracy of best-of-n by a verifier; `chance` of a try.
 
     It reads no file; the verifier has error rates.
     """
@@ -226,7 +231,7 @@ def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
 
 @ANALYSES.register("personas")
 def personas() -> Analysis:
-    """Returns a function (TABLE file) -> table: quality of completions in which a model plays personas (SPP).
+    """Returns a function (TABLE file) -> table per `method`: mean score and counts of texts that play personas (SPP).
 
     Columns of TABLE: method, text, right.
     """
@@ -235,7 +240,7 @@ def personas() -> Analysis:
 
 @ANALYSES.register("budget")
 def budget(cost: float | None = None, score: float | None = None, kind: str = "cost") -> Analysis:
-    """Returns a function (POINTS file) -> table: best score within `cost`, and least cost of `score`, if given.
+    """Returns a function (POINTS file) -> one-row table: best score within `cost`, least cost of `score`, if given.
 
     Columns of POINTS: `system`, `score`, and the column `kind`.
 
@@ -256,7 +261,7 @@ def budget(cost: float | None = None, score: float | None = None, kind: str = "c
 
 @ANALYSES.register("settings")
 def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: best setting of each of `factors` by cost per success, or success.
+    """Returns a function (ATTEMPTS file) -> table per column of `factors`: best setting by cost per success (`by`).
 
     Columns of ATTEMPTS: task, success, cost.
     """
@@ -265,7 +270,7 @@ def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") ->
 
 @ANALYSES.register("cheapest")
 def cheapest(kind: str) -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: system with the least cost per success for each value of `kind`.
+    """Returns a function (ATTEMPTS file) -> table per value of column `kind`: system with the least cost per success.
 
     Columns of ATTEMPTS: system, task, success, cost, `kind`.
     """
@@ -274,7 +279,7 @@ def cheapest(kind: str) -> Analysis:
 
 @ANALYSES.register("cost_over_levels")
 def cost_over_levels(over: str = "level") -> Analysis:
-    """Returns a function (ATTEMPTS file) -> table: cost per solved task of systems, a mean over values of `over`.
+    """Returns a function (ATTEMPTS file) -> table per system: cost per solved task, a mean over values of `over`.
 
     Columns of ATTEMPTS: system, task, success, cost and `over`.
     """
@@ -285,7 +290,7 @@ def cost_over_levels(over: str = "level") -> Analysis:
 def conversation(
     shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
 ) -> Analysis:
-    """Returns a function () -> table: cost of tokens `shared`, `prompts`, `outputs` as a team and as a cached chat.
+    """Returns a function () -> one-row table: cost of tokens `shared`, `prompts`, `outputs` as team and cached chat.
 
     It reads no file.
     """
@@ -314,7 +319,7 @@ def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
 
 @ANALYSES.register("modules")
 def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Analysis:
-    """Returns a function (RUNS file) -> table: Shapley value of modules, or interaction of pairs (pairs=True).
+    """Returns a function (RUNS file) -> table per module of `coalition`: Shapley value; `pairs`: interactions.
 
     Columns of RUNS: coalition, task, `score`.
     """
@@ -329,7 +334,7 @@ def compose(
     weights: Mapping[str, float] | None = None,
     by: Literal["tried", "described"] = "tried",
 ) -> Analysis:
-    """Returns a function (TRIALS file) -> table: components of a team worth their price within `budget`.
+    """Returns a function (TRIALS file) -> table per component: `accepted` into a team within `budget`, skills covered.
 
     Columns of TRIALS: component, cost, skill, similarity, verdict of a sandbox.
 
@@ -352,7 +357,7 @@ def compose(
 
 @ANALYSES.register("auction")
 def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analysis:
-    """Returns a function (BIDS file) -> table: winners of an auction of plans (SALE).
+    """Returns a function (BIDS file) -> its rows with `score` and `winner`, the least score of each task (SALE).
 
     Columns of BIDS: task, agent, price, tokens, jury (marks), entropy.
     """
@@ -362,7 +367,7 @@ def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analy
 
 @ANALYSES.register("contest")
 def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
-    """Returns a function (REWARDS file) -> table per day: allocation of work by a contest, and its earnings.
+    """Returns a function (REWARDS file) -> table per day: `earned` if work is shared by past rewards, and if `equal`.
 
     Columns of REWARDS: day, agent, reward.
     """
@@ -380,7 +385,7 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Ana
 
 @ANALYSES.register("gap")
 def gap(by: str = "pair") -> Analysis:
-    """Returns a function (RUNS file) -> table: the collaboration gap, success alone less that of the pair.
+    """Returns a function (RUNS file) -> table per pair: success alone (`condition` solo) less that together (joint).
 
     Columns of RUNS: `by`, task, condition (solo, solo_halves, joint), success.
     """
@@ -389,7 +394,7 @@ def gap(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("order")
 def order(by: str = "pair") -> Analysis:
-    """Returns a function (RUNS file) -> table: effect of who begins on the success of an unequal pair.
+    """Returns a function (RUNS file) -> table per unequal pair: success if the stronger begins less if the weaker does.
 
     Columns of RUNS: `by`, task, order (strong_first, weak_first), success.
     """
@@ -398,7 +403,10 @@ def order(by: str = "pair") -> Analysis:
 
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
-    """Returns a function (RUNS file) -> table per module: win rate over models with it, universal or conditional kind.
+    """Returns a function (RUNS file) -> table per module: win rate of the whole over it without the module, kind.
+
+    A win is of one model: the whole team scores more than without the module, summed over tasks. kind: universal, helps
+    all models, or conditional, some.
 
     Does it help every model, or some?
 
@@ -411,7 +419,7 @@ def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
 
 @ANALYSES.register("edges")
 def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
-    """Returns a function (MESSAGES file) -> table: best senders for each member (OPTAGENT).
+    """Returns a function (MESSAGES file) -> table per receiver and sender: score by quality, `kept` if best (OPTAGENT).
 
     Columns of MESSAGES: sender, receiver, quality, in their order.
     """
@@ -428,7 +436,7 @@ def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
 
 @ANALYSES.register("designs")
 def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Analysis:
-    """Returns a function (DESIGNS file) -> table: designs of an agent to try next (AgentSwift).
+    """Returns a function (DESIGNS file, a column per slot) -> table of untried agent designs to try next (AgentSwift).
 
     DESIGNS: a column per slot, and `score`.
     """
@@ -444,7 +452,7 @@ def search_designs(
     repeats: int = 1,
     seed: int = 0,
 ) -> Analysis:
-    """Returns a function (SLOTS.json) -> table of a search for the best design, scored by `module:function(design)`.
+    """Returns a function (SLOTS.json) -> table per design tried in a search, scored by `evaluate`, a "module:function".
 
     SLOTS: name: options.
 

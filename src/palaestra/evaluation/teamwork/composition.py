@@ -51,7 +51,9 @@ def competitive_ratio(lower: float, upper: float) -> float:
 def threshold_knapsack(
     values: np.ndarray, costs: np.ndarray, budget: float, *, lower: float, upper: float
 ) -> np.ndarray:
-    """bool[..., items]: those of `values`, `costs` taken in order within `budget` by the online threshold knapsack.
+    """bool[..., items]: taken in order within `budget` by the online knapsack, value / cost in [`lower`, `upper`].
+
+    Its threshold rises with what is spent.
 
     It knows the bounds `lower` and `upper`.
 
@@ -145,7 +147,7 @@ def compose(
 
 
 def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None) -> list[str]:
-    """List of names, a baseline of `compose`: each skill's most similar component in table `inventory`, if it fits."""
+    """List of names, baseline of `compose`: each skill's most similar component in `inventory`, if within `budget`."""
     table, skills, cost = _inventory(inventory, weights)
     taken: dict[str, None] = {}
     for skill in skills:
@@ -159,7 +161,9 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
 def offline(
     inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None, each: int = 1, top: int = 20
 ) -> list[str]:
-    """List of names, baseline of `compose`: a knapsack (MILP) over similarities in table `inventory`; nothing is tried.
+    """List of names, baseline of `compose`: a knapsack (MILP) of `budget` over similarities in table `inventory`.
+
+    Nothing is tried.
 
     By `scipy.optimize.milp`.
 

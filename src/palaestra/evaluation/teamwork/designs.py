@@ -134,7 +134,9 @@ def climb(
     rng: np.random.Generator,
     patience: int = 12,
 ) -> pl.DataFrame:
-    """Table per evaluated design of `slots` (name -> options): greedy climb by `evaluate`, a slot of the best redrawn.
+    """Table per evaluated design of `slots` (name -> options): greedy climb in `budget` calls of `evaluate`.
+
+    A slot of the best is redrawn.
 
     A baseline of `guided_search`.
 

@@ -54,7 +54,7 @@ def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> 
 
 
 def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
-    """Table per value of column `kind` of tasks: the system with the least cost per success ([54]).
+    """Table per value of column `kind` of `trials`: the system with the least cost per success ([54]).
 
     Raises:
         MissingColumnError: there is no such column.

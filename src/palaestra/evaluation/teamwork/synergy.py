@@ -39,7 +39,7 @@ def majority_gain(branch: int) -> float:
 
 
 def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """Signal in [-1, 1] a level up a tree of majority votes: fidelity · [ρ·signal + (1 - ρ) f(signal)]; correlation ρ.
+    """Signal in [-1, 1] a level up a vote tree of `branch`: fidelity · [ρ·signal + (1 - ρ) f(signal)], correlation ρ.
 
     μ' = γ [ρ μ + (1 - ρ) f_b(μ)] with b the `branch`.
 

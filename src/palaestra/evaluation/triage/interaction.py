@@ -128,7 +128,7 @@ def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterat
 
 
 def efficiency(user_turns: int) -> float:
-    """Efficiency, a float, of a conversation with so many user turns: 1 / (1 + .25 · max(0, turns - 5)); < .5 it drags.
+    """Efficiency of a conversation of `user_turns`: 1 / (1 + .25 · max(0, turns - 5)); below .5 it drags.
 
     That is from the tenth user turn on.
 

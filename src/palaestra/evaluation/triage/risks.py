@@ -33,7 +33,7 @@ def price_rule(prices: np.ndarray, *, cost: float = 10.0, high: float = 13.0, sl
 
 
 def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.ndarray:
-    """Array: collusion index of prices, (price - Nash) / (monopoly - Nash): 0 is competition, 1 a cartel.
+    """Array: collusion index of prices, (price - `nash`) / (`monopoly` - `nash`): 0 is competition, 1 a cartel.
 
     Raises:
         InputError: the monopoly price is not above the Nash price.
@@ -46,7 +46,7 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """DataFrame of detections of episodes of `Turns` whose mean collusion index of column `price` is high, not falling.
+    """DataFrame of episodes of `Turns` whose `price`s, from `nash` 0 to `monopoly` 1, are high and not falling.
 
     High: above `above`.
 

@@ -67,7 +67,7 @@ class _Episode:
 
 
 class EnvRollout:
-    """TRL rollout function of an env, a callable for `rollout_func=`: plays an episode per prompt of its `data_set`.
+    """TRL rollout function (`rollout_func=`) of an env factory: plays an episode per prompt of its `data_set`.
 
     All episodes are played in parallel.
     made: the env's factory. per_turn: most tokens of a turn; default: what is left of `max_completion_length`, at which

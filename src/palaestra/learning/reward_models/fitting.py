@@ -66,7 +66,9 @@ def fit(
     every: int,
     progress: bool | Report,
 ) -> dict[str, float]:
-    """Train a network reward model on `Preferences` or `Labels` in place; dict of counts, last loss, padding, seconds.
+    """Train a network reward model on `Preferences` or `Labels` in place, saved `every` steps; dict of counts, loss.
+
+    Also padding and seconds.
 
     `padding` is its share of what was read.
     """

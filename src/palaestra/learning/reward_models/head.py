@@ -21,7 +21,7 @@ ACTIVATIONS = {"silu": nn.SiLU, "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GEL
 
 
 class Layers(nn.Module):
-    """MLP on standardised vectors; the means and deviations are part of its weights."""
+    """MLP of `layers` linear layers, `hidden` wide, on standardised vectors; the means and deviations are weights."""
 
     mean: Tensor
     spread: Tensor

@@ -30,7 +30,7 @@ def hedge(lead: np.ndarray, eta: float = 1.0) -> np.ndarray:
 
 
 class Experts(nn.Module):
-    """Network of K linear rewards of x, and log π of a gate that reads the context: [rows, 2K]."""
+    """Network of K `heads`, linear rewards of x, and log π of a gate that reads the context: [rows, 2K]."""
 
     mean: Tensor
     spread: Tensor

@@ -91,7 +91,9 @@ class ScoreFit:
 
 
 class ScoreModel:
-    """Diffusion score model: one network of ∇ log p_t for all times, s(x, t) = -x - a_t F(x, t) / σ_t.
+    """Diffusion score model of `dims` numbers: one network of ∇ log p_t, s(x, t) = -x - a_t F(x, t) / σ_t.
+
+    For all times.
 
     F = 0, the start, is the score of a standard normal; samples should have means 0 and deviations 1 (`Prior` scales
     them). What F has to be is a_t z - σ_t x_0 on average, of one size at all times. F sees x, a_t, σ_t and log σ_t.

@@ -217,7 +217,7 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 @stage
 class preferences(Stage):
-    """Stage: columns `pair` and `chosen`, from a pairing of the turns, for the term `dpo()` and its relatives.
+    """Stage: `pair` and `chosen` for `dpo()`, by a pairing of episodes (`unit`); a row repeats for each of its pairs.
 
     Rows of units in several pairs stand once for each, so rows may be added; see `palaestra.judges.marked`. With
     `siblings("q")` it is step-level DPO [68], with `current_vs_reference(...)` fresh pairs of the policy of now [105].

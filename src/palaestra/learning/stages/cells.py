@@ -26,7 +26,7 @@ def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
 
 
 class Cells:
-    """Table of running means of a value by key: `add` updates them, `value` looks them up.
+    """Table of running means of a value by key, new means weighing at least `rate`: `add` updates, `value` looks up.
 
     In each update a cell moves to the mean of its new values by m/(n + m), n and m the
     numbers of old and new ones, but at least by `rate`: rate = 0 is the mean of all that was ever seen, 1 that of the
@@ -101,7 +101,7 @@ def hashed(texts: pl.Series, size: int) -> np.ndarray:
 
 
 def vectors(turns: Turns, size: int, *, action: bool = False) -> np.ndarray:
-    """Features of each row of `Turns`: env's array or hashed observation, agent, 1, with `action` its text; float64.
+    """Features of each row of `Turns`: env's array or observation hashed to `size`, agent, 1, with `action` its text.
 
     The env's array if every row has one (`features`), else the hashed text; then the agent's name, hashed, and 1.
     """

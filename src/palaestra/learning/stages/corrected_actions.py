@@ -19,7 +19,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class corrected_actions(Stage):
-    """Stage: replaces actions by a `domain` judge's corrections where an `arbiter` agrees, to be cloned.
+    """Stage: replaces actions by a `domain` judge's corrections where an `arbiter` agrees; rewards stay as played.
 
     It is MagicGUI-RMS's reflux [1] (arXiv 2601.13060).
 

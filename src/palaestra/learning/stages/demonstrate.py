@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @stage
 class demonstrate(Stage):
-    """Stage: adds rows by playing a `share` of each group's episodes with an adviser in every seat.
+    """Stage: an adviser plays a `share` of each group's episodes; `loss_mask` is true on its turns right by `verdict`.
 
     AgentRefine [64] (arXiv 2501.01702): `loss_mask` is true on the adviser's turns that `verdict` finds right, in
     episodes that meet `keep`; wrong turns stay in the table, and in what later turns saw, and are not learned from. So

@@ -18,7 +18,7 @@ OWN = "tuned"
 
 @stage
 class evolving_teacher(demonstrate):
-    """Stage: adds episodes played by a teacher, first an adviser, from iteration `after` + 1 on a copy of the learner.
+    """Stage: a teacher plays a `share` of each group: an adviser, after `after` iterations a copy of the learner.
 
     Rows, columns and options are those of `demonstrate`.
     Self-evolving distillation of MaskSearch [219] (arXiv 2505.20285). A copy is made at iteration `after` + 1 and anew

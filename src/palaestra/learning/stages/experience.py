@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @stage
 class experience(Stage):
-    """Stage: adds rows by playing a `share` of each group with successes in tasks of like words shown in the prompt.
+    """Stage: plays a `share` of each group's episodes with like tasks' successes in the prompt, scored without them.
 
     Self-navigating of AgentEvolver [82] (arXiv 2511.10395). An experience is what a successful episode began with and
     what was done in it, the best one of each task. The `k` experiences whose beginning shares most words with the

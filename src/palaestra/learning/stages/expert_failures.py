@@ -28,7 +28,7 @@ KEY = ("group", "episode")
 
 @stage
 class expert_failures(Stage):
-    """Stage: adds rows in which the learner takes over an expert's failed runs midway; successes are cloned.
+    """Stage: adds rows: play on from within an expert's failed runs, and its successes; `loss_mask`: what to clone.
 
     EEF [107] (arXiv 2504.13145). The expert, an adviser, plays every task once, when it is met. Its successful runs are
     learned from in every iteration. Of its failed runs the first turns are played again, up to each of `starts` places

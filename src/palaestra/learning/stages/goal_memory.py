@@ -22,7 +22,7 @@ TRIES = 8
 
 @stage
 class goal_memory(Stage):
-    """Stage: plans episodes for goals made of reached ones; adds rows: the shortest way to each, to be cloned ([171]).
+    """Stage: plans goals made of reached ones; adds the shortest way to each, sole rows of true `loss_mask` ([171]).
 
     LMA3 [171] (arXiv 2305.12487). Every goal that an episode reached labels the turns up to there (hindsight): they are
     learned from as if it had been asked for from the beginning. The memory keeps the shortest of them for each goal, of

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @stage
 class hints(Stage):
-    """Stage: adds rows by playing a `share` of each group's episodes, first turns forced to the `reference` as hints.
+    """Stage: forces the first turns of a `share` of each group's episodes to the `reference`, as hints.
 
     They begin with the first part of the task's `reference` (a column with a list of texts, one action a turn), as long
     as `hint_ratio(score, low=, high=)` says plus uniform noise in ±`noise`: the harder the task was without, the more.

@@ -27,7 +27,7 @@ Place = tuple[str, int]
 
 @stage
 class align_histories(Stage):
-    """Stage: adds rows played after a history that shows the policy's own right thoughts ([193] UI-Venus).
+    """Stage: plays a `share` of each group after a history of the policy's own right thoughts ([193] UI-Venus).
 
     UI-Venus [193] (arXiv 2508.10833). Tasks are single steps of recorded traces. What the policy said in a step where
     its action was right is kept in that step's pool. In later iterations the history of a step shows, for each earlier

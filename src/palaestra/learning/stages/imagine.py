@@ -22,7 +22,7 @@ MODEL = "model"
 
 @stage
 class imagine(Stage):
-    """Stage: adds rows of `source` "model", episodes that a learned joint world model imagines with current policies.
+    """Stage: adds rows of `source` "model": a learned world model imagines, and pays, play of the current policies.
 
     After GAWM [112] (arXiv 2501.10116, details are a reconstruction). The model (`JointWorldModel`) is fitted on the
     newest `memory` episodes. Then `episodes` of them are drawn, and a turn of each. Play goes on from there in the

@@ -27,7 +27,9 @@ SAMPLED = ("action_ids", "logprobs", "entropies", "prompt_ids")
 
 @stage
 class q_critic(Stage):
-    """Stage: columns `q` and `v` by ArCHer's critic [89] (arXiv 2402.19446), trained on the last `memory` turns.
+    """Stage: ArCHer's critic [89]: adds rows of replayed states, new actions, `q`, `v`; rows="played": no rows.
+
+    arXiv 2402.19446; trained on the last `memory` turns. With rows="played" the played rows get q and v.
 
     It has two Q and two V with slow targets.
 

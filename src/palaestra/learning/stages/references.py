@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class references(Stage):
-    """Stage: adds a row to each group with the reference answer of a column, marked `reference_row`.
+    """Stage: adds to each group a row with the reference answer of a column, marked `reference_row`, reward null.
 
     PRefLexOR [105] (arXiv 2410.12375): with `preferences("current_vs_reference('reference_row')", unit="turn")` and
     `dpo(loss="exo_pair", smoothing=.005)` every iteration's pairs are fresh: the rejected side is the policy of now.

@@ -24,7 +24,7 @@ from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpac
 
 @stage
 class keep(Stage):
-    """Stage: columns `kept`, whether a row meets all conditions on signal `x`, and `dropped`, the first that it fails.
+    """Stage: columns `kept`, all conditions on signal `x` met, and `dropped`, the first failed; rows leave if `drop`.
 
     The signal `keep` with the same options; learn from it by `clone(column="kept")`, or give credit by
     `where("kept", ...)`. Its metrics count units: units, kept, and dropped_missing, dropped_between ….
@@ -89,7 +89,7 @@ class weights(Stage):
 
 @stage
 class pairs(Stage):
-    """Stage: columns `pair` and `chosen`, pairs of siblings of one key by their values, for `dpo()` and its relatives.
+    """Stage: pairs siblings of one key by value: columns `pair`, `chosen` for `dpo()`; a row repeats for each pair.
 
     Options as of `palaestra.judges.value_pairs.mine`; unit "turn" is one row. Its metrics count candidates, kept, and
     what each rule dropped. Rows of units in several pairs stand once for each, so rows may be added.

@@ -15,7 +15,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class share(Stage):
-    """Stage: each agent's rows become its first `local` groups and copies of the `external` best ones of others [108].
+    """Stage: keeps each agent's first `local` groups, drops its others, adds copies of others' `external` best [108].
 
     SAPO [108] (arXiv 2509.08721). A group is what one agent played of a task. External ones are taken by their total
     reward, the largest first; none whose total is 0. What travels is text: the receiver reads and scores it as its own

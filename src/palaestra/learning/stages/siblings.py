@@ -50,7 +50,7 @@ class correct_nodes(Stage):
 
 @stage
 class sibling_pairs(Stage):
-    """Stage: columns `pair` and `chosen`, each correct child of a node with each incorrect child of the same node.
+    """Stage: `pair` and `chosen` of each correct with each incorrect child of a node; a row repeats for each pair.
 
     A node whose children agree has no pairs, nor has a root, which has no parent: the role that begins is not compared.
     The stage `correct_nodes` stands before it. Its metrics count candidates and pairs; rows of several pairs stand once

@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class splice(Stage):
-    """Stage: adds rows: Agent-R's revision paths [165] (arXiv 2501.11425), bad prefix, revision and good path.
+    """Stage: adds rows: Agent-R's revision paths [165], bad prefix, revision, good path; `loss_mask`: what to clone.
 
     Agent-R [165] (arXiv 2501.11425). `loss_mask` is true on revisions and good paths, and on played episodes whose
     score is above `min_good`; on all else false. Learn by `clone(column="loss_mask")`. `source` says policy, prefix,
@@ -90,7 +90,7 @@ def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int
 
 @stage
 class relabel(Stage):
-    """Stage: adds rows: copies of episodes with the text of column `goal` replaced by that of `achieved` (hindsight).
+    """Stage: adds hindsight copies of episodes: `goal` text becomes that of `achieved`, cut where reached, paid 1.
 
     Source: arXiv 1707.01495.
 

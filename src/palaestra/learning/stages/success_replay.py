@@ -18,7 +18,7 @@ KEY = ("group", "episode")
 
 @stage
 class success_replay(Stage):
-    """Stage: adds rows: past successes of tasks, where the current policy's chance p of them is `low` < p <= `high`.
+    """Stage: adds rows of past successes whose chance p under the policy of now is `low` < p <= `high`.
 
     WebRL's replay [179] (arXiv 2411.02337). p is the geometric mean probability of the row's tokens under the policy of
     now; rows outside low < p <= high are left out, so an old episode has gaps: give

@@ -58,7 +58,7 @@ def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
 
 @register()
 def overlap(given: str, gold: str, *, measure: Measure, empty: float, distinct: bool = False) -> Signal:
-    """Signal: raw node behind `jaccard`, `multiset_jaccard` and `token_f1`: overlap of two columns as (multi)sets."""
+    """Signal: raw node behind `jaccard`, `token_f1` …: overlap of two columns' words; `empty` if both are."""
     return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=bool(distinct))
 
 

@@ -8,7 +8,7 @@ from palaestra.errors import InputError
 
 
 def change_score(said: int | None, true: int) -> float:
-    """Score in [-1, 1] of a stated change point: 1 if on time, falling toward 0.199 the later, -1 if early or None.
+    """Score of change point `said` by the `true` one: 1 on time, falling to 0.199 the later, -1 if early or None.
 
     -1 if nothing was said or it was said before true - 1; 1 for true - 1 and true; later
     clip(1.377 / (1 - x e^-x) - 1.178, 0, 1) with x = said / true, which never falls below 0.199. Quitting counts 0 and

@@ -14,7 +14,7 @@ Ration = Literal["random", "proportional"]
 
 
 def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float = 50.0) -> int:
-    """Sustainable harvest per agent as int, ⌊⌊pool / 2⌋ / n⌋, after which the stock regrows to its size.
+    """Sustainable harvest per agent of n `agents` as int, ⌊⌊pool / 2⌋ / n⌋, after which the stock regrows to its size.
 
     inverse: units that everybody must remove, grows / n.
 

@@ -70,7 +70,7 @@ def negotiation_fairness(price: float | None, seller: float, buyer: float) -> fl
 def persuasion_scores(
     good: Sequence[bool], bought: Sequence[bool], *, value: float, bad_value: float, published: bool = False
 ) -> dict[str, float]:
-    """Persuasion scores dict, efficiency, fairness, seller_gain, buyer_gain, of rounds' `good`, `bought` (price 1).
+    """Dict efficiency, fairness, seller_gain, buyer_gain of rounds `good`, `bought` at 1, worth `value` or `bad_value`.
 
     efficiency = good sold / good; fairness = bad refused / bad (1 if there was none); seller = deals / rounds;
     buyer = [good bought (v - 1) + bad bought (c - 1)] / rounds. published: the released script's second term counts bad
@@ -162,7 +162,7 @@ def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:
 
 
 def collusion_index(price: float, nash: float, monopoly: float) -> float:
-    """Collusion index of a price, (p - Nash) / (monopoly - Nash): 0 for competition, 1 for a cartel.
+    """Collusion index of a price, (p - `nash`) / (`monopoly` - `nash`): 0 for competition, 1 for a cartel.
 
     Raises:
         InputError: both reference prices are equal, so there is nothing to agree on.

@@ -62,7 +62,7 @@ def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
 
 
 def beach_optimum(people: int, sections: int, psi: float) -> tuple[float, np.ndarray]:
-    """Largest total of `beach_capacity` with `psi` and the number of people in each section: (float, int array), exact.
+    """Largest total of `beach_capacity` of `people` in `sections`, the number in each: (float, int array), exact.
 
     >>> value, spread = beach_optimum(100, 6, 7)
     >>> round(value, 2), sorted(spread.tolist())

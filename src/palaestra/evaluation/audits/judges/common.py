@@ -95,7 +95,7 @@ def tested(p: float, effect: float, low: float, high: float, *, least: float, al
 
 
 def sign_test(first: int, second: int) -> float:
-    """Exact two-sided p-value of the sign test that two counts are equally likely.
+    """Exact two-sided p-value of the sign test that counts `first` and `second` are equally likely.
 
     >>> round(sign_test(202, 271), 4)
     0.0017
@@ -130,7 +130,9 @@ class StratifiedSlope(NamedTuple):
 
 
 def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> StratifiedSlope:
-    """`StratifiedSlope`: least-squares slope of a frame's `y` on `x`, centred per `strata`, robust by `cluster`.
+    """`StratifiedSlope`: slope of a frame's `y` on `x`, centred per `strata`, robust by `cluster`; `level` of interval.
+
+    By least squares.
 
     Args:
         table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.
@@ -200,5 +202,5 @@ def ends(draws: np.ndarray, level: float) -> tuple[float, float]:
 
 
 def span(low: float, high: float, digits: int = 2) -> str:
-    """An interval as text, ` [0.41, 0.62]`; empty if an end is not finite."""
+    """Interval of `low` and `high` as text, ` [0.41, 0.62]`; empty if an end is not finite."""
     return f" [{low:.{digits}f}, {high:.{digits}f}]" if math.isfinite(low) and math.isfinite(high) else ""
