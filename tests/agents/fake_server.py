@@ -36,7 +36,7 @@ class FakeServer:
     shared memory; refuses: the path at which it answers 500; loses: tensors of these names do not arrive.
     """
 
-    def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
+    def __init__(self, folder: Path, *, lora: bool = False, port: int = 0, host: str = "127.0.0.1") -> None:
         self.folder, self.lora = folder, lora
         self.stale_head = self.raw = self.mute = self.down = self.foreign = False
         self.silent, self.old = 0.0, 0
@@ -135,10 +135,10 @@ class FakeServer:
                 data = f"data: {json.dumps(what)}\n\n".encode()
                 self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.http = ThreadingHTTPServer((host, port), Handler)
         self.http.daemon_threads = True
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        self.url = f"http://{host}:{self.http.server_port}/v1"
 
     def start(self) -> None:
         """As it comes up: the weights of its folder, no adapters, no version."""

@@ -49,6 +49,8 @@ class ServedPolicy(Serving):
     transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
     "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way
     that fails is left for the folder, with one warning.
+    cluster: address of a Ray cluster ("auto", "host:6379") on whose nodes server="vllm" starts its replicas, each with
+    GPUs of its own; weights reach them through the object store. None: on this machine.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.
@@ -174,5 +176,5 @@ class ServedPolicy(Serving):
 
 OPTIONS = (
     "url", "server", "replicas", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout",
-    "patience", "tolerance", "stream", "transfer",
+    "patience", "tolerance", "stream", "transfer", "cluster",
 )  # fmt: skip

@@ -167,6 +167,14 @@ def test_a_killed_server_takes_its_workers_along(start: Any) -> None:
     until(lambda: gone(note["worker"]))
 
 
+def test_a_server_whose_keeper_is_killed_ends(start: Any) -> None:
+    child, note = start()
+    child._keeper.kill()
+    until(lambda: gone(child.pid))
+    os.kill(note["worker"], signal.SIGKILL)  # vLLM's own workers end with it
+    assert not child.alive
+
+
 def test_a_killed_parent_leaves_nothing(start: Any, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from palaestra.agents.backends.launch import ServerProcess\n"

@@ -51,9 +51,12 @@ print(*(os.path.exists(os.path.join(at, *each)) for each in (
 """
 
 _KEEPER = """
-import os, signal, subprocess, sys, threading, time
+import ctypes, os, signal, subprocess, sys, threading, time
 signal.signal(signal.SIGTERM, lambda *_: None)
-server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr)
+def tied():  # ended when this process is killed, as Ray kills the children of an actor
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=tied)
 def end():
     os.killpg(0, signal.SIGTERM)
     for _ in range(100):
@@ -75,6 +78,7 @@ class ServerProcess:
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
     place, replicas: which of several servers it is; each gets GPUs, or cores, of its own (`share`). pid: of the server.
+    host: address on which it listens.
     transfer: vLLM's name of the engine by which it will be sent weights; None: by a folder. transfers: whether it can.
     """
 
@@ -89,6 +93,7 @@ class ServerProcess:
         place: int = 0,
         replicas: int = 1,
         transfer: str | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
@@ -100,10 +105,10 @@ class ServerProcess:
                 f"ServedPolicy: server 'vllm' needs a Python that has vLLM, {python} has none: set {PYTHON} to one, "
                 "or start a server yourself and give its url"
             )
-        port, self.log = _free_port(), log
-        self.url = f"http://127.0.0.1:{port}"
+        port, self.log = _free_port(host), log
+        self.url = f"http://{host}:{port}"
         command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", model]
+        command += ["--host", host, "--port", str(port), "--served-model-name", model]
         command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
@@ -116,10 +121,10 @@ class ServerProcess:
         if replicas > 1 and cpu:
             own["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(share(place, replicas, sorted(os.sched_getaffinity(0))))
         elif replicas > 1:
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(share(place, replicas, _devices(), _needed(options or {})))
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(share(place, replicas, _devices(), devices_of(options or {})))
         if cpu:
             usual["enable_chunked_prefill"] = False  # a prompt that is read in two parts under a seed ends the engine
-            if _needed(options or {}) == 1:
+            if devices_of(options or {}) == 1:
                 # a scheduler apart from its only worker waits by spinning, and takes one core from it
                 env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         for name, value in (usual | dict(options or {})).items():
@@ -149,6 +154,11 @@ class ServerProcess:
     def alive(self) -> bool:
         """Whether the server still runs."""
         return self._keeper.poll() is None
+
+    @staticmethod
+    def there(folder: Path) -> Path:
+        """Path by which the server reads a folder of here."""
+        return folder
 
     def died(self) -> PolicyError:
         """Error that says why the server ended: the last line of its log that names an error."""
@@ -194,8 +204,8 @@ def _devices() -> list[object]:
     return list(range(torch.cuda.device_count()))
 
 
-def _needed(options: Mapping[str, Any]) -> int:
-    """Devices of one server."""
+def devices_of(options: Mapping[str, Any]) -> int:
+    """Number of devices that one server needs with these options of vLLM."""
     return int(options.get("tensor_parallel_size", 1)) * int(options.get("data_parallel_size", 1))
 
 
@@ -204,9 +214,9 @@ def _rank(rank: int) -> int:
     return next((known for known in (8, 16, 32, 64, 128, 256, 320, 512) if known >= rank), rank)
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

@@ -72,6 +72,7 @@ class Serving:
         tolerance: float | None = None,
         stream: bool = True,
         transfer: str = "folder",
+        cluster: str | None = None,
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -85,10 +86,11 @@ class Serving:
             tolerance=0.05 if tolerance is None else tolerance,
             stream=stream,
             transfer=transfer,
+            cluster=cluster,
         )
         if transfer not in ("auto", "folder") and weight_files.adapting(lm):
             raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
-        self.transfer = transfer_of(transfer, child=server is not None)
+        self.transfer = transfer_of(transfer, child=server is not None and cluster is None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
@@ -105,6 +107,7 @@ class Serving:
             len(places),
             stream,
             self.transfer,
+            cluster,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
@@ -386,6 +389,7 @@ def check(
     dialect: str = "vllm",
     replicas: Any = 1,
     transfer: Any = "folder",
+    cluster: Any = None,
     **numbers: Any,
 ) -> None:
     """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
@@ -399,6 +403,8 @@ def check(
         raise InputError(f"ServedPolicy: replicas is {replicas!r}, must be 1 or more")
     if replicas > 1 and server is None:
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
+    if cluster is not None and (server is None or not isinstance(cluster, str)):
+        raise InputError(f"ServedPolicy: cluster is {cluster!r}: the address of a Ray cluster, for server='vllm'")
     check_options(engine or {})
     dialect_of(dialect)
     if transfer not in TRANSFERS:

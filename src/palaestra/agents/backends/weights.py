@@ -19,6 +19,7 @@ import torch
 from palaestra.agents.backends.answering import digest_in, label_of, sampled
 from palaestra.agents.backends.dialects import LOADING, Dialect, encoded
 from palaestra.agents.backends.launch import ServerProcess
+from palaestra.agents.backends.ray_servers import RayServer
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import (
     Client,
@@ -60,6 +61,7 @@ class ServerSettings:
         replicas: Number of servers.
         stream: Whether answers are asked for token by token, so that one that is broken off can be gone on with.
         transfer: Way of whole weights to them; None: a folder.
+        cluster: Address of a Ray cluster on which they are started; None: on this machine.
     """
 
     policy: str
@@ -71,6 +73,7 @@ class ServerSettings:
     replicas: int = 1
     stream: bool = True
     transfer: Transfer | None = None
+    cluster: str | None = None
 
 
 class WeightServer:
@@ -97,7 +100,7 @@ class WeightServer:
     ) -> None:
         self.settings, self.place, self.served_name = settings, place, served_name
         self.client = None if url is None else settings.connect(url)
-        self.child: ServerProcess | None = None
+        self.child: ServerProcess | RayServer | None = None
         self.transfer = settings.transfer
         self._sent: str | None = None  # the digest of the last weights that it was sent
         self.digest: str | None = None
@@ -149,6 +152,8 @@ class WeightServer:
                 self.child = self._launched = None
                 raise died
             warnings.warn(f"ServedPolicy {self.settings.policy!r}: {died}; it is started again", stacklevel=2)
+            self.child.end()
+            self.child = None
         if self.client is None:
             self._launch(lm)
         assert self.client is not None
@@ -186,17 +191,16 @@ class WeightServer:
             if not folder.exists():
                 export(lm, folder)
         self.served_name = self.served_name or "policy"
-        log = self.settings.folder / ("server.log" if self.settings.replicas == 1 else f"server-{self.place}.log")
-        self.child = ServerProcess(
-            base,
-            model=self.served_name,
-            log=log,
-            rank=rank,
-            options=self.settings.engine,
-            place=self.place,
-            replicas=self.settings.replicas,
-            transfer=None if self.transfer is None or rank else self.transfer.backend,
-        )
+        transfer = None if self.transfer is None or rank else self.transfer.backend
+        given: dict[str, Any] = {"model": self.served_name, "rank": rank, "transfer": transfer}
+        settings = self.settings
+        if settings.cluster is not None:
+            self.child = RayServer(base, cluster=settings.cluster, options=settings.engine, **given)
+        else:
+            log = settings.folder / ("server.log" if settings.replicas == 1 else f"server-{self.place}.log")
+            self.child = ServerProcess(
+                base, log=log, options=settings.engine, place=self.place, replicas=settings.replicas, **given
+            )
         if self.transfer is not None and not (self.child.transfers or rank):
             self.transfer.said = self.transfer.said or self.transfer.auto
             self._by_folder("its vLLM has no weight transfer as 0.32 has it")
@@ -237,15 +241,18 @@ class WeightServer:
                 failed = error
         if self.transfer is None or adapting(lm) or failed is not None:
             if not adapting(lm):
-                dialect.load(self.client, folder(), label)
+                dialect.load(self.client, self._there(folder()), label)
             elif self.adapter(digest) not in dialect.models(self.client):
-                dialect.adapt(self.client, self.adapter(digest), folder())
+                dialect.adapt(self.client, self.adapter(digest), self._there(folder()))
             self._compare(lm, digest)
         if failed is not None:
             self._by_folder(str(failed))
         self.loaded, self._pause = self.loaded + 1, 0.0
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
+
+    def _there(self, folder: Path) -> Path:
+        return folder if self.child is None else self.child.there(folder)
 
     def change(self, lm: LMPolicy, digest: str, number: int | None, folder: Callable[[], Path]) -> None:
         """Break off what it is answering, `give` it these weights, and let the answers go on.

@@ -1,0 +1,148 @@
+"""Servers of a policy on a Ray cluster: one machine, and a stand-in for vLLM that answers with a tiny model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="extra 'ray'; `make scale-test` has it")
+
+import torch  # noqa: E402
+from tests.agents.test_served import ask, fake_server, move, rows  # noqa: E402
+
+from palaestra.agents import ServedPolicy  # noqa: E402
+from palaestra.agents.backends import ray_servers  # noqa: E402
+from palaestra.agents.backends.ray_servers import RayServer  # noqa: E402
+from palaestra.errors import InputError, PolicyError  # noqa: E402
+
+STAND_IN = """
+import importlib.util, sys, threading
+spec = importlib.util.spec_from_file_location("fake_server", {fake!r})
+fake = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fake)
+given = dict(zip(sys.argv[1:], sys.argv[2:]))
+fake.torch.set_num_threads(1)
+fake.FakeServer(given["--model"], host=given["--host"], port=int(given["--port"]))
+threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Ray with room for two servers, in whose Python vLLM is the stand-in; returns a model's folder."""
+    torch.set_num_threads(1)
+    made = tmp_path_factory.mktemp("vllm")
+    folder = made / "vllm" / "entrypoints" / "openai"
+    folder.mkdir(parents=True)
+    for each in (folder, folder.parent, folder.parent.parent):
+        (each / "__init__.py").touch()
+    (folder / "api_server.py").write_text(STAND_IN.format(fake=fake_server.__file__))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(made))
+        patch.setenv("PALAESTRA_VLLM", sys.executable)
+        ray.init(
+            num_cpus=2, object_store_memory=100 * 2**20, logging_level="error", log_to_driver=False,
+            include_dashboard=False,
+        )  # fmt: skip
+        yield fake_server.tiny(made / "tiny")
+        ray.shutdown()
+
+
+def servers(model: Path, **options: Any) -> ServedPolicy:
+    given = {"server": "vllm", "cluster": "auto", "max_new_tokens": 5, "name": "lm", "timeout": 30.0} | options
+    return ServedPolicy.from_pretrained(model, **given)
+
+
+def right(served: ServedPolicy) -> bool:
+    decisions = ask(served)
+    return [each.error for each in decisions] == [None] * 6 and served.mismatch(rows(decisions))["mismatch"] < 1e-5
+
+
+def comes_back(served: ServedPolicy, place: int) -> bool:
+    """Whether a server has the weights of now at last; all answers until then are right."""
+    began = time.monotonic()
+    while served.servers[place].digest != served.fingerprint() and time.monotonic() - began < 120:
+        time.sleep(0.2)
+        assert right(served)
+    return served.servers[place].digest == served.fingerprint()
+
+
+def child(served: ServedPolicy, place: int) -> RayServer:
+    found = served.servers[place].child
+    assert isinstance(found, RayServer)
+    return found
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_two_servers_get_weights_through_the_object_store_and_one_is_killed(cluster: Path) -> None:
+    served = servers(cluster, replicas=2)
+    try:
+        for _ in range(3):
+            assert right(served)
+            move(served)
+        assert served.syncs == 6
+        assert child(served, 0).pid != child(served, 1).pid
+        assert child(served, 0).node == child(served, 1).node
+        kept = child(served, 0).there(served._folder / (served.servers[0].digest or "")).parent
+        assert kept != served._folder
+        assert len(list(kept.glob("*/"))) == 2  # the one that it started with, and the last
+        killed = child(served, 1).pid
+        os.kill(killed, signal.SIGKILL)
+        with pytest.warns(UserWarning, match="the vLLM server on a Ray cluster ended"):
+            assert comes_back(served, 1)
+        assert child(served, 1).pid != killed
+        pids = [child(served, place).pid for place in (0, 1)]
+    finally:
+        served.close()
+    began = time.monotonic()
+    while not all(map(gone, pids)) and time.monotonic() - began < 20:
+        time.sleep(0.1)
+    assert all(map(gone, pids))
+    assert not kept.exists()
+
+
+def test_an_actor_that_is_lost_takes_its_server_along_and_is_replaced(cluster: Path) -> None:
+    served = servers(cluster)
+    try:
+        assert right(served)
+        lost = child(served, 0)
+        ray.kill(lost._actor)
+        with pytest.warns(UserWarning, match="on a Ray cluster ended: .*it is started again"):
+            assert right(served)
+        assert child(served, 0).pid != lost.pid
+        began = time.monotonic()
+        while not gone(lost.pid) and time.monotonic() - began < 20:
+            time.sleep(0.1)
+        assert gone(lost.pid)
+    finally:
+        served.close()
+
+
+def test_a_cluster_without_room(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_servers, "ROOM", 1.0)
+    holds = ray.remote(lambda: time.sleep(60)).options(num_cpus=2).remote()
+    served = servers(cluster, patience=0.5)
+    try:
+        with pytest.raises(PolicyError, match="the Ray cluster had no room for it in 1 s"):
+            served.sync(0)
+    finally:
+        ray.cancel(holds, force=True)
+        served.close()
+
+
+def test_clusters_that_cannot_be(cluster: Path) -> None:
+    with pytest.raises(InputError, match="cluster is 'auto': the address of a Ray cluster, for server='vllm'"):
+        servers(cluster, server=None, url="http://127.0.0.1:1/v1")
