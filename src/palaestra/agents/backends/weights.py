@@ -251,6 +251,9 @@ class WeightServer:
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
 
+    def _there(self, folder: Path) -> Path:
+        return folder if self.child is None else self.child.there(folder)
+
     def change(self, lm: LMPolicy, digest: str, number: int | None, folder: Callable[[], Path]) -> None:
         """Break off what it is answering, `give` it these weights, and let the answers go on.
 
@@ -285,9 +288,6 @@ class WeightServer:
             raise
         finally:
             loop.run(go_on())
-
-    def _there(self, folder: Path) -> Path:
-        return folder if self.child is None else self.child.there(folder)
 
     def _send(self, lm: LMPolicy, digest: str, label: str) -> None:
         assert self.client is not None
