@@ -37,7 +37,7 @@ from palaestra.runs.inline import learn, started
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import BEFORE_LEARNING, evaluate
-from palaestra.runs.summary import PLAYED, judged, value_of
+from palaestra.runs.summary import PLAYED, counted_agents, value_of
 
 if TYPE_CHECKING:
     import optuna
@@ -288,7 +288,7 @@ def _look(setup: Setup, executor: Any, team: Team, tables: list[Table], due: boo
         if not due:
             return []
         played = evaluate(part, executor, setup.test, team, seed=TUNING, run="tuning", look=True)
-        table = trials_of(played, where=judged(part))
+        table = trials_of(played, where=counted_agents(part))
         value = table[value_of(part.measure, table)].cast(float).mean()
         return [value if isinstance(value, float) else math.nan]
     if not due and not part.measure.startswith(AVERAGE):
