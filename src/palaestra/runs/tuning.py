@@ -126,14 +126,14 @@ def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
 
 def described(side: Mapping[str, Any]) -> str:
     """Text of one line on what a hyperparameter search found and what it cost, from its result dict."""
-    settings = ", ".join(f"{field}={plain(value)}" for field, value in side["found"].items())
+    settings = ", ".join(f"{field}={short_value(value)}" for field, value in side["found"].items())
     early = f", {side['pruned']} ended early" if side["pruned"] else ""
-    before = f" ({plain(side['as_written'])} as written)" if side["as_written"] is not None else ""
+    before = f" ({short_value(side['as_written'])} as written)" if side["as_written"] is not None else ""
     cost = f"{side['trials']} trials{early}, {side['cpu_seconds']:.0f} CPU-s"
-    return f"{settings}; {plain(side['value'])}{before} in {cost}"
+    return f"{settings}; {short_value(side['value'])}{before} in {cost}"
 
 
-def plain(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Text of a value for messages: three significant digits for a float, `str` otherwise."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
