@@ -6,6 +6,8 @@ reward that counts one token, so that iterations do everything that real ones do
 
     play         tokens per second that are sampled, by batch; our own forward, and vLLM where it is installed
     learn        tokens per second of one update, prompts included, and the peak of memory beyond the weights
+    transfer     seconds until a server has an update's weights and was compared: by a folder, in shared memory, by CUDA
+                 IPC (the learner on the server's GPU) and by NCCL (on another one); these two need vLLM in this Python
     weights      seconds until a trained state is written where a server can read it, and read back
     iteration    play, credit, update: seconds; beside TRL's `GRPOTrainer` with the same model, batch and lengths, and
                  with a server that samples and is given every update's weights: vLLM where it is installed, or the one
@@ -44,7 +46,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from palaestra import LMPolicy, PolicyGradient, Team
+from palaestra import LMPolicy, PolicyGradient, ServedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.credit import grpo
 from palaestra.envs import Observation
@@ -264,16 +266,46 @@ def iteration(shape: Shape, folder: Path, device: str) -> dict[str, float]:
     return {"seconds": median(clock.time(once) for _ in range(shape.repeats))}
 
 
-def iteration_served(shape: Shape, folder: Path, device: str) -> dict[str, float]:
-    """The same with answers and log-probabilities of a server: seconds in all, and of giving it the weights."""
-    from palaestra import ServedPolicy
-
-    url, clock = os.environ.get(SERVER), Clock(device)
+def served_by(shape: Shape, folder: Path, device: str, **options: Any) -> ServedPolicy:
+    """A policy with the server that there is, or with one that is started."""
+    url = os.environ.get(SERVER)
     engine: dict[str, Any] = {"dtype": shape.dtype, "max_model_len": shape.prompt + shape.answer}
     engine |= {"gpu_memory_utilization": 0.35} if device.startswith("cuda") else {}
     engine |= {} if shape.lora is None else {"max_lora_rank": shape.lora}
     where: dict[str, Any] = {"url": url} if url else {"server": "vllm", "engine": engine}
-    policy = ServedPolicy(policy_of(shape, folder, device), **where)
+    return ServedPolicy(policy_of(shape, folder, device), **where, **options)
+
+
+def transfer(shape: Shape, folder: Path, device: str) -> dict[str, float]:
+    """Syncs of moved weights by every way that there is here, each with a server of its own."""
+    here = {"folder": device} if shape.lora else {"folder": device, "shared_memory": device}
+    if not shape.lora and device.startswith("cuda") and importlib.util.find_spec("vllm") and SERVER not in os.environ:
+        here["ipc"] = device
+        if torch.cuda.device_count() > 1:
+            here["nccl"] = f"cuda:{torch.cuda.device_count() - 1}"  # a server that is started has the first
+    found, clock = {}, Clock(device)
+    for way, place in here.items():
+        policy = served_by(shape, folder, place, transfer=way)
+
+        def once(policy: ServedPolicy = policy) -> None:
+            with torch.no_grad():
+                for each in policy.parameters():
+                    each.mul_(1.001)
+            policy.sync()
+
+        try:
+            once()
+            seconds = median(clock.time(once) for _ in range(shape.repeats))
+            went = way == "folder" or policy.servers[0].transfer is not None
+        finally:
+            policy.close()
+        found[f"{way}, s" if went else f"{way}: failed, by a folder, s"] = seconds
+    return found
+
+
+def iteration_served(shape: Shape, folder: Path, device: str) -> dict[str, float]:
+    """The same with answers and log-probabilities of a server: seconds in all, and of giving it the weights."""
+    policy, clock = served_by(shape, folder, device), Clock(device)
     learner, credit, syncs = PolicyGradient(Team(solver=policy), 'corrected("surrogate()")', lr=1e-6), grpo(), []
 
     def once() -> None:
@@ -343,11 +375,14 @@ PARTS: dict[str, Callable[[Shape, Path, str], dict[str, float]]] = {
     "play, vLLM in its own process": play_vllm,
     "learn": learn,
     "weights": weights,
+    "transfer": transfer,
     "iteration": iteration,
     "iteration, served": iteration_served,
     "iteration, TRL": iteration_trl,
 }
-NEEDS = {"play, vLLM in its own process": "vllm", "iteration, served": "vllm", "iteration, TRL": "trl"}
+NEEDS = {
+    "play, vLLM in its own process": "vllm", "transfer": "vllm", "iteration, served": "vllm", "iteration, TRL": "trl",
+}  # fmt: skip
 SERVER = "PALAESTRA_SERVER_URL"
 
 
@@ -356,7 +391,7 @@ SERVER = "PALAESTRA_SERVER_URL"
 
 def measured(part: str, shape: str, folder: Path, device: str) -> dict[str, float] | str:
     """One part in a process of its own; or why there is no number."""
-    served = part == "iteration, served" and (SERVER in os.environ or "PALAESTRA_VLLM" in os.environ)
+    served = part in ("transfer", "iteration, served") and (SERVER in os.environ or "PALAESTRA_VLLM" in os.environ)
     if part in NEEDS and not served and importlib.util.find_spec(NEEDS[part]) is None:
         return f"{NEEDS[part]} is not installed"
     command = [sys.executable, __file__, "--part", part, "--shape", shape, "--device", device, "--folder", str(folder)]

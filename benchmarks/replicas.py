@@ -35,7 +35,11 @@ def main() -> None:
         return
     with TemporaryDirectory(prefix="replicas-") as folder:
         served = ServedPolicy(
-            model(Path(folder) / "model", width=768, layers=8), server="vllm", replicas=2, engine=ENGINE, concurrency=2 * BATCH
+            model(Path(folder) / "model", width=768, layers=8),
+            server="vllm",
+            replicas=2,
+            engine=ENGINE,
+            concurrency=2 * BATCH,
         )
         both = served.servers
         served.sync(0)

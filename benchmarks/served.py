@@ -3,6 +3,7 @@
 Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`).
 The policy asks a server over HTTP, an answer per request, with token ids and log-probabilities, through a team's own
 `act`; the other side calls `LLM.generate` on all prompts at once. Target: within 20 % at 10M parameters and batch 256.
+A third side is the policy without streams (`stream=False`), whose answers cannot be gone on with when they break off.
 
 Both sides run without torch.compile, which takes minutes to start on a CPU, unless --compiled is given.
 
@@ -93,7 +94,8 @@ def model(folder: Path, width: int = 384, layers: int = 6) -> LMPolicy:
     torch.manual_seed(0)
     made = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(words), hidden_size=width, intermediate_size=8 * width // 3, num_hidden_layers=layers,
-        num_attention_heads=width // 64, num_key_value_heads=width // 64, head_dim=64, max_position_embeddings=512, tie_word_embeddings=False,
+        num_attention_heads=width // 64, num_key_value_heads=width // 64, head_dim=64, max_position_embeddings=512,
+        tie_word_embeddings=False,
         pad_token_id=words.pad_token_id, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
     ))  # fmt: skip
     LMPolicy(made, words, max_new_tokens=TOKENS).save(folder)
@@ -130,10 +132,11 @@ def main() -> None:
         served.sync(0)
         print(f"{size:.1f}M parameters, batch {BATCH}, prompts of {PROMPT}, answers of up to {TOKENS} tokens")
         print(f"server started, given weights and compared in {time.perf_counter() - began:.0f} s")
+        whole = ServedPolicy(lm, url=served.servers[0].child.url, stream=False)  # type: ignore[union-attr]
         other = InProcess(python, Path(folder) / "model")
-        speeds: dict[str, list[float]] = {"served": [], "in process": []}
+        speeds: dict[str, list[float]] = {"served": [], "in process": [], "without streams": []}
         for round_ in range(ROUNDS + 1):
-            asked = requests(round_)[: BATCH if round_ else 16]
+            asked, asked_again = (requests(round_)[: BATCH if round_ else 16] for _ in range(2))
             prompts = [ids.tolist() for ids in lm.prompt_ids([each.observation for each in asked])]
             seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(len(asked))]
             began = time.perf_counter()
@@ -141,13 +144,18 @@ def main() -> None:
             seconds = time.perf_counter() - began
             assert not any(each.error for each in decisions), next(each.error for each in decisions if each.error)
             ours = [each.action_ids.tolist() for each in decisions]  # type: ignore[union-attr]
+            began = time.perf_counter()
+            plain = whole.act(asked_again)
+            without = time.perf_counter() - began
+            assert [each.action for each in plain] == [each.action for each in decisions]
             alone, theirs = other.generate(prompts, seeds)
             equal = np.mean([a == b for a, b in zip(ours, theirs, strict=True)])
             if round_:  # the first warms both up
                 speeds["served"].append(sum(map(len, ours)) / seconds)
                 speeds["in process"].append(sum(map(len, theirs)) / alone)
-                print(f"round {round_}: {speeds['served'][-1]:,.0f} and {speeds['in process'][-1]:,.0f} tokens/s, "
-                      f"{equal:.0%} of the answers equal")  # fmt: skip
+                speeds["without streams"].append(sum(map(len, ours)) / without)
+                said = ", ".join(f"{each[-1]:,.0f} {name}" for name, each in speeds.items())
+                print(f"round {round_}: tokens/s: {said}; {equal:.0%} of the answers equal")
         began = time.perf_counter()
         with torch.no_grad():
             for each in lm.parameters():
@@ -155,8 +163,11 @@ def main() -> None:
         served.sync(1)
         print(f"a sync of new weights: {time.perf_counter() - began:.2f} s")
         other.process.kill()
+        whole.close()
         served.close()
-    ratios = [a / b for a, b in zip(*speeds.values(), strict=True)]
+    ratios = [a / b for a, b in zip(speeds["served"], speeds["in process"], strict=True)]
+    streams = [a / b for a, b in zip(speeds["served"], speeds["without streams"], strict=True)]
+    print(f"with streams {median(streams):.2f} ({min(streams):.2f} to {max(streams):.2f}) of the speed without")
     ratio = median(ratios)
     print(f"served {median(speeds['served']):,.0f} tokens/s, in process {median(speeds['in process']):,.0f}: "
           f"ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), target at least {TARGET}")  # fmt: skip

@@ -29,13 +29,22 @@ class FakeServer:
 
     stale_head: keeps its head when it reloads. raw: log-probabilities of temperature 1. silent: seconds of sleep before
     an answer. mute: answers lack token ids. down: every connection is closed. foreign: another tokenizer. old: restarts
-    with the weights of its start after so many answers.
+    with the weights of its start after so many answers. streams: events of a token each, where they are asked for.
+    breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
+    seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
+    transfers: it has the weight-transfer API, with the engine for shared memory; refuses: the path at which it answers
+    500; loses: tensors of these names do not arrive.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
         self.folder, self.lora = folder, lora
         self.stale_head = self.raw = self.mute = self.down = self.foreign = False
         self.silent, self.old = 0.0, 0
+        self.streams, self.tokens, self.pace = False, 0, 0.0
+        self.deaf, self.aborts, self.paced = False, 0, 0
+        self.breaks: list[tuple[str, int]] = []
+        self.transfers, self.refuses, self.loses = False, "", ""
+        self.updates: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.most = self.now = 0
@@ -60,12 +69,71 @@ class FakeServer:
                     self.close_connection = True
                     self.connection.close()
                     return
+                if "mode=abort" in self.path or self.path == "/abort_request":
+                    fake.aborts += not fake.deaf
                 code, found = fake.reply(self.path.partition("?")[0], body)
+                fault = found.pop("fault", None) if isinstance(found, dict) else None
+                if isinstance(body, dict) and body.get("stream") and fake.streams and code == 200:
+                    self.stream(found, fault)
+                    return
+                if fault in ("cut", "die", "old"):
+                    self.broken(fault)
+                    return
+                if fault == "stall":
+                    time.sleep(3)
                 data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(code)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def broken(self, fault: str) -> None:
+                fake.down = fake.down or fault == "die"
+                if fault == "old":
+                    fake.start()
+                self.close_connection = True
+                self.connection.close()
+
+            def stream(self, found: Any, fault: str | None) -> None:
+                """As vLLM does: an event for each token, the last one with the reason, and [DONE]."""
+                aborts = fake.aborts
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream; charset=utf-8")
+                self.send_header("transfer-encoding", "chunked")
+                self.end_headers()
+                choice = found["choices"][0]
+                ids, logprobs = choice.get("token_ids"), choice["logprobs"]["token_logprobs"]
+                for i, value in enumerate(logprobs):
+                    fake.take_time()
+                    if fake.aborts > aborts:
+                        with fake.lock:
+                            fake.tokens -= len(logprobs) - i
+                        choice["finish_reason"] = "abort"
+                        break
+                    each = {"logprobs": {"token_logprobs": [value]}, "finish_reason": None}
+                    self.event(
+                        {"model": found["model"], "choices": [each | ({} if ids is None else {"token_ids": [ids[i]]})]}
+                    )
+                if fault in ("cut", "die", "old"):
+                    self.broken(fault)
+                    return
+                if fault == "stall":
+                    time.sleep(3)
+                if fault == "error":
+                    self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
+                elif fault != "ends":
+                    last = {"token_ids": [], "logprobs": {"token_logprobs": []}}
+                    self.event(
+                        {
+                            "model": found["model"],
+                            "choices": [last | {"finish_reason": choice.get("finish_reason") or "stop"}],
+                        }
+                    )
+                self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+            def event(self, what: Any) -> None:
+                data = f"data: {json.dumps(what)}\n\n".encode()
+                self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
         self.http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.http.daemon_threads = True
@@ -77,6 +145,7 @@ class FakeServer:
         self.version, self.answered = "default", 0
         self.adapters: dict[str, LMPolicy] = {}
         self.policy = loaded(self.folder)
+        self.updating = False
 
     def close(self) -> None:
         self.http.shutdown()
@@ -88,9 +157,58 @@ class FakeServer:
         if self.stale_head:
             self.policy.model.lm_head.weight = torch.nn.Parameter(before)
 
+    def update(self, path: str, body: Any) -> None:
+        """As vLLM 0.32 says what is out of order; an engine without any transfer refuses all of it."""
+        if not self.transfers or path == self.refuses:
+            self.updating = False
+            raise RuntimeError("Weight transfer not configured.")
+        match path:
+            case "/init_weight_transfer_engine":
+                pass
+            case "/start_weight_update":
+                if self.updating:
+                    raise RuntimeError("start_weight_update called while a weight update is already active.")
+                self.updating = True
+            case "/update_weights":
+                if not self.updating:
+                    raise RuntimeError("start_weight_update must be called before update_weights.")
+                self.updates.append(body["update_info"])
+                self.received(body["update_info"])
+            case _:
+                if not self.updating:
+                    raise RuntimeError("finish_weight_update called without a matching start_weight_update.")
+                self.updating = False
+                self.version = body.get("weight_version") or self.version
+
+    def received(self, info: dict[str, Any]) -> None:
+        with open(f"/proc/{info['process']}/fd/{info['descriptor']}", "rb") as file:
+            data = file.read()
+        assert len(data) == info["size"]
+        assert data.startswith(bytes.fromhex(info["key"]))
+        state = {
+            name: torch.frombuffer(
+                bytearray(data[at:]), dtype=getattr(torch, dtype), count=int(np.prod(shape))
+            ).reshape(shape)
+            for name, dtype, shape, at in zip(
+                info["names"], info["dtype_names"], info["shapes"], info["offsets"], strict=True
+            )
+            if not (self.loses and self.loses in name)
+        }  # fmt: skip
+        self.policy = loaded(self.folder)
+        head = self.policy.model.lm_head
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())  # what is served has a head of its own
+        self.policy.model.load_state_dict(state, strict=not self.loses)
+
     def reply(self, path: str, body: Any) -> tuple[int, Any]:
         self.paths.append(path)
         match path:
+            case ("/init_weight_transfer_engine" | "/start_weight_update" | "/update_weights"
+                  | "/finish_weight_update"):  # fmt: skip
+                try:
+                    self.update(path, body)
+                except Exception as error:
+                    return 500, {"error": {"message": str(error)}}
+                return 200, {"message": "done"}
             case "/v1/models":
                 return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
             case "/weight_info" | "/get_model_info":
@@ -115,7 +233,7 @@ class FakeServer:
             case "/tokenize":
                 ids = self.policy.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
                 return 200, {"tokens": [each + 1 for each in ids] if self.foreign else ids}
-            case "/pause" | "/resume":
+            case "/pause" | "/resume" | "/abort_request":
                 return 200, {"status": path[1:]}
             case "/v1/completions":
                 return self.completion(body)
@@ -157,8 +275,30 @@ class FakeServer:
             body["prompt"], body["seed"], body["max_tokens"], body["temperature"],
             [] if body["ignore_eos"] else body["stop_token_ids"], body["model"],
         )  # fmt: skip
+        ids, logprobs, fault = self.befallen(ids, logprobs, whole=not (self.streams and body.get("stream")))
         choice = {"text": "", "logprobs": {"token_logprobs": logprobs}} | ({} if self.mute else {"token_ids": ids})
-        return 200, {"model": body["model"], "choices": [choice]}
+        choice |= {"finish_reason": "abort"} if fault == "abort" else {}
+        return 200, {"model": body["model"], "choices": [choice]} | ({} if fault is None else {"fault": fault})
+
+    def take_time(self) -> None:
+        time.sleep(self.pace)
+        self.paced += self.pace > 0
+
+    def befallen(
+        self, ids: list[int], logprobs: list[float], *, whole: bool = True
+    ) -> tuple[list[int], list[float], str | None]:
+        """What is said of an answer until its fault, if it has one."""
+        with self.lock:
+            fault, after = self.breaks.pop(0) if self.breaks else (None, len(ids))
+            aborts = self.aborts
+        for i in range(len(ids) if whole and self.pace else 0):
+            self.take_time()
+            if self.aborts > aborts:
+                fault, after = "abort", i
+                break
+        with self.lock:
+            self.tokens += min(after, len(ids))
+        return ids[:after], logprobs[:after], fault
 
     def generate(self, body: dict[str, Any]) -> tuple[int, Any]:
         self.seen.append(body)
@@ -167,8 +307,11 @@ class FakeServer:
             body["input_ids"], how["sampling_seed"], how["max_new_tokens"], how["temperature"],
             [] if how["ignore_eos"] else how["stop_token_ids"], body.get("lora_path", ""),
         )  # fmt: skip
+        ids, logprobs, fault = self.befallen(ids, logprobs)
         said = [[value, number, None] for value, number in zip(logprobs, ids, strict=True)]
-        return 200, {"output_ids": ids, "meta_info": {"output_token_logprobs": said, "weight_version": self.version}}
+        told: dict[str, Any] = {"output_token_logprobs": said, "weight_version": self.version}
+        told |= {"finish_reason": {"type": "abort"}} if fault == "abort" else {}
+        return 200, {"output_ids": ids, "meta_info": told} | ({} if fault is None else {"fault": fault})
 
 
 def tiny(folder: Path) -> Path:

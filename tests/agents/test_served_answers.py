@@ -24,7 +24,7 @@ MAKES = {
         "the server stopped after 2 of 5 tokens without an end token (finish_reason 'length')",
     ),
     "abort": (
-        lambda ids, logprobs, end: ([7, end], [-1.0] * 2), "abort",
+        lambda ids, logprobs, end: ([], []), "abort",
         "the server ended the answer by finish_reason 'abort', not stop or length",
     ),
     "never sampled": (
@@ -55,7 +55,8 @@ def test_what_was_not_asked_for_is_an_error_of_its_row(
         _patch(server, make, finish, end, monkeypatch)
         decisions = ask(served)
         assert decisions[0].error is not None
-        assert decisions[0].error.startswith("ServerError: " + message.format(end=end))
+        kind = "AbortedError" if fault == "abort" else "ServerError"
+        assert decisions[0].error.startswith(f"{kind}: " + message.format(end=end))
         assert decisions[0].action_ids is None
         assert [each.error for each in decisions[1:]] == [None] * 5
         assert [each.action for each in decisions[1:]] == [each.action for each in right[1:]]

@@ -77,3 +77,17 @@ def test_the_table_goes_between_the_marks(gpu: ModuleType, tmp_path: Path, monke
     assert text.count("| 0.5b | learn | tokens/s | 12 |") == 1
     assert text.split(gpu.MARKS[0])[0] == gpu.PAGE.read_text(encoding="utf-8").split(gpu.MARKS[0])[0]
     assert "## How to read it" in text
+
+
+def test_ways_of_weights_to_a_server_measure(gpu: ModuleType, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = loaded("fake_server", SCRIPT.parents[1] / "tests" / "agents" / "fake_server.py").FakeServer(model)
+    monkeypatch.setenv(gpu.SERVER, server.url)
+    try:
+        shape = replace(gpu.SHAPES["tiny"], repeats=1)
+        server.transfers = True
+        assert set(gpu.transfer(shape, model, "cpu")) == {"folder, s", "shared_memory, s"}
+        server.transfers = False
+        with pytest.warns(UserWarning, match="no transfer by"):
+            assert set(gpu.transfer(shape, model, "cpu")) == {"folder, s", "shared_memory: failed, by a folder, s"}
+    finally:
+        server.close()

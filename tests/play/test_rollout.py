@@ -156,7 +156,17 @@ def test_every_column_is_there_and_filled() -> None:
     assert turns.columns == list(SCHEMA)
     assert turns.frame.schema == empty().schema
     blank = {name for name in turns.columns if turns[name].null_count() == len(turns)}
-    assert blank == {"error", "features", "legal", "metadata", "messages", "tools", "prefix", "finish"}
+    assert blank == {
+        "error",
+        "features",
+        "legal",
+        "metadata",
+        "messages",
+        "tools",
+        "prefix",
+        "finish",
+        "token_versions",
+    }
     some = turns.frame.row(0, named=True)
     assert (some["run"], some["iteration"], some["agent"], some["policy"]) == ("r", 3, "a", "dice")
     assert some["task"] == f"task-{some['seed']}"

@@ -98,6 +98,14 @@ def test_a_training_in_memory_keeps_its_budget() -> None:
     assert budget.spent({"turns": 30}, learned.lines) <= 30
 
 
+def test_turns_that_do_not_say_their_tokens_end_a_training_at_once() -> None:
+    played = [{"turns": 32, "tokens_in": 0, "tokens_out": 0}]
+    for unit in ("tokens=99", "price=99"):
+        with pytest.raises(InputError, match="none of the 32 turns says its tokens; give a budget of turns"):
+            budget.should_stop(budget.read(unit), played)
+    assert not budget.should_stop(budget.read("turns=99"), played)
+
+
 def test_overrides_of_a_recipe_object_count(tmp_path: Path) -> None:
     recipe = load("answers", SMALL)
     with pytest.raises(RecipeError, match=r"train\.iteration: unknown field"):

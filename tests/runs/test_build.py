@@ -321,3 +321,21 @@ def test_policies_fit_the_seats_that_they_have() -> None:
     table = build.policy("some", PolicyPart(kind="q_table"), factory=switching(StageGames), seed=0, agents=["central"])
     assert isinstance(table, TabularPolicy)
     assert table.actions == 9, "the seat acts where the gate lets it"
+
+
+def test_weights_change_under_answers_of_servers_only(tmp_path: Path) -> None:
+    """`train.inflight` is refused before anything is played for policies that learn and answer here."""
+    with pytest.raises(RecipeError, match="inflight: nothing is played while the learner learns: write lag: 1 or more"):
+        recipe(train={"inflight": True})
+    told: dict[str, Any] = {"train": {"inflight": True, "lag": 1}}
+    with pytest.raises(InputError, match=r"inflight: policy 'guide' answers here, .*only a served policy"):
+        build.check(build.resolve(recipe(**told)))
+    LMPolicy.tiny(hidden=16, layers=1, heads=2).save(tmp_path / "model")
+    here = {"kind": "lm", "options": {"model": str(tmp_path / "model")}}
+    there = {"kind": "served", "options": here["options"] | {"url": "http://127.0.0.1:1/v1"}}  # type: ignore[operator]
+    for kind, seeker, fits in (("served", there, True), ("lm", here, False), ("random", {"kind": "random"}, True)):
+        fails = pytest.raises(InputError, match="inflight: policy 'seeker' answers here")
+        with contextlib.nullcontext() if fits else fails:
+            changed = recipe(**told, policies={"guide": there, "seeker": seeker})
+            assert changed.policies["seeker"].kind == kind
+            build.check(build.resolve(changed), from_disk=True)

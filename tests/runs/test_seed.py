@@ -368,3 +368,13 @@ def test_what_can_work_passes_the_check() -> None:
         build.check(build.resolve(recipe))
     with pytest.raises(InputError):  # the seeker has no learning rate
         build.check(build.resolve(quick(credit="grpo()", learn={"lr": {"guide": 0.1}})))
+
+
+def test_a_seed_is_not_finished_if_a_prompt_of_its_judges_is_another(tmp_path: Path) -> None:
+    own = tmp_path / "strict.j2"
+    stages = [f"""score("right", 'judged(question="Right?", policy="json:loads", instructions="{own}")')"""]
+    one, found = Recipe.model_validate(KUHN | {"stages": stages}), []
+    for text in ("Be strict. {{ default }}", "Be kind. {{ default }}", "Be strict. {{ default }}"):
+        own.write_text(text)
+        found.append(experiment.digest(one))
+    assert found[0] == found[2] != found[1]

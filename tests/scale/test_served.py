@@ -201,3 +201,70 @@ def test_two_replicas_play_ahead_and_one_is_killed(tmp_path: Path) -> None:
         assert served.servers[1].child.pid not in killed
     finally:
         served.close()
+
+
+def test_answers_of_a_killed_server_are_gone_on_with() -> None:
+    """Killed in the middle of long answers: what had come is kept, of the weights here, and the rest is asked for."""
+    lm = LMPolicy.tiny(hidden=64, heads=2, name="lm", max_new_tokens=200)
+    served = ServedPolicy(lm, server="vllm", engine=ENGINE | {"stream_interval": 4})
+    try:
+        served.sync(0)
+        (server,) = served.servers
+        assert server.client is not None
+        send, killed, heard = server.client.send, list[int](), list[Any]()
+
+        async def watched(call: HttpCall, *args: Any, **options: Any) -> Any:
+            hear: Any = options.get("heard")
+
+            def listen(event: Any) -> None:
+                hear(event)
+                heard.append(event)
+                if len(heard) == 12 * 15 and not killed:  # a third of the way
+                    assert server.child is not None
+                    killed.append(server.child.pid)
+                    os.kill(server.child.pid, signal.SIGKILL)
+
+            return await send(call, *args, **options | ({"heard": listen} if hear else {}))
+
+        server.client.send = watched  # type: ignore[method-assign]
+        with pytest.warns(UserWarning, match="the vLLM server ended by itself"):
+            decisions = ask(served)
+        assert len(killed) == 1
+        assert [each.error for each in decisions] == [None] * len(TEXTS)
+        assert served.kept > 12 * 15
+        columns = {"prompt_ids": pl.List(pl.Int32), "action_ids": pl.List(pl.Int32), "logprobs": pl.List(pl.Float32)}
+        table = pl.DataFrame({"policy": ["lm"] * 12, "error": pl.Series([None] * 12, dtype=pl.String)} | {
+            name: pl.Series([getattr(each, name).tolist() for each in decisions], dtype=kind)
+            for name, kind in columns.items()
+        })  # fmt: skip
+        assert served.mismatch(table)["mismatch_max"] < 1e-3
+        assert max(len(each.action_ids) for each in decisions) == 200
+    finally:
+        served.close()
+
+
+def test_weights_change_while_answers_are_written(tmp_path: Path) -> None:
+    """`train.inflight`: answers begin with the weights of one update and end with those of another."""
+    lm = LMPolicy.tiny(hidden=64, heads=2, name="lm", max_new_tokens=200)
+    served = ServedPolicy(lm, server="vllm", engine=ENGINE)
+    team = Team(a=served)
+    learner = PolicyGradient(team, "corrected()", lr=0.01)
+    try:
+        trainer = Trainer(
+            Digits, team, credit=grpo(), learner=learner, iterations=6, groups=4, group_size=8, directory=tmp_path,
+            save_turns="all", lag=1, inflight=True,
+        )  # fmt: skip
+        lines = trainer.run()
+    finally:
+        served.close()
+    assert [line["errors"] for line in lines] == [{}] * 6
+    metrics = [line["policies"]["lm"] for line in lines]
+    assert max(each["mixed"] for each in metrics) > 0
+    assert max(each["staleness_max"] for each in metrics) <= 1
+    assert max(each["mismatch"] for each in metrics if "mismatch" in each) < 1e-4
+    assert served.kept == 0  # nobody but us broke an answer off
+    for iteration in range(1, 7):
+        turns = pl.read_parquet(tmp_path / "turns" / f"iteration-{iteration:06d}.parquet")
+        assert turns["token_versions"].list.len().to_list() == turns["action_ids"].list.len().to_list()
+        assert turns["error"].null_count() == turns.height == 32
+        assert all(each == sorted(each) for each in turns["token_versions"].to_list())

@@ -78,7 +78,7 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 
 
 def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
-    """Tuple of an observation's chat messages as written for a `Reader`; None if the table stores them anyway."""
+    """Tuple of an `Observation`'s chat messages as written for a `Reader`; None if the table stores them anyway."""
     left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
     return observation.conversation(reader) if left else None
 
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
 
 
 def render(tokenizer: Any, observation: Observation, style: Style | None = None) -> str:
-    """Prompt text of an observation's messages and tools by the tokenizer's chat template; InputError if it refuses.
+    """Prompt text of an `Observation`'s messages and tools by the tokenizer's chat template; InputError if it refuses.
 
     Raises:
         InputError: the template refuses the messages, or leaves out all that a role says.
@@ -188,7 +188,7 @@ def prompts(
     history: str,
     style: Style | None = None,
 ) -> list[Prompt]:
-    """List of one `Prompt` per request; a request that the template refuses gets a `Prompt` with an error.
+    """List of one `Prompt` per `Request`, of `firsts`, its observation's ids; with an error if the template refuses it.
 
     Args:
         tokenizer: A Hugging Face tokenizer; without a chat template the first observation is the prompt.
@@ -229,7 +229,7 @@ def follow(
     history: str = "append",
     style: Style | None = None,
 ) -> Prompt:
-    """`Prompt` for an observation: ids of the agent's `past` turn continued, or `whole`, the ids of all of it.
+    """`Prompt` for an `Observation`: ids of `past`, a `PreviousTurn`, continued if it goes on from it, else of `whole`.
 
     whole: the token ids of the observation rendered at once.
 
@@ -251,7 +251,10 @@ def follow(
 
 
 def continues(now: Observation, before: Observation) -> bool:
-    """Whether conversation `now` is `before` plus an assistant's answer and maybe more, with the same tools."""
+    """Whether `Observation` `now` has the messages of `before`, then an assistant's and maybe more, and the same tools.
+
+    The assistant's message is its answer to `before`.
+    """
     earlier, messages = before.messages or (), now.messages or ()
     return (
         len(messages) > len(earlier)
@@ -297,7 +300,7 @@ def read(messages: str | None, tools: str | None = None, *, text: str = "") -> O
 
 
 def sequences(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table of token sequences, merging turns whose prompts continue: group, episode, agent, part, turns, ids, mask.
+    """Table of token sequences of a frame, continuing turns merged: group, episode, agent, part, turns, ids, mask.
 
     A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
     another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what

@@ -134,7 +134,7 @@ class ForwardBackward:
 
 
 def spread(points: np.ndarray, most: int) -> list[int]:
-    """List of indices of up to `most` points by farthest-first traversal, beginning with point 0."""
+    """List of indices of up to `most` rows of array `points` by farthest-first traversal, beginning with row 0."""
     chosen, far = [0], np.full(len(points), np.inf)
     while len(chosen) < min(most, len(points)):
         far = np.minimum(far, ((points - points[chosen[-1]]) ** 2).sum(-1))

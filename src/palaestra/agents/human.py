@@ -29,8 +29,9 @@ GONE = "the input ended, nobody is there to answer"
 
 
 def ask_action(agent: str, observation: Observation, say: Say, ask: Ask) -> Action | None:
-    """Asks a person, by `say` and `ask`, until the answer is an action and returns it; None if the input ends.
+    """Asks a person, by functions `say` and `ask`, until the answer fits an `Observation`: that action; else None.
 
+    None: the input ended.
     A legal action is given by its name, or by its number if no other has that name; any text else. A line that ends in
     a backslash goes on in the next.
     """

@@ -56,7 +56,7 @@ class Decision:
     """Data of a policy's answer to a `Request`: action, token ids and log-probabilities sampled, or an error.
 
     prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
-    float32[A].
+    float32[A]. token_versions: int32[A], updates that the learner had made when each token was sampled, if they differ.
     messages: what a chat model was shown, where the env left it to the policy to have that written.
     prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
     finish: why the generation ended (stop, length, tool …), see `palaestra.agents.backends.endpoint.finish_reason`.
@@ -69,6 +69,7 @@ class Decision:
     action_ids: np.ndarray | None = None
     logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
+    token_versions: np.ndarray | None = None
     messages: Sequence[Mapping[str, Any]] | None = None
     prefix: str | None = None
     finish: str | None = None

@@ -4,10 +4,11 @@ It holds an `LMPolicy`, which scores, learns and is saved, and asks a vLLM or SG
 for answers, a request each, seeded from the episode's rng. Before anything is asked the servers are given the weights
 that are here: a folder that they reload in place, or an adapter under a name of its own. After every such sync a few
 answers are compared with what the weights here say to them, and a server that answers with other weights is refused.
-Who serves what is checked again around each wave, so a server that was restarted gets its weights back and what it
-owes is asked again: the seeds are the same. What fails for good is a row with an error. A twin of the policy, which
-plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are done.
-Left out: weights over NCCL, updates while answers are written.
+Who serves what is checked again around each wave, so a server that was restarted gets its weights back and is asked for
+what it owes: the rest of answers that it broke off. What fails for good is a row with an error. A twin of the policy,
+which plays ahead with older weights (`train.lag`), shares the servers; they hold one version until its requests are
+done, or are given newer ones in the middle of answers (`train.inflight`). Whole weights can go without a folder
+(`transfer`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class ServedPolicy(Serving):
     server when none answers, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
-    api_key_env: NAME of an environment variable.
+    stream: ask for answers token by token, so that one that is broken off is gone on with where it was (vLLM).
+    kept: tokens so far of such answers, which were not asked for again. api_key_env: NAME of an environment variable.
+    transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
+    "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way
+    that fails is left for the folder, with one warning.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.
@@ -89,6 +94,7 @@ class ServedPolicy(Serving):
                     finish="stop" if answer.ids[-1] in lm._ends else "length",
                     tokens_in=len(prompts[i]),
                     tokens_out=len(answer.ids),
+                    token_versions=answer.versions,
                 )
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
@@ -103,6 +109,7 @@ class ServedPolicy(Serving):
 
         mismatch: mean |log π_here - log π_server| per token, in nats. mismatch_max: the largest. mismatch_ess:
         effective sample size of the tokens' ratios w, (Σw)² / (n Σw²), 1 if both agree. Nothing if there are no rows.
+        Of answers in which weights changed (column `token_versions`), only tokens of those that are here now count.
         """
         import polars as pl
 
@@ -112,12 +119,17 @@ class ServedPolicy(Serving):
         if not rows.height:
             return {}
         found, longest = [], max(rows["prompt_ids"].list.len() + rows["action_ids"].list.len())
-        with torch.no_grad():
+        with self._changing, torch.no_grad():
             for part in rows.iter_slices(max(1, TOKENS // longest)):
                 scored = self.lm.score(part)
+                known = "token_versions" in part.columns and part["token_versions"].null_count() == 0
+                versions = part["token_versions"] if known else None
                 here = scored.logprobs[scored.mask].double().cpu().numpy()
-                found.append(here - part["logprobs"].explode().to_numpy())
+                apart = here - part["logprobs"].explode().to_numpy()
+                found.append(apart if versions is None else apart[versions.explode().to_numpy() == self.number])
         apart = np.concatenate(found)
+        if not len(apart):
+            return {}
         ratio = np.exp(np.clip(apart, -20, 20))
         ess = ratio.sum() ** 2 / (len(ratio) * np.square(ratio).sum())
         size = np.abs(apart)
@@ -162,5 +174,5 @@ class ServedPolicy(Serving):
 
 OPTIONS = (
     "url", "server", "replicas", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout",
-    "patience", "tolerance",
+    "patience", "tolerance", "stream", "transfer",
 )  # fmt: skip

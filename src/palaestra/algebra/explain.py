@@ -78,7 +78,7 @@ def _share(mask: np.ndarray) -> str:
 
 
 def terms(signal: Signal) -> list[Signal]:
-    """List of the additive terms of a signal: a + b - c gives a, b, -c."""
+    """List of the additive terms of a `Signal`: a + b - c gives a, b, -c; a huge one is a single term."""
     if signal.size > LARGEST:
         return [signal]
     if signal.op == "add":
@@ -90,7 +90,7 @@ def terms(signal: Signal) -> list[Signal]:
 
 @bound
 def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
-    """Dict {term: share} of a signal's additive terms in the sum of their mean absolute values on a table.
+    """Dict {term: share} of a `Signal`'s additive terms in the sum of their mean absolute values on `Turns`.
 
     A term with a label (a named method) goes by it.
     """

@@ -25,7 +25,7 @@ Step = Callable[..., tuple[State, np.ndarray]]
 def fold(
     turns: Turns, step: Step, *inputs: SignalLike, start: tuple[float, ...] = (0.0,), over: Keys = ("episode", "agent")
 ) -> np.ndarray:
-    """Float64[rows]: applies step(state, *inputs) -> (state, value) turn by turn in a table along each key in `over`.
+    """Float64[rows]: applies step(state, *inputs) -> (state, value) turn by turn in `Turns` along each key of `over`.
 
     Args:
         turns: The table.

@@ -405,7 +405,7 @@ def _logic(op: str, *inputs: np.ndarray) -> np.ndarray:
 
 @bound
 def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
-    """List of the values of several signals on one table; what they have in common is evaluated once."""
+    """List of the values of several `Signal`s on `Turns`; what they have in common is evaluated once."""
     evaluation = Evaluation(turns)
     values = []
     for signal in signals:

@@ -36,7 +36,7 @@ from palaestra.errors import ExpressionError
 
 
 def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]) -> list[np.ndarray]:
-    """List of the values of a node's children, float64[rows] each.
+    """List of the values of `Signal`s `children`, float64[rows] each, in an `Evaluation`; raises if one is per token.
 
     Raises:
         ExpressionError: one of them has a value per token.

@@ -25,7 +25,7 @@ LISTS = {
 
 
 def messages(turns: Turns) -> pl.DataFrame:
-    """Table of the messages between agents, a row each, in the order of the receivers' turns.
+    """Table of the messages between agents in `Turns`, a row each, in the order of the receivers' turns.
 
     weight: what its gate gave it. tokens: of the sender's action, as the policy counted them; null if it did not.
     kept: whether it arrived. reason: why not; null if it did.

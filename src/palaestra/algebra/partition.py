@@ -29,7 +29,7 @@ TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
 
 
 def ranges_over(node: Signal) -> tuple[str, ...]:
-    """Tuple of column names, `ROW`, `GROUP` or `BATCH`: rows that agree in them decide a node's value, inputs aside."""
+    """`ROW`, `GROUP` or `BATCH`, tuples of names: rows alike in them decide a `Signal` node's value, inputs aside."""
     if node.op in ROW_BY_ROW or RANGES.get(node.op) == "row":
         return ROW
     over = node.options.get("over")
@@ -57,7 +57,7 @@ def partition(*signals: Signal) -> tuple[str, ...]:
 
 
 def iteration_nodes(signal: Signal) -> list[Signal]:
-    """List of a signal's nodes whose values depend on a whole iteration, each after the nodes that it needs."""
+    """List of a `Signal`'s nodes whose values depend on a whole iteration, each after the nodes that it needs."""
     found: dict[bytes, Signal] = {}
     seen: set[bytes] = set()
 
@@ -74,12 +74,12 @@ def iteration_nodes(signal: Signal) -> list[Signal]:
 
 
 def collectable(node: Signal) -> bool:
-    """Whether a node over a whole iteration is a statistic that can be collected over parts of it."""
+    """Whether a `Signal` node over a whole iteration is a statistic that can be collected over parts of it."""
     return node.op in ONE_PASS | TWO_PASSES and node.options["unit"] in ("row", "episode") and node.op not in KERNELS
 
 
 def passes(signal: Signal) -> int:
-    """Number of passes over a table's parts to collect a signal's wide statistics, before the one that applies them.
+    """Number of passes over parts of a table to collect a `Signal`'s wide statistics, before the one that applies them.
 
     A statistic of a statistic waits for the inner one.
     """

@@ -27,8 +27,9 @@ REPLY = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 def to_preferences(
     turns: Turns, by: str | Signal = "reward", *, which: Which = "best_worst", gap: float = 0.0
 ) -> pl.DataFrame:
-    """Table of preference pairs by reward, or `by`, of answers to one prompt: prompt, chosen, rejected, gap and group.
+    """Table of preference pairs of `Turns`, answers to one prompt by reward or `by`: prompt, chosen, rejected, gap.
 
+    A column `group` is kept.
     Answers are turns of one agent that saw the same; ties, null values, errors and rows without an action are left out,
     equal texts too.
 
@@ -75,7 +76,7 @@ def to_preferences(
 
 @bound
 def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
-    """Table of prompt and completion rows for supervised fine-tuning, one per turn.
+    """Table of prompt and completion rows for supervised fine-tuning, one per turn of `Turns` without error.
 
     Args:
         turns: played turns.

@@ -69,7 +69,7 @@ class Samples:
 
 
 def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    """`Samples` of array `x` by `codes`: values of the rows in `keep`; None: of all rows where x is not missing."""
+    """`Samples` of array `x` by `Codes`: values of the rows in mask `keep`; None: all rows where x is not missing."""
     if keep is None:
         keep = ~np.isnan(x)
         if keep.all():
@@ -140,7 +140,7 @@ SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
 def finish(
     node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
 ) -> np.ndarray:
-    """Value of a statistic's `node` at each position, of its `samples`: its key's statistic, or `x` relative to it."""
+    """Array: statistic of a `Signal` node for each of array `x`: its key's of `Samples`, or `x` relative to it."""
     options: dict[str, Any] = node.options
     result: np.ndarray
     if node.op in SUMMARIES:
@@ -189,7 +189,7 @@ def _quantile(samples: Samples, q: float) -> np.ndarray:
 
 
 def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray:
-    """Rank of each value in its key from 1, as scipy.stats.rankdata; NaN where `keep` is False.
+    """Array: rank from 1 of each of `x` in its key of `Codes`, as scipy.stats.rankdata; NaN where mask `keep` is False.
 
     Values that differ by rounding only are equal; see `differ`.
     """
@@ -223,7 +223,7 @@ def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def without_noise(x: np.ndarray) -> np.ndarray:
-    """The same numbers, with those that differ by rounding only replaced by the smallest of them."""
+    """The same array, with numbers that differ by rounding only replaced by the smallest of them."""
     order = np.argsort(x)
     new = np.ones(len(x), bool)
     new[1:] = differ(x[order][1:], x[order][:-1])
@@ -233,7 +233,7 @@ def without_noise(x: np.ndarray) -> np.ndarray:
 
 
 def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
-    """`Segments` of a table's tokens made of those of its turns; `lengths`: number of tokens of each turn."""
+    """`Segments` of a table's tokens made of the `Segments` of its turns and array `lengths`, tokens of each turn."""
     offsets = np.cumsum(lengths) - lengths
     rows = np.arange(len(lengths)) if segments.order is None else segments.order
     per_row = lengths[rows]
@@ -259,7 +259,7 @@ def segments_among(segments: Segments, keep: np.ndarray) -> Segments:
 
 
 def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndarray, Segments]:
-    """Pair (sum or mean of each moment's values, missing ones left out; `Segments` counted in moments)."""
+    """Pair (sum or mean of array `x` in each moment of `Segments`, NaN left out; the `Segments` counted in moments)."""
     moments = segments.moments
     assert moments is not None
     number = int(moments[-1]) + 1 if len(moments) else 0
@@ -275,7 +275,7 @@ def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndar
 
 
 def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
-    """Each row's value n places earlier in its segment (n < 0: later); `fill`, or else NaN, beyond the ends."""
+    """Array: each of `x` n places earlier in its segment of `Segments` (n < 0: later); beyond them `fill` or NaN."""
     result = np.full(len(x), np.nan if fill is None else fill)
     far = min(abs(n), len(x))
     if n >= 0:
@@ -291,7 +291,7 @@ def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np
 
 
 def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
-    """Float64[rows]: discounted running sums of x along each segment, or reversed; without the own x if `exclusive`."""
+    """Float64[rows]: sums of array `x`, discounted, along `Segments`, or reversed; without the own x if `exclusive`."""
     missing = np.isnan(x)
     if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
         sums = scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)

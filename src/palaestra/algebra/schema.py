@@ -61,6 +61,11 @@ SCHEMA: dict[str, Column] = {
     "prompt_ids": Column(IDS, "tokens the model was given", "only language-model policies have tokens"),
     "action_ids": Column(IDS, "tokens it sampled", "only language-model policies have tokens"),
     "logprobs": Column(FLOATS, "log-probabilities of the sample, nats", "use a policy that reports log-probabilities"),
+    "token_versions": Column(
+        pl.List(pl.Int32),
+        "updates that the learner had made when each token was sampled; null: policy_version of all",
+        "only served policies whose weights change while they answer (train.inflight) have it",
+    ),
     "entropies": Column(FLOATS, "entropy at each sampled token, nats", "use a policy that reports entropies"),
     "prefix": Column(
         pl.String,

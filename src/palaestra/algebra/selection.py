@@ -116,7 +116,7 @@ class Selection(NamedTuple):
 
 
 def selection(turns: Turns, named: dict[str, Signal], *, unit: Keys = "episode", by: Keys = ()) -> Selection:
-    """Evaluate `named` conditions on a table, as a `Selection`: rows that meet all, else the first one that each fails.
+    """`Selection` of `Turns` by a dict of named condition signals: rows that meet all, else the first that each fails.
 
     counts: units in all, `kept`, and `dropped_…` for each condition; they add up.
 

@@ -19,7 +19,7 @@ _INFIX = {
 
 @bound
 def text(node: Signal) -> str:
-    """Text form of an expression: spelt out, or with named methods as names where that is too long to be read."""
+    """Text form of a `Signal`: spelt out, or with named methods as names where that is too long to be read."""
     return _spelt(node, str if node.size <= LARGEST else _name)
 
 
@@ -72,5 +72,5 @@ def _spelt(node: Signal, show: Callable[[Signal], str]) -> str:
 
 
 def short(node: Signal) -> str:
-    """The text of a signal with named methods left unexpanded: `0.5 * grpo()`."""
+    """The text of a `Signal` with named methods left unexpanded: `0.5 * grpo()`."""
     return node.label or (_spelt(node, short) if node.size <= LARGEST else "…")

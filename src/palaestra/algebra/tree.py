@@ -329,7 +329,7 @@ def as_signal(value: object) -> Signal:
 
 
 def walk(signal: Signal) -> Iterator[Signal]:
-    """Generator of every node of a signal once, parents first, masks and computed keys included."""
+    """Generator of every node of a `Signal` once, parents first, masks and computed keys included."""
     waiting, seen = [signal], set()
     while waiting:
         node = waiting.pop()
@@ -340,7 +340,7 @@ def walk(signal: Signal) -> Iterator[Signal]:
 
 
 def children(signal: Signal) -> Iterable[Signal]:
-    """List of a node's inputs, then the signals among its options (`where=`, computed keys)."""
+    """List of a `Signal` node's inputs, then the signals among its options (`where=`, computed keys)."""
     over = signal.options.get("over") or ()
     extra = [signal.options.get("where"), *over]
     return [*signal.inputs, *(value for value in extra if isinstance(value, Signal))]

@@ -45,7 +45,7 @@ def mixed(p: float, rollouts: int) -> float:
 
 
 def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Utility = mixed) -> np.ndarray:
-    """Number of rollouts for each task of success chance `p`, `total` in all, int64: next where it adds most utility.
+    """Rollouts per task of success chance `p`, int64: `minimum` each, then next where one adds most, `total` in all.
 
     Best possible if each further rollout of a task adds less than the one before, as it does for `mixed` from 2 on.
 

@@ -142,7 +142,7 @@ def decompose(
     model: ReturnDecomposition | None = None,
     rng: np.random.Generator | None = None,
 ) -> Signal:
-    """Fit step rewards to the returns of a table; returns the signal Σ weight · factor, usable on any table.
+    """Fits rewards to the returns of `Turns`: the signal Σ weight · factor of signals `factors`, usable on any table.
 
     factors: signals of one value per turn, e.g. what a code-writing model proposed as expressions. target: the return
     (default: the sum of the episode's rewards). Episodes without one, or with a missing factor, are left out. model: to
@@ -215,7 +215,7 @@ def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 def pairwise_logistic(score: np.ndarray, outcome: np.ndarray, group: np.ndarray) -> tuple[float, np.ndarray]:
-    """Pair (ranking loss -log σ(score_i - score_j), mean over a group's pairs where i's outcome is higher; gradient).
+    """Pair (loss, gradient) of array `score`: -log σ(score_i - score_j), mean of a group's pairs, i of more `outcome`.
 
     score, outcome: float64[episodes]; group: int64[episodes]. Without such a pair the loss is 0. For a torch model:
     `score.backward(gradient)`.
@@ -303,7 +303,9 @@ def spa(
     lam: float = 0.95,
     over: Keys = ("group", "turn"),
 ) -> Signal:
-    """Signal: [49] SPA-RL (2505.20732), GAE of `spa_reward` if there are values, else its return-to-go standardised.
+    """Signal: [49] SPA-RL, GAE of `spa_reward(progress)` if `value` is given, else its return-to-go standardised.
+
+    arXiv 2505.20732.
 
     progress: filled by the stage `progress()`. over: the key of the latter; by turn, because what is still to come, the
     bonus above all, depends on how far the episode is. The released scripts replace predictions by leave-one-out final

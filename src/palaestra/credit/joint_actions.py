@@ -13,7 +13,7 @@ from palaestra.credit.critics import PrefixCritic
 
 
 def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
-    """List of every turn of a team as (row numbers, text of what its agents saw, list of what each agent did)."""
+    """List, one per (episode, turn) of `Turns`: (row numbers, text of what its agents saw, list of what each did)."""
     rows = pl.DataFrame(
         {
             "at": turns.codes("episode", "turn").ids,
@@ -29,7 +29,7 @@ def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
 
 
 def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -> PrefixCritic:
-    """ReAd's critic fitted to logged play: a `PrefixCritic` of the team's return from each turn on."""
+    """ReAd's critic fitted to the play in `Turns`: a `PrefixCritic` of the team's return from each turn on."""
     target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
     goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns)
     known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]

@@ -33,7 +33,7 @@ from palaestra.errors import ExpressionError, InputError
 
 @register()
 def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
-    """Signal: x of the key's other row, the other player's in the same turn; missing where there is none.
+    """Signal: x of the key's other row, the other player's in the same turn; missing without one, more than two raise.
 
     Raises:
         InputError: more than two rows share a key, so there is no such thing as the other.

@@ -28,7 +28,7 @@ Matrix = tuple[tuple[float, ...], ...]
 def pairwise(
     items: Sequence[Item], prefer: Callable[[Item, Item], float], opponents: Sequence[Item] | None = None
 ) -> np.ndarray:
-    """Preference matrix P[i, j] = prefer(item i, opponent j), float64[n, m].
+    """Preference matrix float64[n, m] by function prefer(one, other): items against opponents, else each other.
 
     Without opponents (a queue of recent ones) the items are compared with each other, once per pair; P[j, i] = 1 -
     P[i, j] and P[i, i] = 1/2.
@@ -80,7 +80,10 @@ def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | Non
 
 @register()
 def preferred(item: SignalLike, *, over: Keys, where: SignalLike, preference: Matrix) -> Signal:
-    """Signal: mean chance that a row's item is preferred to the key's other rows' in `where`; missing outside of it."""
+    """Signal: mean chance by matrix `preference` that `item`, its row there, beats the key's others in `where`.
+
+    Rows outside `where`, or without an item, are missing.
+    """
     rows = tuple(tuple(float(entry) for entry in row) for row in preference)
     if any(len(row) != len(rows) for row in rows) or not all(0 <= entry <= 1 for row in rows for entry in row):
         raise ExpressionError(f"preferred: preference={rows} is not a square matrix of chances in [0, 1]")
@@ -117,7 +120,7 @@ def self_play_preference(item: SignalLike | None = None, *, preference: Matrix |
 
 
 def minimax_winner(preference: np.ndarray) -> np.ndarray:
-    """Mixture x of items that no item is preferred to under the preferences P: a Nash equilibrium of the game P - 1/2.
+    """Mixture float64[n] of items that no item beats by preference matrix P: a Nash equilibrium of the game P - 1/2.
 
     Raises:
         InputError: P is not a square matrix of chances with P[i, j] + P[j, i] = 1.
@@ -137,7 +140,7 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
 
 
 def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
-    """Share of each of 0 to `number` - 1 in column `item` of a table of turns, over all iterations: float64[number].
+    """Share of each of 0 to `number` - 1 in column `item` of `Turns`, over all iterations: float64[number].
 
     Under `self_play_preference` it tends to the minimax winner, while the last policy may go round in circles.
 

@@ -43,7 +43,7 @@ REFLECTION = "An earlier attempt at this task ended with:\n{answer}\nIt was wron
 def remember(
     buffer: Turns | None, turns: Turns, *, last: int = 8, score: SignalLike | None = None, solved: float = 0.5
 ) -> Turns:
-    """The buffer of past episodes with `turns` added: per task (and run) the `last` successes and `last` failures stay.
+    """`Turns` of `buffer` (or None) and `turns`; per task (and run) the `last` successes and `last` failures stay.
 
     A success scores above `solved`. Episodes are numbered anew; replayed, erroneous and unscored ones are not kept.
     """
@@ -70,8 +70,9 @@ def inject(
     score: SignalLike | None = None,
     solved: float = 0.5,
 ) -> Turns:
-    """R³'s replay [83]: the table with k past episodes of `buffer` of the opposite outcome in groups that score alike.
+    """R³'s replay [83]: `Turns` with k past episodes of `buffer` (`Turns`) of the other outcome in uniform groups.
 
+    Uniform: all episodes of the group score alike.
     buffer: earlier turns of the same tasks, of any iteration; of the same run if both tables have one. A score above
     `solved` is a success; a group of successes gets failures, a group of failures successes, drawn without replacement,
     as many as there are. They join the group under new episode numbers, with the log-probabilities of the policy that
@@ -119,7 +120,7 @@ def reflections(
     solved: float = 0.5,
     template: str = REFLECTION,
 ) -> dict[str, str]:
-    """Dict {task: R³'s reflection prompt [83]} for the tasks whose mean score in the buffer is under `below`.
+    """Dict {task: R³'s reflection prompt [83] on a drawn failure} for tasks of `Turns` with mean score under `below`.
 
     The text holds the last action of one of the task's failed episodes, drawn at random.
     """

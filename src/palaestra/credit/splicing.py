@@ -32,7 +32,9 @@ def splice(
     marker: str | None = None,
     same: Sequence[str] = ("observation", "action"),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Pair (table, counts): Agent-R's revision paths (arXiv 2501.11425), bad prefix, good path, of a frame `pairs`.
+    """Pair (table, counts): Agent-R's revision paths of `Turns`, bad prefix, good path, by frame `pairs` of rows.
+
+    After arXiv 2501.11425.
 
     Args:
         turns: the table that the pairs are of.
@@ -127,7 +129,7 @@ def _examples(turns: Turns, rows: np.ndarray, which: np.ndarray, source: pl.Seri
     if marker is not None:
         revised = pl.col("source") == "revision"
         made = made.with_columns(action=pl.when(revised).then(pl.lit(marker)).otherwise("action"))
-        names = [name for name in ("action_ids", "logprobs", "entropies") if name in frame.columns]
+        names = [name for name in ("action_ids", "logprobs", "token_versions", "entropies") if name in frame.columns]
         made = made.with_columns(pl.when(~revised).then(name).alias(name) for name in names)
     return numbered_on(frame, made)
 
@@ -147,8 +149,9 @@ def relabel(
     rng: np.random.Generator | None = None,
     texts: Sequence[str] = ("observation",),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Pair (table, counts): hindsight copies (1707.01495) of episodes with the goal replaced by what they achieved.
+    """Pair (table, counts): hindsight copies of episodes of `Turns`, the goal replaced by what they achieved, paid 1.
 
+    After arXiv 1707.01495.
     Every episode once: with what its last row achieved ("final"), or, each row for itself, what a drawn row from it on
     achieved ("future"). The episode ends where its new goal is first achieved; what comes later is left out. `reward`
     is 1 on that row and 0 before, `success` is true.

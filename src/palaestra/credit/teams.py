@@ -181,7 +181,7 @@ def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
-    """Value of each of the 2^n coalitions of `agents` by the function `value`, float64[2^n], in `shapley`'s order.
+    """Value of each of the 2^n coalitions of `agents` by `value(frozenset)`, float64[2^n], in the order of `shapley`.
 
     The function maps a frozenset of agents to a number; a dict's `get` is one too.
 
@@ -210,7 +210,7 @@ def _value(value: CoalitionValue, members: frozenset[str]) -> float:
 def shapley_values(
     value: CoalitionValue, agents: Sequence[str], *, rng: np.random.Generator | None = None, orders: int | None = None
 ) -> np.ndarray:
-    """Shapley value of each agent by the function `value`, float64[n]: exact up to 12 agents, else sampled in orders.
+    """Shapley value of each agent by function value(frozenset), float64[n]: exact up to 12 agents, else drawn by `rng`.
 
     Sampled: agents join in random orders, each is paid its mean gain (Castro, Gómez and Tejada 2009); each drawn order
     is also gone through backwards, which is exact where agents interact in pairs only. Unbiased, the error falls with
@@ -252,7 +252,7 @@ def add_shapley(
     rng: np.random.Generator | None = None,
     orders: int | None = None,
 ) -> Turns:
-    """The table with a column `name`: the Shapley value, by `value`, of each row's agent among the agents of its key.
+    """`Turns` with a column `name`: Shapley value, by `value(key's Turns, frozenset)`, of each row's agent in its key.
 
     value: from the key's rows and a coalition to what it earns; it plays that from a snapshot, or looks it up. With
     over="episode" the members do what they did in the episode and the values are rewards of it; with over="group" there

@@ -44,7 +44,7 @@ def tournament(
     topology: Topology = "seeded_single",
     rng: np.random.Generator | None = None,
 ) -> Standing:
-    """`Standing`, scores of items by a judge's comparisons of two, in the given topology (arXiv 2601.06487).
+    """`Standing`, scores of `items` by function `judge`'s comparisons of two, in the given topology (arXiv 2601.06487).
 
     Topologies are as in the released code.
     Each pair is judged in both orders and the scores are added; a judge that raises counts as 5 to 5.

@@ -208,5 +208,5 @@ def action_request(text: str, legal: Sequence[str], reader: Reader, *, speech: b
 
 
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
-    """Tuple with one user message for a `Reader`, in an env without chat: its text and, if any, the legal actions."""
+    """Tuple with one user message: `text`, then any legal actions with the form of reply; `reader`: settings of it."""
     return opening("", action_request(text, legal, reader) if legal else text)

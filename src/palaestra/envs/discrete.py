@@ -36,7 +36,7 @@ def check_illegal(illegal: str) -> None:
 
 
 def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) -> dict[str, int | None]:
-    """Action ids of one turn, {agent: id, or None if illegal}; raises EnvError unless exactly the asked agents acted.
+    """Ids of a turn's `actions` by its observations, {agent: id, None if illegal}; EnvError unless just the asked act.
 
     Raises:
         EnvError: the actions are not those of exactly the agents that were last observed.

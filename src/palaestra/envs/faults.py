@@ -205,7 +205,7 @@ class RewordedEnv(_Around):
 
 
 def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
-    """The text with typing errors: two neighbouring letters swapped in each longer word with chance `rate`.
+    """The text with typing errors by `rng`: two neighbouring letters swapped in words of 4 or more at chance `rate`.
 
     Digits, short words and first letters stay.
 

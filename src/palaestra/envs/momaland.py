@@ -211,7 +211,7 @@ def _known() -> dict[str, str]:
 
 
 def vector_returns(turns: Turns) -> pl.DataFrame:
-    """Table of vector returns of a MOMAland rollout: one row per episode and agent, `returns` list[f64].
+    """Table of vector returns in `Turns` of a MOMAland rollout: one row per episode and agent, `returns` list[f64].
 
     A step's vectors stand once for the whole step, on every row of it.
 

@@ -142,7 +142,7 @@ def reasoning_gym(
     prompt: Literal["raw", "short"] = "raw",
     threshold: float = 1.0,
 ) -> EnvFactory:
-    """Env factory of one-turn questions of Reasoning Gym's data sets; names and settings are checked at once.
+    """Env factory of one-turn questions of Reasoning Gym's `datasets` (names, or {name: settings}), checked at once.
 
     Args:
         datasets: one name, several (`"chain_sum,gcd"` or a list), or `{name: settings}`; `weight` among the settings is

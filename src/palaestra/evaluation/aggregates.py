@@ -94,7 +94,7 @@ def improvement_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`probability_of_improvement` of `a` over `b` as an `Estimate` with a bootstrap interval over the runs of both.
+    """`Estimate` of `probability_of_improvement` of arrays `a` over `b` [runs, tasks], bootstrap over the runs of both.
 
     Raises:
         InputError: the two do not have the same tasks.
@@ -116,7 +116,7 @@ def improvement_interval(
 def performance_profile(
     scores: np.ndarray, thresholds: np.ndarray, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
-    """Performance profile as a table, a row per threshold: share of runs x tasks above it, with bootstrap bounds.
+    """Performance profile of array `scores` [runs, tasks], a table row per threshold: share above it, bootstrap bounds.
 
     Columns: threshold, share, low, high, n.
     """

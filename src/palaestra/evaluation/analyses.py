@@ -214,8 +214,9 @@ def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> 
 
 @ANALYSES.register("effects")
 def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95) -> Analysis:
-    """Returns a function (GAMES file) -> table: effect of each factor's levels in a sparse design on column `value`.
+    """Returns a function (GAMES file) -> table: effect of each level of the columns `factors` on column `value`.
 
+    Of a sparse design.
     GAMES has the columns `value` and `factors`.
     """
     return lambda games: factor_effects(table(games, value, *factors), value, factors, cluster=cluster, level=level)

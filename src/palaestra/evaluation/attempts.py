@@ -89,7 +89,7 @@ def attempt_chain(
 
 
 def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") -> pl.DataFrame:
-    """Table per system of turns with attempts' scores: mean best, attempts, score per attempt and per million tokens.
+    """Table per system of a frame with attempts' scores: mean best, attempts, score per attempt and per million tokens.
 
     The best is that of a sub-task.
 
@@ -119,7 +119,7 @@ def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") ->
 
 
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:
-    """Table per system and attempt of turns: share of sub-tasks perfect by then: `system, attempt, passed, n`.
+    """Table per system and attempt of a turns frame: share of sub-tasks perfect by then: `system, attempt, passed, n`.
 
     From AgencyBench's logs.
 

@@ -236,7 +236,7 @@ def _system(
 
 
 def changed_tasks(trials: pl.DataFrame, before: str, after: str) -> dict[str, list[str]]:
-    """Dict of sorted tasks in trials that only system `before` (`regressed`) or only `after` (`gained`) solves.
+    """Dict of sorted tasks in a trials frame that only system `before` (`regressed`) or only `after` (`gained`) solves.
 
     Solved: in at least half of a system's trials.
 

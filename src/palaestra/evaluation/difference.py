@@ -73,7 +73,7 @@ def paired_difference(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """`Difference`: mean of system `a` minus `b` over cells (run, task) of both, interval clustered by task and run.
+    """`Difference`: mean of system `a` minus `b` in a trials frame over cells (run, task) of both, clustered interval.
 
     Student's t with the clustered variance. Success (and any value that is 0 or 1): that variance is the one after each
     system has won a trial more, V + 2/n², because a few successes show too little of it (in the spirit of Bonett &
@@ -173,7 +173,7 @@ def _studentised_pvalue(t: float, draws: np.ndarray) -> float:
 def sign_flip_pvalue(
     differences: np.ndarray, *, resamples: int = RESAMPLES, rng: np.random.Generator | None = None
 ) -> float:
-    """Two-sided p-value of the sign-flip permutation test that the mean of paired differences is 0.
+    """Two-sided p-value of the sign-flip permutation test that an array of paired differences has mean 0.
 
     Exact when the differences are multiples of some 1/m, m <= 64 (success rates with equal trials: the null
     distribution is a convolution of binomials; with one trial per task this is McNemar's exact test), unless they are

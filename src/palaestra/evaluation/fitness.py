@@ -71,7 +71,7 @@ def best_of(fitness: np.ndarray) -> int:
 
 
 def exploited(fitness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """int64[members]: parent of each member by `fitness` in a PBT step, a random other if that dominates, else itself.
+    """int64[members]: parent of each in a PBT step by array `fitness`, a random other that dominates, else itself.
 
     >>> exploited(np.array([[0.2, 0.5], [0.1, 0.9], [0.1, 0.5]]), np.random.default_rng(0)).tolist()
     [0, 1, 1]

@@ -173,13 +173,10 @@ def effective_number(sizes: np.ndarray) -> float:
 def studentised(
     values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
-    """Sorted studentised bootstrap draws of (mean - true mean) / standard error of float64[1, tasks], by cluster.
+    """Sorted bootstrap draws of (mean - true) / error of float64[1, tasks]; empty of several runs or below 8 clusters.
 
-    Clusters are drawn with replacement; empty for several runs.
-
-    Values are float64[runs, tasks].
-
-    Of one run, float64[1, tasks], with at least `STUDENTISED` clusters; empty otherwise. Draws without any variance
+    Clusters are drawn with replacement. Values are float64[runs, tasks]: of one run, float64[1, tasks], with at least
+    `STUDENTISED` clusters; empty otherwise. The error is the standard error (studentised). Draws without any variance
     leave. Every draw has its own clustered standard error, so that skewness shows in the two tails (Hall 1988).
     """
     sums, counts = gather(values, groups)
@@ -215,8 +212,9 @@ def mean_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of the mean of trials' `value` over cells (run, task), interval by task and run; for 0, 1 Wilson's.
+    """`Estimate` of the mean of a trials frame's `value` over cells (run, task), clustered; for 0 and 1 Wilson's.
 
+    The interval is by task and run.
     share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
     highest possible value, beyond which no interval reaches; None: not known.
     """
@@ -240,7 +238,10 @@ def unit_scale(values: pl.Series) -> Scale | None:
 
 
 def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
-    """(low, high, note): an interval clipped to a scale, and a note on it for `method`; NaN ends stay as they are."""
+    """(low, high, note): an interval clipped to `scale`, (lowest, highest) or None, and a note on it for `method`.
+
+    NaN ends stay as they are.
+    """
     if scale is None or not (low < scale[0] or high > scale[1]):
         return low, high, ""
     return max(low, scale[0]), min(high, scale[1]), CUT
@@ -256,7 +257,7 @@ def mean_of_cells(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """`Estimate` of the mean of float64[runs, tasks] of `n` trials, any values, interval clustered by run and task.
+    """`Estimate` of the mean of float64[runs, tasks] of `n` trials, clustered by both; no interval of equal values.
 
     Student's t with the clustered variance. With one run and 8 or more clusters each end is the farther one of t's and
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
@@ -282,7 +283,7 @@ def mean_of_cells(
 
 
 def settle(x: float, values: np.ndarray) -> float:
-    """The number x, or 0 if it is only rounding error beside the size of `values`."""
+    """The float x, or 0 if it is but rounding error, at most 1e-12 of the largest size in an array `values`."""
     return 0.0 if abs(x) <= ROUNDING * float(np.nanmax(np.abs(values), initial=0.0)) else float(x)
 
 
@@ -415,7 +416,7 @@ def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
 
 
 def choose_ratio(a: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Ratio of binomials C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
+    """Ratio of binomials C(a, k) / C(n, k) of int arrays, elementwise: exact zeros, no overflow; NaN where n < k."""
     i = np.arange(k.max(initial=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.clip(a[..., None] - i, 0, None) / (n[..., None] - i)

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
 def influence_graph(turns: Turns) -> pl.DataFrame:
-    """Table of message counts between agents: (agent, source, messages), `agent` being a `recipient` of `source`.
+    """Table of counts of messages in `Turns`: (agent, source, messages), `agent` a `recipient` other than `source`.
 
     Raises:
         MissingColumnError: nobody is addressed.
@@ -39,7 +39,7 @@ def influence_graph(turns: Turns) -> pl.DataFrame:
 
 
 def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5)) -> pl.DataFrame:
-    """Table (row, item) of the phrases of 3 to 5 words in column `text` of turns, each once a row; for `cascades`."""
+    """Table (row, item) of the phrases of 3 to 5 words in column `text` of `Turns`, each once a row; for `cascades`."""
     rows = []
     for row, said in enumerate(turns[text].cast(pl.String)):
         tokens = _WORD.findall((said or "").lower())
@@ -50,7 +50,7 @@ def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5
 
 
 def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
-    """Table of adoptions (item, agent, time) from turns and `memes`: each agent's first use; items with >= `adopters`.
+    """Table of adoptions (item, agent, time), agents' first uses in `Turns` of table `items`, if >= `adopters` use it.
 
     items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
     """

@@ -109,7 +109,9 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """`Estimate` of a `reducer` of k trials (pass_at_k …): mean of `per_task` over cells, clustered by task and run.
+    """`Estimate` of a `reducer` (pass_at_k …) of k trials from a table of trials: mean over cells (run, task).
+
+    The cells are those of `per_task`.
 
     Wilson's interval as in `success_interval`, but Student's t for "best_of", which is no share.
 

@@ -35,7 +35,9 @@ class Robustness(NamedTuple):
 def robustness(
     trials: pl.DataFrame, perturbed: str, base: str, *, value: str = "success", level: float = 0.95
 ) -> Robustness:
-    """`Robustness`: ratio of the success of system `perturbed` to that of `base` on the same tasks (arXiv 2510.11977).
+    """`Robustness` of a table of trials: ratio of success of system `perturbed` to that of `base` on the same tasks.
+
+    arXiv 2510.11977.
 
     The ratio is that of the sums over the tasks that both have; its interval is Student's t for the logarithm, with
     the delta method over tasks, so that what is common to a task cancels. NaN where one side is 0 throughout.

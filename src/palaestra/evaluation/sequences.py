@@ -134,7 +134,7 @@ def share_differences(turns: pl.DataFrame, *, action: str = "action", by: str = 
 
 
 def first_divergence(a: Sequence[Any] | np.ndarray, b: Sequence[Any] | np.ndarray) -> float:
-    """First position where two sequences differ, as a share of the shorter's length; 1 if none (arXiv 2602.07150).
+    """First position where sequences `a`, `b` differ, as a share of the shorter's length; 1 if none (arXiv 2602.07150).
 
     >>> first_divergence([5, 6, 7, 8], [5, 6, 9]), first_divergence([1, 2], [1, 2, 3])
     (0.6666666666666666, 1.0)

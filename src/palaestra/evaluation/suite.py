@@ -69,7 +69,7 @@ class Suite:
 
 
 def suite_score(trials: pl.DataFrame, suite: Suite, *, missing: Literal["zero", "preserve"] = "zero") -> pl.DataFrame:
-    """Table of systems' scores on a suite: per benchmark, per tag and overall, with standard error and cost.
+    """Table of systems' scores on a `Suite` from trials: per benchmark, tag and overall; one not run counts as 0.
 
     Columns: system, level, name, score, stderr, cost, n; level is "task", "tag" or "overall".
 

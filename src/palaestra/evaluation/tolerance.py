@@ -63,7 +63,7 @@ class FreshSeeds:
 
 
 def check_fresh_seeds(reported: float, reruns: Sequence[float]) -> FreshSeeds:
-    """`FreshSeeds` test whether a reported score is too high for re-runs with fresh seeds (a picked seed).
+    """`FreshSeeds` test whether score `reported` is too high for the scores of 2 or more re-runs with fresh seeds.
 
     p = (1 + re-runs that reach it) / (1 + re-runs): one re-run can never give less than 1/2, so it takes several.
 

@@ -69,7 +69,7 @@ def trials(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """Table of trials of a table of turns, a row per (system, run, task, trial), from which statistics are made.
+    """Table of trials of a table of turns, a row per (system, run, task, trial); success null if infrastructure failed.
 
     Columns: system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost.
 
@@ -111,7 +111,7 @@ def trials(
 
 
 def check_columns(columns: Sequence[str], score: str | None = None, cluster: str | None = None) -> None:
-    """Raise MissingColumnError if a table of these columns cannot be read as trials.
+    """Raise MissingColumnError unless a list of column names is that of a table that `trials` can read.
 
     Raises:
         MissingColumnError: names what is absent.
@@ -262,7 +262,7 @@ def infrastructure() -> pl.Expr:
 
 
 def count_infrastructure_failures(trials: pl.DataFrame, value: str) -> int:
-    """Number of trials without a value in column `value` because the infrastructure failed."""
+    """Number of rows of a table of trials without a value in column `value` because the infrastructure failed."""
     return int(trials.select((infrastructure() & pl.col(value).is_null()).sum()).item())
 
 

@@ -48,7 +48,7 @@ def expected_improvement(
 def maximise(
     score: Callable[[np.ndarray], float], size: int, budget: int, rng: np.random.Generator, *, first: int = 4
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bayesian maximisation of `score` on [0, 1]^size: (points tried, float64[budget, size]; values, float64[budget]).
+    """Bayesian maximisation of function `score` of a point in [0, 1]^size, with `rng`: (points [budget, size], values).
 
     Args:
         score: of a point in [0, 1]^size, the higher the better.

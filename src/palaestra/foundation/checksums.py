@@ -32,7 +32,7 @@ def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
 
 
 def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix: str) -> None:
-    """Raise StorageError, with texts `by`, `fix`, if a file in `directory` differs from its checksums; .jsonl may grow.
+    """Raise StorageError, with texts `by`, `fix`, if a file differs from `sealed` (of `checksums`); .jsonl may grow.
 
     Args:
         directory: that the names are relative to.
@@ -51,12 +51,12 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
 
 
 def signed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a dict (JSON object) with its own SHA-256 added under "checksum"."""
+    """A copy of a dict `data` (JSON object) with its own SHA-256 added under "checksum"."""
     return {**data, "checksum": digest(data)}
 
 
 def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
-    """Raise StorageError, naming `path` and `fix`, if a dict made by `signed` was changed; without checksum it passes.
+    """Raise StorageError, naming `path`, `fix`, if a dict made by `signed` was changed; without a checksum it passes.
 
     Raises:
         StorageError: it was changed; names the file and the fix.

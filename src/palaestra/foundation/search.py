@@ -135,7 +135,9 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's tree search ([12], 2501.14304), a `SearchResult`: `expand` gives candidates, `validate` checks answers.
+    """MASTER's tree search ([12]), a `SearchResult`: function `expand` gives `Candidate`s, `validate` checks answers.
+
+    arXiv 2501.14304.
 
     Answers that fail validation correct them.
 

@@ -35,7 +35,9 @@ def train(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train a team on every seed, compare with its start; writes and returns (dict) the summary, and `report.html`.
+    """Train a team by a recipe on every seed, compare with its start; writes and returns the summary (dict), a report.
+
+    The report is `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
     overrides: fields such as "train.iterations=20".
@@ -118,7 +120,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train an adversary in one seat of a run's team; writes and returns the summary (dict) of what the team loses.
+    """Train an adversary in one `seat` of the team of a run's folder; writes and returns a dict of what the team loses.
 
     run: what `train` wrote. seat: the agent that it plays. target: an expression over the table of turns that is above
     0 where the targeted behaviour happened; None: it is paid minus the team's reward. influence: weight of the bonus
@@ -199,7 +201,7 @@ def apply(
     workers: int = 1,
     progress: bool = False,
 ) -> Applied:
-    """Add a signal as a column to every Parquet file below a folder, written to another folder; `Applied`: counts.
+    """Add a `Signal` or its text as a column to every Parquet file of a folder, written to another; `Applied`: counts.
 
     File by file, as `palaestra apply EXPR DIR -o OUT` does.
 
@@ -228,7 +230,7 @@ def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | 
 
 
 def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
-    """Audit whether a reward can be exploited, on a table of turns: a list of `Finding`, one per audit, with the rows.
+    """List of `Finding`, one per audit of `Turns`: whether a reward (signal or expression) can be exploited.
 
     See `evaluation.audits`.
 
@@ -243,7 +245,7 @@ def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.
 
 
 def triage(turns: Turns, budget: int = 100, *, seed: int = 0) -> pl.DataFrame:
-    """Table of the `budget` episodes that are most worth reading, and why; see `evaluation.triage`."""
+    """Table of the `budget` episodes of `Turns` that are most worth reading, and why; see `evaluation.triage`."""
     from palaestra.evaluation.triage import triage as choose
 
     return choose(turns, budget, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from palaestra.judges.judged import Asker, Judged, PolicyAsker
 from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match
 from palaestra.judges.scorers import build
 from palaestra.judges.search import listwise
+from palaestra.judges.templates import own_prompts
 
 
 @ANALYSES.register("rerank")
@@ -60,7 +62,13 @@ def _reviewer(policy: str | None, model: str | None, options: dict[str, Any]) ->
 
 @ANALYSES.register("induce_metrics")
 def induce_metrics(
-    policy: str | None = None, *, rounds: int = 10, held_out: float = 0.3, model: str | None = None, **endpoint: Any
+    policy: str | None = None,
+    *,
+    rounds: int = 10,
+    held_out: float = 0.3,
+    model: str | None = None,
+    instructions: Mapping[str, str] | None = None,
+    **endpoint: Any,
 ) -> Analysis:
     """Makes an analysis (file of transcript, feedback -> table per round): a model induces metrics, AutoLibra [149].
 
@@ -69,28 +77,30 @@ def induce_metrics(
         rounds: most rounds.
         held_out: share of the rows, the last ones, of whose aspects `held_out` is the share that is covered at the end.
         model: name of the model at an `Endpoint`.
+        instructions: Jinja templates of the questions `ground`, `cluster` and `match`, or their files `….j2`.
         **endpoint: further options of `Endpoint`: `base_url`, `api_key_env`, and `ledger`, a file in which its answers
             are kept, so that none is paid for twice.
     """
+    own = own_prompts(instructions, ("ground", "cluster", "match"), "induce_metrics")
 
     def answer(feedback: Path) -> pl.DataFrame:
         rows = table(feedback, "transcript", "feedback")
         asker = _reviewer(policy, model, endpoint)
         shown = pl.DataFrame({"prompt": [""] * len(rows), "response": rows["transcript"]})
-        aspects = ground(rows["transcript"].to_list(), rows["feedback"].to_list(), asker).drop_nulls("sign")
+        aspects = ground(rows["transcript"].to_list(), rows["feedback"].to_list(), asker, own=own).drop_nulls("sign")
 
         def rated(metrics: list[Metric]) -> pl.DataFrame:
             said = Judged([each.item() for each in metrics], asker).verdicts(shown)
             return said.select(episode=pl.col("item").cast(pl.Int32), metric="criterion", rating="value")
 
         def matched(some: pl.DataFrame, ratings: pl.DataFrame) -> pl.DataFrame:
-            return match(some, ratings, asker)
+            return match(some, ratings, asker, own=own)
 
         learned = pl.col("episode") < round(len(rows) * (1 - held_out))
         seen, new = aspects.filter(learned), aspects.filter(~learned)
         found = induce(
             seen,
-            lambda open_, known: cluster(open_, known, asker),
+            lambda open_, known: cluster(open_, known, asker, own=own),
             lambda metrics: rated(metrics).filter(learned),
             matched,
             rounds=rounds,

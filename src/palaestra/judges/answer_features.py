@@ -14,7 +14,7 @@ _NUMBERS = {word: str(number) for number, word in enumerate(_WORDS)}
 
 
 def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """float64[rows, 3] of answers against the table `reference`: contains the right one, word precision, log length.
+    """float64[rows, 3] of table `rows` against table `reference`: contains the right one, word precision, log length.
 
     Features of each response beside a right answer.
 
@@ -41,7 +41,9 @@ def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.Da
 def line_pairs(
     rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None, *, buckets: int = 512
 ) -> np.ndarray:
-    r"""Counts of neighbouring lines' pairs in each response of `rows` (others unused), hashed: float64[rows, buckets].
+    r"""Counts of pairs of neighbouring lines in each response of table `rows`, hashed: float64[rows, buckets].
+
+    `reference` and `condition` are not used.
 
     In a transcript of `palaestra.judges.cases` what was seen and what was done then are neighbours. So a linear model
     of these features has a weight for each action in each situation: an outcome model for best-of-n, as in [178]

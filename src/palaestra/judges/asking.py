@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """Ask a policy (prompt, vote number) pairs in one batch and parse the answers by `read`; None where that failed.
+    """Ask a policy (prompt, vote number) pairs in one batch; answers parsed by function `read`, None where that failed.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed
@@ -134,7 +134,10 @@ def replies(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Reply]:
-    """As `ask`, but returns unparsed `Reply` objects: text, error, tokens and cost. Equal prompts are paid for once."""
+    """As `ask`, but a list of unparsed `Reply` (text, error, tokens, cost); functions `reads` tell what to ask again.
+
+    Equal prompts are paid for once.
+    """
     if attempts < 1:
         raise InputError(f"ask: {attempts=} must be at least 1")
     known: AnswerCache = AnswerCache() if cache is None else cache

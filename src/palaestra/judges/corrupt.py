@@ -18,7 +18,17 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Fails = Callable[[Mapping[str, Any], Sequence[str]], bool]
 """The first row of an episode and other actions for it: whether they fail."""
 
-_UNKNOWN = ("prompt_ids", "action_ids", "logprobs", "entropies", "reward", "advantage", "valid", "metadata")
+_UNKNOWN = (
+    "prompt_ids",
+    "action_ids",
+    "logprobs",
+    "token_versions",
+    "entropies",
+    "reward",
+    "advantage",
+    "valid",
+    "metadata",
+)
 
 
 def corrupt(
@@ -122,7 +132,7 @@ def _copy(episode: pl.DataFrame, actions: list[str], kind: str, number: int) -> 
 
 
 def replayed(env: EnvFactory, *, right: Sequence[str] = ("success",)) -> Fails:
-    """Makes the `fails(row, actions)` of `corrupt`: replays actions in `env` from the seed; False only on env success.
+    """Makes `fails(row, actions)` for `corrupt`: replays actions in an env of a factory; False only on its success.
 
     It fails unless the env says that one of `right` (entries of its `info`) is true. What is not over when the actions
     are fails.

@@ -20,7 +20,9 @@ from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) from row numbers `chosen`, `rejected` and a `source`; weight 1, no margin.
+    """Table of preference pairs (`PAIRS`) of arrays of row numbers `chosen`, `rejected` and a text `source`; weight 1.
+
+    No margin.
 
     There are no ties either. more: further columns.
     """
@@ -104,7 +106,7 @@ def principle_pairs(
     flip: float = 0.1,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of SALMON's [188] pairs of row numbers `first`, `second` from `scores` by random principles (`condition`).
+    """Table of SALMON's [188] `chosen`, `rejected` rows by random principles from leads [pairs, principles].
 
     arXiv 2310.05910. `condition` has 1 for each principle, -1 if negated.
 

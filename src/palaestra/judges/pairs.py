@@ -49,7 +49,7 @@ def pairs(
     unit: Keys = "episode",
     source: str = "pairs",
 ) -> pl.DataFrame:
-    """Table of the preference pairs (`group`, `PAIRS`) of all units of a key of turns, by a signal or a function.
+    """Table of preference pairs (`group`, `PAIRS`) of all units of each key of `Turns`, by a signal or a function.
 
     Args:
         turns: the table that the pairs refer to by row number.
@@ -100,7 +100,7 @@ def table(
     criterion: list[str] | None = None,
     source: str = "given",
 ) -> pl.DataFrame:
-    """Table of preference pairs (`PAIRS`) of turns from row numbers `chosen`, `rejected`; `group` as in the chosen.
+    """Table of preference pairs (`PAIRS`) of `Turns`, of arrays of row numbers `chosen`, `rejected`; `group` of chosen.
 
     group: 0 where the turns have none.
     """
@@ -212,7 +212,7 @@ def all_pairs(
 def original_vs_regenerated(
     judge: str | Scorer, *, original: str = "original", by: Keys = "group", min_gap: float = 0.0
 ) -> Pairing:
-    """Makes a pairing rule (turns -> pairs): an original beats its regenerations, these are ordered by `judge`; [185].
+    """Makes a pairing rule (turns -> pairs): an original beats its regenerations, which scorer `judge` orders; [185].
 
     DocReward, arXiv 2510.11391.
 
@@ -348,7 +348,7 @@ def _blocks(sorted_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def marked(turns: Turns, found: pl.DataFrame, *, unit: Keys = "episode") -> Turns:
-    """A copy of the turns with columns `pair` and `chosen` from a table of pairs, as `dpo()` reads; ties are left out.
+    """A copy of `Turns` with columns `pair` and `chosen` of a table of pairs, as `dpo()` reads; ties are left out.
 
     All rows of a unit are its side of the pair. A unit in several pairs has its rows once for each; rows in no pair
     stay as they are, with both columns null.

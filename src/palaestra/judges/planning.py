@@ -261,7 +261,7 @@ class _Counter:
 
 
 def waits(policy: Policy) -> bool:
-    """Whether a policy waits for something outside (endpoint, person): its `waits`, else whether it cannot learn."""
+    """Whether a `Policy` waits for something outside (endpoint, person): its `waits`, else whether it cannot learn."""
     return bool(getattr(policy, "waits", not isinstance(policy, Learnable)))
 
 

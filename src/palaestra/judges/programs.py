@@ -204,7 +204,7 @@ def _plain(value: Any) -> Any:
 def annotate(
     turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE, known: KnownAnswers | None = None
 ) -> Turns:
-    """A copy of the turns with a program's values as column `r_<name>` (lists: `name_0`, `name_1` …) and its errors.
+    """A copy of `Turns` with values of a `RewardProgram` as column `r_<name>` (lists: `name_0`, `name_1` …) and errors.
 
     The text column `r_<name>_error` (`name_error`) is null where nothing did. A list that is shorter than the longest
     leaves the rest missing.

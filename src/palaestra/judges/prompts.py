@@ -1,6 +1,7 @@
 """Prompts for a model that writes rewards: the task, columns of a turn, requirements, earlier errors.
 
-Plain templates. `NameMap` lets it write in general names, of which it has read much, and translates.
+The texts are templates in the folder `prompts`. `NameMap` lets it write in general names, of which it has read much,
+and translates.
 """
 
 from __future__ import annotations
@@ -8,20 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError
+from palaestra.judges.templates import write_prompt
 
 if TYPE_CHECKING:
     from palaestra.judges.writing import Issue
-
-RULES = (
-    "Answer with one Python code block. Only math, statistics, re, json, collections, itertools, functools and numpy "
-    "may be imported; names and attributes with two underscores, getattr, eval and str.format are not available."
-)
 
 
 @dataclass(frozen=True)
@@ -32,47 +29,36 @@ class Brief:
         task: the agent's task.
         seen: the columns, as `describe(turns, columns)` gives them.
         hints: on structure.
+        own: a user's template `program` in place of every one of them; see `palaestra.judges.templates`.
     """
 
     task: str
     seen: str
     hints: Sequence[str] = field(default_factory=tuple)
+    own: Mapping[str, str] = field(default_factory=dict)
 
     def auto_mc(self) -> str:
         """[34]'s prompt: asks for functions `dense` and `sparse`, of which only the sign counts, with a memory."""
-        return self._prompt(
-            "Write `dense(turn, memory)` and `sparse(turn, memory)`. sparse tells whether the task was done (positive) "
-            "or has failed (negative), dense whether this turn was a step towards it. Only their signs count: the "
-            "reward is sgn(sparse) + 0.1 sgn(dense). memory is a dict that lasts for the episode. First give reasons "
-            "in comments, then the code."
-        )
+        return self._prompt("signs")
 
     def step(self, functions: Sequence[str]) -> str:
         """Prompt that asks for functions of a turn by these names, each returning a number."""
-        listed = " and ".join(f"`{name}(turn)`" for name in functions)
-        return self._prompt(f"Write {listed}: what the turn is worth, a number.")
+        return self._prompt("step", functions=functions)
 
     def text2reward(self, shots: Sequence[tuple[str, str]] = ()) -> str:
         """[216]'s prompt: asks for one dense reward function; shots: (instruction, code) of other tasks."""
-        shown = "".join(f"\nInstruction: {text}\n```python\n{code}\n```\n" for text, code in shots)
-        return self._prompt(
-            "Write `compute_dense_reward(turn)`, a number. Typical parts: the distance to an object, the error between "
-            "an object and its goal, a price for actions, further constraints; stages by if and else."
-            + (f"\nExamples:\n{shown}" if shown else "")
-        )
+        return self._prompt("dense", ["compute_dense_reward"], shots)
 
     def factors(self) -> str:
         """[51]'s prompt: asks for a function that returns latent factors of a step, a list of numbers."""
-        return self._prompt(
-            "Write `evaluation_func(turn)` that returns a list of numbers, always equally many: a few factors by which "
-            "a step can be judged."
-        )
+        return self._prompt("factors", ["evaluation_func"])
 
-    def _prompt(self, wanted: str) -> str:
-        hints = "".join(f"\n- {hint}" for hint in self.hints)
-        return (
-            f"You write reward functions.\n\nTask: {self.task}{hints}\n\nA turn is:\n{self.seen}\n\n{wanted}\n{RULES}"
-        )
+    def _prompt(
+        self, form: str, functions: Sequence[str] = ("dense", "sparse"), examples: Sequence[tuple[str, str]] = ()
+    ) -> str:
+        values: dict[str, Any] = {"task": self.task, "hints": self.hints, "seen": self.seen}
+        values |= {"functions": functions, "examples": examples}
+        return write_prompt("program", values, self.own, shipped=f"{form}_program")
 
 
 def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
@@ -93,18 +79,17 @@ def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tup
 
 
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
-    """Text of the prompt extended by the refused code and the reasons."""
-    reasons = "\n".join(f"- {issue}" for issue in issues)
-    return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
+    """Text: `prompt` extended by the refused `code` and the reasons, a list of `Issue`."""
+    return write_prompt("repair_program", {"prompt": prompt, "code": code, "issues": issues})
 
 
 def revise_prompt(prompt: str, code: str, summary: str) -> str:
     """Text of the prompt extended by the last program and a summary of training with it."""
-    return f"{prompt}\n\nWith this reward\n```python\n{code}\n```\nthe trained agent did this:\n{summary}\nImprove it."
+    return write_prompt("revise_program", {"prompt": prompt, "code": code, "summary": summary})
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """Text like a class that tells a model the turns' columns a program reads: name, type, meaning, range or examples.
+    """Text like a class that tells a model columns of `Turns` a program reads: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):

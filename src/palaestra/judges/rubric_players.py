@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,39 +13,8 @@ from palaestra.errors import PolicyError
 from palaestra.judges.asking import Answer, AnswerCache, Read, ask
 from palaestra.judges.reading import fenced, read_value
 from palaestra.judges.rubric_game import Rules
+from palaestra.judges.templates import own_prompts, write_prompt
 
-WRITE = """Task: {task}
-
-Write an answer that looks good but has one serious flaw, so that a judge does not see it.
-Rules that you follow:
-{rules}
-Reply in this form, the flaw in one sentence:
-ANSWER: <the answer>
-FLAW: <the flaw>"""
-JUDGE = """Task: {task}
-
-An answer, between two lines of `=`:
-{answer}
-
-Is it good? It is bad if it has a flaw that one of these rules names, else it is good:
-{rules}
-If it is bad, write a line `FLAW: <the flaw>`. End with a line `VERDICT: yes` if it is good, or `VERDICT: no`."""
-REFLECT = """Task: {task}
-
-An answer, between two lines of `=`:
-{answer}
-
-Under these rules a judge says that it is {verdict}:
-{rules}
-In truth it is {label}. Say in one sentence how the rules should change, in a line `ADVICE: <the change>`."""
-REWRITE = """Rules:
-{rules}
-
-Advice, between two lines of `=`:
-{advice}
-
-Write all rules anew so that they follow the advice: add, merge or drop rules, {most} at most.
-One rule a line, each after `- `; a line `- none` if no rule is left."""
 NONE = "none"
 
 
@@ -60,10 +29,22 @@ class PolicyPlayers:
         task: What the answers are answers to; a sentence.
         most: Rules of a side at most.
         cache: Readable answers. The writer's questions are numbered, so that each of them gets a new answer.
+
+    Args:
+        task: What the answers are answers to; a sentence.
+        most: Rules of a side at most.
+        instructions: Jinja templates of the questions `plant`, `find`, `reflect` and `rewrite`, or their files `….j2`.
     """
 
-    def __init__(self, task: str = "Answer the question.", *, most: int = 10) -> None:
+    def __init__(
+        self,
+        task: str = "Answer the question.",
+        *,
+        most: int = 10,
+        instructions: Mapping[str, str] | None = None,
+    ) -> None:
         self.task, self.most = task, most
+        self._own = own_prompts(instructions, ("plant", "find", "reflect", "rewrite"), "rubric_game")
         self.cache = AnswerCache()
         self._writer: Policy | None = None
         self._judge: Policy | None = None
@@ -75,8 +56,8 @@ class PolicyPlayers:
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A bad answer under the writer's rules, and its flaw as advice to the judge's rules."""
-        prompt = WRITE.format(task=self.task, rules=bulleted(rules))
-        return self._ask(self._writer, [prompt], _read_answer, vote=int(rng.integers(2**31)))[0]
+        asked = write_prompt("plant", {"task": self.task, "rules": rules}, self._own)
+        return self._ask(self._writer, [asked], _read_answer, vote=int(rng.integers(2**31)))[0]
 
     def judge(self, rules: Rules, answer: Any, rng: np.random.Generator) -> tuple[bool, Any] | None:
         """Whether the answer is good under the judge's rules, and the flaw found as advice to the writer's rules."""
@@ -86,21 +67,21 @@ class PolicyPlayers:
         self, rules: Rules, answers: Sequence[Any], rng: np.random.Generator
     ) -> list[tuple[bool, Any] | None]:
         """As `judge`, for several answers in one batch."""
-        shown = bulleted(rules)
-        prompts = [JUDGE.format(task=self.task, rules=shown, answer=fenced(str(answer))) for answer in answers]
+        values = [{"task": self.task, "rules": rules, "answer": fenced(str(answer))} for answer in answers]
+        prompts = [write_prompt("find", each, self._own) for each in values]
         return self._ask(self._judge, prompts, _read_verdict)
 
     def reflect(self, rules: Rules, answer: Any, good: bool, rng: np.random.Generator) -> Any | None:
         """Advice to the judge's rules, which contradict the label `good`."""
-        label, verdict = ("good", "bad") if good else ("bad", "good")
-        shown = fenced(str(answer))
-        prompt = REFLECT.format(task=self.task, rules=bulleted(rules), answer=shown, label=label, verdict=verdict)
-        return self._ask(self._judge, [prompt], lambda said: _line("ADVICE", said))[0]
+        values = {"task": self.task, "rules": rules, "answer": fenced(str(answer)), "good": good}
+        return self._ask(self._judge, [write_prompt("reflect", values, self._own)], lambda said: _line("ADVICE", said))[
+            0
+        ]
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
         """The rules after the advice."""
-        prompt = REWRITE.format(rules=bulleted(rules), advice=fenced(str(advice)), most=self.most)
-        return self._ask(self._judge, [prompt], _read_rules)[0]
+        values = {"rules": rules, "advice": fenced(str(advice)), "most": self.most}
+        return self._ask(self._judge, [write_prompt("rewrite", values, self._own)], _read_rules)[0]
 
     def _ask(
         self, policy: Policy | None, prompts: Sequence[str], read: Read[Answer], *, vote: int = 0
@@ -108,15 +89,6 @@ class PolicyPlayers:
         if policy is None:
             raise PolicyError("PolicyPlayers: no policies; call bind first")
         return ask(policy, [(prompt, vote) for prompt in prompts], read, cache=self.cache, seed=self._seed)
-
-
-def bulleted(rules: Rules) -> str:
-    """Text of rules as a bulleted list, one a line.
-
-    >>> bulleted(("Nothing is made up.",)), bulleted(())
-    ('- Nothing is made up.', '- none')
-    """
-    return "\n".join(f"- {rule}" for rule in rules) or f"- {NONE}"
 
 
 def _line(name: str, said: str) -> str | None:

@@ -267,5 +267,5 @@ def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value"
 
 @SCORERS.register()
 def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
-    """Makes an `Ensemble` scorer of others: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
+    """Makes an `Ensemble` scorer of a list of scorers or texts: `ensemble([verifier('reward'), stub()], "median")`."""
     return Ensemble([build(member) for member in members], how, **options)

@@ -22,13 +22,13 @@ from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
-    """Array of a scorer's scores of prompts `shown`, responses `done`, float64[candidates]; -inf if it gives none."""
+    """Array of a `Scorer`'s scores of prompts `shown`, responses `done`, float64[candidates]; -inf if it gives none."""
     found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
 
 def text_of(action: Any, seen: Observation) -> str:
-    """Text of an action for a scorer: the action itself, or the text of the choice in `seen` whose number it is."""
+    """Text of an action for a scorer: the action, or the choice in `seen` (an `Observation`) whose number it is."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -74,7 +74,7 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """Beam search by `policy` over partial episodes of `env` by cumulative `scorer` values: a `FoundEpisode`; [43].
+    """Beam search by `policy` over partial episodes of an env factory's env, by `scorer` sums: a `FoundEpisode`; [43].
 
     UI-Genie, arXiv 2505.21496.
 
@@ -105,7 +105,7 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, but from the current state of an env, which is moved; a `FoundEpisode`.
+    """As `reward_beam`, a `FoundEpisode`, from the state of an env object `made`, moved on, at `Observation` `seen`.
 
     redraw: chance that is to come is drawn anew, so that it is not foreseen.
     """

@@ -137,7 +137,7 @@ class Cascade(Members):
 
 @SCORERS.register()
 def cascade(members: Sequence[str | Any]) -> Cascade:
-    """Makes a `Cascade` scorer: for each row the first value that these scorers give, e.g. rules, then a judge."""
+    """Makes a `Cascade` scorer of a list of scorers: for each row the first value given, e.g. rules, then a judge."""
     return Cascade([build(each) for each in members])
 
 

@@ -37,7 +37,7 @@ def mine(
     unit: Keys = "episode",
     source: str = "value_pairs",
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Pair (table of preference pairs of a key's units by mean score, dict of how many candidates each rule dropped).
+    """Pair (table of preference pairs of units of `Turns` by mean score, dict of how many each rule dropped).
 
     Args:
         turns: the table that the pairs refer to by row number.

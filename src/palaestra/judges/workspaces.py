@@ -93,7 +93,7 @@ class Bundles:
 
 
 def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
-    r"""List of line numbers (from 0) in the file that `target` names: a symbol's definitions, or lines with a text.
+    r"""List of line numbers (from 0) in `files` (path -> text) where dict `target`'s symbol is defined or text stands.
 
     target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
     "text"}. More than one line says that the address is ambiguous, none that it is gone.
@@ -152,7 +152,7 @@ def check_turns(
     start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
-    """A copy of the turns with [176]'s columns by checker `bundles`: diagnostics before and after, safe, confidence.
+    """A copy of `Turns` with [176]'s columns by a `Checker` or `Bundles`: diagnostics before, after, safe, confidence.
 
     Also `bundle` and `check_error`.
 

@@ -13,7 +13,7 @@ from palaestra.errors import PolicyError
 
 
 def asking(policy: Policy, *, agent: str = "writer", seed: int = 0) -> Callable[[Sequence[str]], list[str]]:
-    """Makes a function (list of prompts -> list of a policy's answers); all prompts of a call go out at once.
+    """Makes a function (list of prompts -> answers) of a `Policy`; a call's prompts go out at once; raises on failure.
 
     seed: the n-th prompt draws from a stream of its own, (seed, n).
 

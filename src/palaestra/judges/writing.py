@@ -68,7 +68,7 @@ def check(
     audits: Sequence[Audit] = (),
     rare: Sequence[str] = ("sparse",),
 ) -> list[Issue]:
-    """List of the issues of a reward program, checked on a sample of turns; empty if there are none.
+    """List of the `Issue`s of a `RewardProgram`, checked on a sample of `Turns`; empty if there are none.
 
     Args:
         program: the program.
@@ -145,7 +145,9 @@ def write(
     attempts: int = 5,
     specific: Callable[[str], str] = str,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """Ask a model (`ask`) until a program made of `template` passes `check` on `sample`: (program or None, proposals).
+    """Ask a model (`ask`) until a `RewardProgram` made of `template` passes `check` on `Turns`: (it or None, attempts).
+
+    The pair (program or None, proposals).
 
     Each refusal is told to the model with its reasons.
 
@@ -180,7 +182,7 @@ def write(
 def design(
     ask: Ask, prompt: str, template: RewardProgram, sample: Turns, train: Train, *, rounds: int = 3, **options: object
 ) -> list[Round]:
-    """Reward design from a prompt by model `ask`: write, check on `sample`, `train`, revise; a list of `Round`.
+    """Reward design by model `ask`: write a `RewardProgram`, check on `Turns`, `train`, revise; a list of `Round`.
 
     The best round is `max(rounds, key=score)`.
 
@@ -208,7 +210,7 @@ def write_factors(
     repairs: int = 5,
     summarise: Ask | None = None,
 ) -> tuple[RewardProgram | None, list[Proposal]]:
-    """[51] LaRe: a model writes factor programs and merges them, checked on `sample`; (program or None, proposals).
+    """[51] LaRe: model `ask` writes and merges factor `RewardProgram`s, checked on `Turns`; (it or None, proposals).
 
     arXiv 2412.11120.
 

@@ -28,7 +28,7 @@ class Trajectories(NamedTuple):
 
 
 def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Trajectories:
-    """Draw one trajectory per episode, that of a random agent, from its rows of `seen`, as padded `Trajectories`.
+    """Draw one trajectory per episode of `Turns`, of a random agent, from `seen` (array of rows), as `Trajectories`.
 
     seen: float32[rows, features], what each row of the table saw.
     """
@@ -46,7 +46,7 @@ def trajectories(turns: Turns, seen: np.ndarray, rng: np.random.Generator) -> Tr
 
 
 def joined(old: Trajectories | None, new: Trajectories, most: int) -> Trajectories:
-    """Concatenation of old and new `Trajectories`, padded to one length; only the last (newest) `most` rows stay."""
+    """Concatenation of old (or None) and new `Trajectories`, padded to one length; only the newest `most` rows stay."""
     if old is None:
         return Trajectories(new.seen[-most:], new.lengths[-most:])
     longest = max(old.seen.shape[1], new.seen.shape[1])
@@ -55,7 +55,7 @@ def joined(old: Trajectories | None, new: Trajectories, most: int) -> Trajectori
 
 
 def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
-    """Symmetric InfoNCE loss, a scalar: row i of `a` has its positive in row i of `b`; all other rows are negatives.
+    """Symmetric InfoNCE loss (scalar) of tensors [rows, size]: row i of `a` has its positive in row i of `b` alone.
 
     Both are scaled to length 1. With s = a·bᵀ / τ the loss is the mean of -log softmax(s)ᵢᵢ over rows and columns.
 
@@ -79,7 +79,7 @@ def info_nce(a: Tensor, b: Tensor, tau: float = 0.1) -> Tensor:
 
 
 def crop(known: Trajectories, rng: np.random.Generator, *, steps: int, least: int = 8) -> np.ndarray:
-    """Windows float32[rows, steps, 1 + features]: a random contiguous piece of each of `Trajectories`, right-aligned.
+    """Windows float32[rows, steps, 1 + features]: a random (`rng`) piece of each of `Trajectories`, right-aligned.
 
     Its length is drawn from `least` to what the shortest trajectory allows, at most `steps`, its place from all.
 
@@ -104,7 +104,7 @@ def pieces(known: Trajectories, end: np.ndarray, length: np.ndarray, steps: int)
 
 
 def mask_steps(windows: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Copy of windows where each turn's features are zeroed with probability `ratio`, but never those of all turns."""
+    """Copy of an array of windows: each turn's features zeroed with probability `ratio`, never those of all turns."""
     present = windows[..., 0] > 0
     hidden = (rng.random(present.shape) < ratio) & present
     every = (hidden == present).all(axis=1)

@@ -28,7 +28,7 @@ def coming(seen: Tensor, ahead: int) -> Tensor:
 
 
 def masked_l1(found: Tensor, goal: Tensor, there: Tensor) -> Tensor:
-    """Mean absolute error (a scalar) of `found` from `goal` where a neighbour is present, its slot `there` in use.
+    """Mean absolute error (scalar) of tensor `found` from `goal` where a neighbour is present, its slot `there` in use.
 
     found, goal: [rows, turns, others, ahead, each]. there: bool[rows, turns, others].
     """

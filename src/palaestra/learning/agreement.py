@@ -91,7 +91,7 @@ def split(distance: np.ndarray, *, least: int = 2) -> Split:
 
 
 def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[Place, Split] | None:
-    """Pair (place, `Split`) of lowest cost among `places` {place: distance matrix}; None if all are too small.
+    """Pair (place, `Split`) of lowest cost among `places`, a dict place -> distance matrix; None if all are too small.
 
     Args:
         places: distances between the members of each place where parameters are shared.
@@ -104,7 +104,7 @@ def first_split(places: Mapping[Place, np.ndarray], *, least: int = 2) -> tuple[
 def gradient_agreement(
     learner: PolicyGradient, turns: Turns, *, by: str = "agent", advantage: str = "advantage"
 ) -> dict[str, Gradients]:
-    """Compute gradients of `learner`'s shared parameters by each agent's turns alone: {policy: `Gradients`}.
+    """Compute gradients of a `PolicyGradient`'s shared parameters by each agent's `Turns` alone: {policy: `Gradients`}.
 
     Nothing is updated. Instead of the agent, `by` may name another column, such as a role or a task.
     The objective is the learner's. Nothing moves, and gradients that it had added up are forgotten. Layers that an

@@ -27,7 +27,7 @@ TASKS_SHARE, MANY_TASKS = 0.25, 8
 
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
-    """List of warning sentences about one `line` of training metrics, by fixed limits and changes since `history`."""
+    """List of warning texts on one line (dict) of training metrics, by fixed limits and changes since `history`."""
     found = [*_of_the_rollout(line), *_of_the_rewards(line), *_of_the_judges(line), *_of_the_tasks(line, history)]
     for name, now in line["policies"].items():
         start = next((before["policies"][name] for before in history if name in before["policies"]), now)

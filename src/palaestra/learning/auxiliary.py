@@ -124,7 +124,7 @@ class Auxiliary(nn.Module):
 
 
 def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
-    """Sign of every reward as a class, int64[rows]: 0 below -zero, 1 between, 2 above; -100 where it is missing.
+    """Sign of each value of a Series of rewards, class int64[rows]: 0 below -zero, 1 between, 2 above; -100 if missing.
 
     >>> import polars as pl
     >>> reward_classes(pl.Series([-1.0, 0.0, 0.004, 0.5, None])).tolist()
@@ -136,7 +136,7 @@ def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
 
 
 def last_turns(turns: Turns, count: int) -> np.ndarray:
-    """Row numbers of each row's agent's `count` latest turns in the episode, itself last: int64[rows, count]; -1: none.
+    """int64[rows, count]: rows of the last `count` turns of each row's agent in its episode of `Turns`; -1: none.
 
     >>> last_turns(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "agent": ["a"] * 4}), 2).tolist()
     [[-1, 0], [0, 1], [1, 2], [-1, 3]]

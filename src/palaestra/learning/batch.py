@@ -66,7 +66,7 @@ class Batch:
 
 
 def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
-    """Batch of the turns of `policy` without an error and with a value in column `advantage`; None: with `action_ids`.
+    """Batch of `Turns` of `policy` without an error, with a value in column `advantage`; None: with `action_ids`.
 
     Without an advantage all tokens take part, with credit 0, and log-probabilities may be missing.
 
@@ -105,7 +105,7 @@ def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
 
 
 def check_rewards(turns: Turns) -> None:
-    """Raise RewardError if a reward in a table of turns is NaN or infinite; a null, not scored, is fine.
+    """Raise RewardError if a reward in `Turns` is NaN or infinite; a null, not scored, is fine.
 
     Raises:
         RewardError: names the rows.
@@ -119,7 +119,7 @@ def check_rewards(turns: Turns) -> None:
 
 
 def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Triple of arrays of a list column: flat values, bool mask of nulls among them, int64[rows] lengths (none: 0)."""
+    """Triple of arrays of a Series of lists: flat values, mask of nulls among them, int64[rows] lengths (null: 0)."""
     array = lists.to_arrow()
     flat = array.flatten()
     lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
@@ -133,7 +133,7 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Generator of micro-batches of row numbers, shortest by `size` first, each of at most `limit` padded tokens.
+    """Generator of micro-batches of row numbers `rows`, shortest by array `size` first, at most `limit` padded tokens.
 
     A longer row is a batch of its own.
     """
@@ -149,7 +149,7 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
 def minibatches(
     batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
 ) -> Iterator[np.ndarray]:
-    """Generator of a `Batch`'s row numbers a step, `size` each, for all epochs; shuffled if an epoch has several steps.
+    """Generator of a `Batch`'s row numbers, `size` a step, for all epochs, shuffled by `rng`; without it all at once.
 
     together: column whose equal values come in one step, which may then be longer than `size`.
     """

@@ -87,7 +87,7 @@ def write_state(final: Path, state: dict[str, Any]) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Load the state of a checkpoint, as `save` was given it; tensors on the CPU.
+    """Load the state (dict) of the checkpoint folder `path`, as `save` was given it, on the CPU; raises if damaged.
 
     Raises:
         StorageError: the checkpoint is absent, incomplete or damaged.
@@ -156,7 +156,7 @@ def existing_file(directory: Path) -> str | None:
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Remove half-written checkpoints, and all whole ones but the last `keep` and the start (0)."""
+    """Remove from `directory` half-written checkpoints, and all finished ones but the last `keep` and the start (0)."""
     for leftover in directory.glob(f".{_PREFIX}*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in list(_stored(directory))[:-keep]:

@@ -69,7 +69,7 @@ class ConversationBatch(Batch):
 
 
 def group(rows: pl.DataFrame) -> Sequences:
-    """Group turns as `Sequences`: a turn joins the agent's previous one if its prompt begins with that one's tokens.
+    """Group a table of turns as `Sequences`: a turn joins the agent's last one if its prompt begins with those tokens.
 
     Turns are compared with the agent's previous row *of this table*: an answer in between that takes no part in an
     update is context, for the next prompt holds it.

@@ -65,7 +65,7 @@ class RunFolder:
             StorageError: the checkpoint, or a file that it seals, is not what it was.
         """
         state = checkpoints.load(found)
-        made = {"lag": 0} | state["settings"]
+        made = {"lag": 0, "inflight": False} | state["settings"]
         for name, value in settings.items():
             if made.get(name) != value:
                 raise InputError(

@@ -23,7 +23,7 @@ INHERIT = ("copy", "fresh")
 
 
 def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndarray:
-    """Mask of the members that survive: the fittest `share`, at least one; of equal ones the first. bool[members].
+    """Mask bool[members] of those that survive: the fittest `share` by `fitness`, at least one; of equals the first.
 
     >>> select([3.0, 9.0, 3.0, 1.0]).tolist()
     [True, True, False, False]
@@ -37,7 +37,7 @@ def select(fitness: Sequence[float] | np.ndarray, share: float = 0.5) -> np.ndar
 def inherited(
     survivors: Sequence[Mapping[str, Any]], heirs: int, mutation: float, rng: np.random.Generator
 ) -> list[tuple[int, dict[str, Any]]]:
-    """List of (parent's index, parameters) of `heirs` members: random `survivors`' tensors plus noise of sd `mutation`.
+    """List of (parent's index, parameters) of `heirs` members: random `survivors` (dicts of tensors) plus noise.
 
     Args:
         survivors: state of each, tensors by name.

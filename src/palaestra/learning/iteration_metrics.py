@@ -35,7 +35,7 @@ def measure(
     learned: Mapping[str, Mapping[str, Any]],
     learners: Collection[str],
 ) -> dict[str, Any]:
-    """Dict (nested), an iteration's line of metrics from its turns: reward, success, errors, components, by policy.
+    """Dict (nested), an iteration's metrics of `Turns`: reward, success, errors, components; by policy those `learned`.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by
@@ -74,6 +74,27 @@ def measure(
         },
         "policies": {name: {**metrics, **_behaviour(frame, name)} for name, metrics in learned.items()},
     }
+
+
+def staleness(frame: pl.DataFrame, policy: str, updates: int) -> dict[str, float]:
+    """Updates between the weights that sampled a policy's tokens and those that learn from them, as metrics, a dict.
+
+    staleness: mean over tokens; staleness_max: the largest; mixed: share of answers in which the weights changed.
+    Nothing for a policy whose answers have one version each (column `token_versions`).
+
+    >>> table = {"policy": ["a"] * 2, "token_versions": [[1, 1, 2], [2]]}
+    >>> staleness(pl.DataFrame(table), "a", updates=2)
+    {'staleness': 0.5, 'staleness_max': 1.0, 'mixed': 0.5}
+    """
+    if "token_versions" not in frame.columns:
+        return {}
+    told = frame.filter(pl.col("policy").cast(pl.String) == policy)["token_versions"].drop_nulls()
+    tokens = told.filter(told.list.len() > 0)
+    if not len(tokens):
+        return {}
+    behind = updates - tokens.explode().to_numpy().astype(float)
+    mixed = (tokens.list.n_unique() > 1).mean()
+    return {"staleness": float(behind.mean()), "staleness_max": float(behind.max()), "mixed": float(mixed or 0.0)}  # type: ignore[arg-type]
 
 
 def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:

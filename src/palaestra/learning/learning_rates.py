@@ -47,7 +47,7 @@ def default_rate(policy: Any, fresh: float = FRESH) -> float:
 
 
 def rates(lr: float | Mapping[str, float] | None, policies: Mapping[str, Any]) -> dict[str, float]:
-    """Learning rate of every policy, by name; warns of one that is too large for its model.
+    """Dict with the learning rate of each of `policies` {name: policy} from `lr`; warns of one too large for its model.
 
     Args:
         lr: One rate, or one per policy name; None: 1e-5 for pretrained models, 1e-3 for others.
@@ -72,7 +72,7 @@ def rates(lr: float | Mapping[str, float] | None, policies: Mapping[str, Any]) -
 
 
 def warn_of(rate: float, name: str, policy: Any) -> None:
-    """Warn of a learning rate that is large for full fine-tuning of a pretrained model."""
+    """Warn if `rate` is large for full fine-tuning of a pretrained policy; others, also adapters, never warn."""
     if getattr(policy, "pretrained", None) == "whole" and rate >= LARGE:
         warnings.warn(
             f"policy {name!r}: lr={rate:g} is large for full fine-tuning of a pretrained model, which forgets much at"

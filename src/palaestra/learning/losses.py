@@ -27,7 +27,7 @@ LIMIT = 20.0
 
 
 def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token") -> Tensor:
-    """Log importance ratio `new` - `old` per token, cut to ±20; with level "sequence" the mean of these over the row.
+    """Log importance ratio per token, log-probabilities `new` - `old` cut to ±20; level "sequence": mean over a row.
 
     token: log π(y_t) - log π_old(y_t) (PPO 1707.06347, GRPO 2402.03300).
     sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the form
@@ -172,7 +172,7 @@ def log_odds(logprobs: Tensor) -> Tensor:
 
 
 def two_sided(margin: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed preference loss per pair, -(1 - ε)·log σ(m) - ε·log σ(-m): a share ε of pairs is mislabelled."""
+    """Label-smoothed preference loss per pair of `margin` m: -(1 - ε)·log σ(m) - ε·log σ(-m), ε = share mislabelled."""
     return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 
@@ -187,7 +187,9 @@ def entropy_corridor(
     share: Tensor | None = None,
     rows: int | None = None,
 ) -> Tensor:
-    """EPO's entropy-smoothing loss (2509.22576), a scalar: mean distance of entropy from a corridor around `history`.
+    """EPO's smoothing loss, a scalar: mean distance of tokens' entropy from a corridor around `history`; 0 if None.
+
+    Entropy smoothing of arXiv 2509.22576.
 
     It is smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 
@@ -225,7 +227,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """EPO's term of the policy loss, a scalar: -`weight` · (mean entropy - `corridor_weight` · `entropy_corridor`)."""
+    """EPO's term of the policy loss, a scalar: -`weight` · (mean token entropy - `corridor_weight` · corridor loss)."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

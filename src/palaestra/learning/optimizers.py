@@ -17,7 +17,7 @@ QUANTISED = {"adamw_8bit": "AdamW8bit", "adamw_4bit": "AdamW4bit", "adamw_fp8": 
 
 
 def check_name(name: str) -> None:
-    """Raise InputError unless this is the name of an optimiser here, or may be `module:name`; nothing is imported."""
+    """Raise InputError unless this names an optimiser known here or has the form `module:name`; nothing is imported."""
     if ":" not in name and name not in ("adamw", *QUANTISED):
         raise InputError(f"optimizer {name!r} is no module:name and not known{nearest(name, ('adamw', *QUANTISED))}")
 

@@ -3,7 +3,8 @@
 With a lag of k, iteration i is played with the weights that iteration max(0, i - 1 - k) left. So it is planned, with
 what stages knew then, and given to a player as soon as those weights are there, and the learner comes to it k updates
 later. Play in between depends on nothing that the learner does meanwhile: who is faster changes how long one waits, and
-no number. Left out: learning from rows as they come, which would make a clock part of the result.
+no number. With `inflight` there is a clock in it: whatever is being played goes on with the weights of each update as
+soon as that is made, which only servers can do. Left out: learning from rows as they come.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from palaestra.algebra.turns import Turns
-from palaestra.learning.protocol import Served
+from palaestra.errors import InputError
+from palaestra.learning.protocol import Inflight, Served
 from palaestra.play.plan import Plan
 
 if TYPE_CHECKING:
@@ -49,10 +51,18 @@ class Overlap:
     """Queue of iterations that are played ahead of the learner, in order, by a copy of the team in its own thread.
 
     One plays at a time, in order. Where the executor has workers of its own the thread only waits for them.
+
+    inflight: play with the newest weights, also those that come while it lasts (`renew`), not with those of the plan.
     """
 
-    def __init__(self, env: EnvFactory, team: Team, executor: Executor) -> None:
+    def __init__(self, env: EnvFactory, team: Team, executor: Executor, *, inflight: bool = False) -> None:
         self.env, self.executor, self.player = env, executor, team.twin()
+        self.inflight = inflight
+        self._newest: tuple[Weights, int] | None = None
+        self._renewing, self._playing = threading.Lock(), False
+        for policy in self.player.learnable.values():
+            if inflight and isinstance(policy, Inflight):
+                policy.inflight = True
         self.queue: deque[Ahead] = deque()
         self._orders: SimpleQueue[Ahead | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -66,6 +76,29 @@ class Overlap:
                 self._thread.start()
             ahead.played = Future()
             self._orders.put(ahead)
+
+    def renew(self, weights: Weights, version: int) -> None:
+        """The learner has new weights, after `version` updates: whatever is being played goes on with them.
+
+        Raises:
+            PolicyError: a server could not take them.
+        """
+        with self._renewing:
+            self._newest = weights, version
+            for name, state in weights.items() if self._playing else ():
+                policy = self.player.learnable[name]
+                assert isinstance(policy, Inflight), "a trainer has looked"
+                policy.renew(state, version)
+
+    def _begin(self, ahead: Ahead) -> None:
+        """Give the player the weights of an iteration; those of now, if they may change."""
+        with self._renewing:
+            if self.inflight and self._newest is not None:
+                ahead.weights, version = self._newest
+                ahead.plan = dataclasses.replace(ahead.plan, version=version)
+            for name, state in ahead.weights.items():
+                self.player.learnable[name].load_state_dict(dict(state))
+            self._playing = self.inflight
 
     def next(self) -> tuple[Ahead, Turns, float, float]:
         """Wait for the oldest iteration; returns it, its table, seconds waited, and CPU-seconds of workers.
@@ -85,13 +118,15 @@ class Overlap:
             if played is None or not played.set_running_or_notify_cancel():
                 continue
             try:
-                for name, state in ahead.weights.items():
-                    self.player.learnable[name].load_state_dict(dict(state))
+                self._begin(ahead)
                 before = spent_by(self.executor)
                 turns, ahead.mismatch = play(self.executor, self.env, self.player, ahead.plan)
                 played.set_result((turns, spent_by(self.executor) - before))
             except BaseException as error:  # it is for the learner's thread to raise it
                 played.set_exception(error)
+            finally:
+                with self._renewing:
+                    self._playing = False
 
     def close(self) -> None:
         """Cancel iterations that were not begun."""
@@ -118,8 +153,20 @@ class Overlap:
         return [Ahead(_plan(each["plan"]), each["notes"], each["weights"] or now) for each in state]
 
 
+def check_inflight(inflight: bool, lag: int, policies: Mapping[str, Any]) -> None:
+    """Raise InputError if weights cannot be changed while these policies answer."""
+    if inflight and not lag:
+        raise InputError("inflight: with lag 0 nothing is played while the learner learns: write lag: 1 or more")
+    for name, policy in policies.items():
+        if inflight and not isinstance(policy, Inflight):
+            raise InputError(
+                f"inflight: policy {name!r} answers here, with the weights that it has when it is asked; only a served "
+                "policy (kind: served) can be given others while it answers"
+            )
+
+
 def play(executor: Executor, env: EnvFactory, team: Team, plan: Plan) -> tuple[Turns, dict[str, dict[str, float]]]:
-    """Pair (`Turns` of a plan, played by an executor; dict of the mismatch of each policy that a server answers for).
+    """Play a plan by an executor, of an env factory and a team: pair (`Turns`, {served policy: dict of its mismatch}).
 
     Their servers have the weights of the team before the first request, and keep them until the last one is answered.
     """

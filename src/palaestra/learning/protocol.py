@@ -112,6 +112,19 @@ class Served(Learnable, Protocol):
         """Differences of the server's log-probabilities from those here, as numbers for the metrics."""
 
 
+@runtime_checkable
+class Inflight(Served, Protocol):
+    """Protocol of a served policy whose server can be given other weights while it answers.
+
+    inflight: whether that may happen; its decisions then have `token_versions`.
+    """
+
+    inflight: bool
+
+    def renew(self, state: Mapping[str, Any], version: int) -> None:
+        """Take on this state, updates so far `version`; answers that are being written go on with it."""
+
+
 LEARNERS: Registry[Learner] = Registry(
     "learner",
     home=(

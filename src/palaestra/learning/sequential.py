@@ -41,7 +41,7 @@ class Strategy(Protocol):
 def together(
     learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
 ) -> dict[str, Metrics]:
-    """Strategy, called with `learn` and turns, that learns all rows in one call of it; returns metrics per policy."""
+    """Strategy: returns `learn(turns, advantage)`, all rows in one call, metrics by policy; other arguments unused."""
     return learn(turns, advantage)
 
 
@@ -84,7 +84,7 @@ class Sequential:
 
 
 def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -> np.ndarray:
-    """Array float64[rows] per turn of `policies`: log π_now - log π_then (`logprobs`) summed over tokens; others 0."""
+    """Array float64[rows] of `Turns`: log π_now - log π_then (`logprobs`) summed over tokens of `policies`; else 0."""
     result = np.zeros(len(turns))
     frame = turns.frame.with_row_index("_row")
     for policy in policies:

@@ -136,7 +136,7 @@ def put(part: Tensor, whole: Tensor) -> None:
 
 
 def kept(learner: LearnerTensors, sharded: Collection[str], write: Callable[[Path], None]) -> dict[str, Any]:
-    """Checkpoint state (dict) of sharded moments and references: step counts, and a `Folder` that every rank writes."""
+    """Checkpoint state (dict) of a learner's `sharded` policies: step counts, and a `Folder` that `write` fills."""
     tensors, steps = _held(learner, sharded)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return {"steps": steps, "shards": Folder(write, size)}
@@ -157,7 +157,7 @@ def _held(learner: LearnerTensors, sharded: Collection[str]) -> tuple[dict[str, 
 
 
 def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folder: Path) -> None:
-    """Write a learner's sharded tensors into `folder`, each rank its own shards, as safetensors.
+    """Write tensors of a learner's policies named in `sharded` into `folder` as safetensors, each rank its shards.
 
     Raises:
         StorageError: a rank could not; names it, on all of them.
@@ -174,7 +174,7 @@ def write(learner: LearnerTensors, sharded: Collection[str], ranks: Ranks, folde
 
 
 def restore(learner: LearnerTensors, name: str, state: Mapping[str, Any], ranks: Ranks | None) -> None:
-    """Restore in place the moments and reference of a learner's policy, by name, from sharded or whole state."""
+    """Restore in place moments and reference of a learner's policy `name` from dict `state`, sharded or whole."""
     parameters, optimiser = learner.parameters(name), learner.optimisers()[name]
     optimiser.state.clear()
     reference = learner.references[name].state_dict() if name in learner.references else {}

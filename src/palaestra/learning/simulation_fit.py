@@ -84,7 +84,7 @@ def epidemic_curve(
 def fit_chance(
     simulate: Callable[[torch.Tensor], torch.Tensor], observed: np.ndarray, *, start: float, steps: int, lr: float = 0.1
 ) -> tuple[float, float]:
-    """Fit a chance, from 0 to 1, such that a simulation reproduces an observed curve; returns it and the error left.
+    """Fit a chance by gradient such that `simulate(chance)`, a tensor, meets array `observed`; pair (chance, error).
 
     Adam on the log-odds of the chance, by the mean squared error in units of the observed mean.
 

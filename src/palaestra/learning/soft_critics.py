@@ -25,7 +25,7 @@ class JointSteps(NamedTuple):
 
 
 def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Array Q̄(s, a_i), the joint `q` [states, actions of each agent] averaged over the others: Σ_a₋ᵢ Π π_j(a_j|s) Q.
+    """Array Q̄(s, a_i): joint `q` [states, actions of each agent] averaged over others' `policies` [states, actions].
 
     Args:
         q: float64[states, actions of agent 0, …, actions of agent n - 1].
@@ -47,7 +47,7 @@ def marginal(q: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.nd
 
 
 def spread(of_own: np.ndarray, policies: Sequence[np.ndarray], agent: int) -> np.ndarray:
-    """Array like Q: gradient with respect to Q of Σ c(s, a_i) Q̄(s, a_i), c = `of_own`; the transpose of `marginal`.
+    """Array like Q: gradient by Q of Σ c(s, a_i) Q̄(s, a_i), c = `of_own`, with `policies`; transpose of `marginal`.
 
     The gradient is float64[states, actions, …].
 
@@ -75,7 +75,7 @@ def boltzmann(q: np.ndarray, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def concave(residual: np.ndarray, alpha: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Pair: concave regulariser φ(x) = x - x² / 4α of the χ² divergence, and φ'(x); φ(x) = x if alpha is None.
+    """Pair of arrays: χ² regulariser φ(x) = x - x² / 4α of array `residual`, and φ'(x); φ(x) = x if alpha is None.
 
     >>> concave(np.array([1.0]), 1.0)
     (array([0.75]), array([0.5]))

@@ -31,7 +31,7 @@ def peak_of(device: str) -> float | None:
 def speed(
     turns: pl.DataFrame, policies: Mapping[str, Any], *, play: float | None, learn: float, rows: str, epochs: int
 ) -> dict[str, dict[str, float | None]]:
-    """Dict "play", "learn" -> dict of seconds (given), tokens_per_second, mfu on turns; empty without language models.
+    """Dict "play", "learn" -> seconds (given), tokens_per_second, mfu on a table of turns; empty if no language model.
 
     Args:
         turns: What was played and learned from.

@@ -160,7 +160,7 @@ class TableLearner(abc.ABC):
 
 
 def choices(rows: pl.DataFrame) -> np.ndarray:
-    """Action id of each row, int64[rows]."""
+    """Action id of each row of a table, the first of its `action_ids`: int64[rows]."""
     return rows["action_ids"].list.first().to_numpy().astype(np.int64)
 
 

@@ -80,7 +80,7 @@ def judged(
 
 
 def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: float = 0.0) -> np.ndarray:
-    """Mean of `score` in each episode, float64[groups, size]; one that failed, or is not there, has `floor`."""
+    """Mean of signal `score` in each episode of `Turns`, float64[groups, size]; a failed or absent one has `floor`."""
     frame = turns.with_column(_score=score).frame
     each = frame.group_by("group", "episode").agg(pl.col("_score").fill_nan(None).mean()).drop_nulls()
     found = np.full((groups, size), floor)
@@ -92,7 +92,7 @@ def scores_of(turns: Turns, score: Signal, groups: int, size: int, *, floor: flo
 def task_scores(
     context: Context, team: Team, tasks: Sequence[int], size: int, score: Signal, *, floor: float = 0.0
 ) -> np.ndarray:
-    """Play each of `tasks` (env seeds) `size` times now with a team; the episodes' scores, float64[tasks, size]."""
+    """Play each of `tasks` (env seeds) `size` times now with a team; episodes' signal `score`, float64[tasks, size]."""
     from palaestra.play.plan import Plan
 
     if not len(tasks):

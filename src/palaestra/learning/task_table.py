@@ -145,7 +145,7 @@ def mix(given: pl.DataFrame, proposed: pl.DataFrame, ratio: float, rng: np.rando
 
 
 def check_leaks(tasks: pl.DataFrame, held_out: np.ndarray | Iterable[str]) -> None:
-    """Raise InputError if a task that is trained on is held out, repeats a held-out text, or was proposed from one.
+    """Raise InputError if a table's task, if not refused, is, repeats or descends from a `held_out` key, name or text.
 
     tasks: with `id`, `parent`, `text` and `status`; refused ones train nobody. held_out: keys, uint64[], or names or
     texts.

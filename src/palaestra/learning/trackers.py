@@ -179,7 +179,7 @@ def check(texts: Iterable[str]) -> None:
 
 
 def build(texts: Iterable[str], run: Tracked) -> list[Tracker]:
-    """List of a run's trackers, made from texts; one that cannot be made is left out with a warning."""
+    """List of trackers, "wandb()" and such, of a `Tracked` run; one that cannot be made is left out with a warning."""
     made = []
     for text in texts:
         name, values, options = read_call(text, TRACKERS.example)

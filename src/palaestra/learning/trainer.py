@@ -31,9 +31,9 @@ from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.devices import leading
 from palaestra.learning.folder import RunFolder
-from palaestra.learning.iteration_metrics import measure, split
+from palaestra.learning.iteration_metrics import measure, split, staleness
 from palaestra.learning.journal import Journal
-from palaestra.learning.pipelining import Ahead, Overlap, play, spent_by
+from palaestra.learning.pipelining import Ahead, Overlap, check_inflight, play, spent_by
 from palaestra.learning.run_lock import locked
 from palaestra.learning.speed import speed
 from palaestra.learning.stages.stage import Context, Stage, Stages
@@ -80,6 +80,8 @@ class Trainer:
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         lag: iteration i is played with the weights that iteration max(0, i - 1 - lag) left, while others are learned
             from; see `learning.overlap`. 0: play and learning take turns.
+        inflight: with a lag, what is played goes on with the weights of every update, in the middle of answers; all
+            policies that learn have to be served. `lag` then only says how many iterations are under way.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
         track: called with the last iteration that stays, returns who is told the metrics; see `learning.trackers`.
@@ -113,6 +115,7 @@ class Trainer:
         files: Iterable[str] = (),
         save_turns: Literal["none", "last", "all"] = "last",
         lag: int = 0,
+        inflight: bool = False,
         incomplete: Literal["drop", "keep"] = "drop",
         run: str | None = None,
         track: Callable[[int], Sequence[Tracker]] | None = None,
@@ -124,6 +127,7 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         if lag < 0:
             raise InputError(f"Trainer: lag={lag}, expected 0 or more")
+        check_inflight(inflight, lag, learner.policies)
         if lag and should_stop is not None:
             raise InputError(f"Trainer: lag={lag} plays iterations that should_stop= may not want; take lag=0")
         self.env, self.team, self.learner = env, team, learner
@@ -144,7 +148,8 @@ class Trainer:
         self.folder = None if directory is None else RunFolder(Path(directory), self.journal, keep, tuple(files))
         self.wall = self.cpu = 0.0
         self.lag = lag
-        self.overlap = Overlap(env, team, self.executor) if lag else None
+        self.inflight = inflight
+        self.overlap = Overlap(env, team, self.executor, inflight=inflight) if lag else None
         self.start: dict[str, Any] | None = None
         self.audited = 1
         """The iteration whose reward is audited."""
@@ -196,7 +201,7 @@ class Trainer:
                     good = len(trained)
                     trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
-                    behind, metrics = self.learner.updates - plan.version, self.stages.metrics
+                    updates, metrics = self.learner.updates, self.stages.metrics
                     began = time.perf_counter()
                     learned = self._learn(trained, iteration)
                     update_seconds = time.perf_counter() - began
@@ -208,8 +213,10 @@ class Trainer:
                 line |= measure(turns, plan.group_size, learned, self.learner.policies)
                 for name, found in self.mismatch.items():
                     line["policies"].get(name, {}).update(found)
+                for name in line["policies"]:
+                    line["policies"][name].update(staleness(trained.frame, name, updates))
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
-                line |= {"version_lag": behind, "waiting_seconds": waited} | self._of_now()
+                line |= {"version_lag": updates - plan.version, "waiting_seconds": waited} | self._of_now()
                 if found := self._speed(trained, waited, update_seconds):
                     line["speed"] = found
                 if self.should_stop is not None and self.should_stop([*self.journal.lines, line]):
@@ -279,6 +286,8 @@ class Trainer:
         """Plan these with what is known now, and have them played with the weights of now."""
         assert self.overlap is not None
         weights = {name: copy.deepcopy(policy.state_dict()) for name, policy in self.learner.policies.items()}
+        if self.inflight:
+            self.overlap.renew(weights, self.learner.updates)
         for iteration in iterations:
             ahead = Ahead(self._plan(iteration), self.stages.notes(), weights)
             self.overlap.add(ahead, play=iteration <= self.iterations)
@@ -387,6 +396,7 @@ class Trainer:
             "stages": self.stages.texts,
             "incomplete": self.incomplete,
             "lag": self.lag,
+            "inflight": self.inflight,
         }
 
     def _begin(self, resume: bool) -> int:
@@ -408,6 +418,8 @@ class Trainer:
         self._restore(state)
         self.wall, self.cpu = state["wall"], state["cpu"]
         if self.overlap is not None:
+            if self.inflight:
+                self.overlap.renew(state["policies"], self.learner.updates)
             for each in Overlap.again(state["ahead"], state["policies"]):
                 self.overlap.add(each, play=each.plan.iteration <= self.iterations)
         self.folder.forget_after(state["iteration"])

@@ -45,7 +45,7 @@ class TextPolicy(Protocol):
 
 
 def demonstrations(turns: Turns, team: Team, *, choices: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
-    """Rows of a table of scripted turns in the form that each trainable policy scores: {policy name: DataFrame}.
+    """Dict {trainable policy of a team: its rows of scripted `Turns`, as it scores them}; failed, invalid rows omitted.
 
     Whoever sits in an agent's seat learns what was played there. Rows of failed episodes and of invalid actions are
     left out. A language model learns the action's text and an end token after the observation's text; other policies

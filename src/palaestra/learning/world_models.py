@@ -187,7 +187,7 @@ class JointWorldModel(nn.Module):
 def imagined(
     model: JointWorldModel, play: TeamPlay, turns: np.ndarray, act: Act, *, horizon: int, seed: int = 0
 ) -> tuple[TeamPlay, np.ndarray]:
-    """Pair (imagined `TeamPlay`, log-probabilities) of `horizon` steps from turn `turns[i]` of each real episode on.
+    """Pair (imagined `TeamPlay`, log-probabilities): `horizon` turns of a world model from `turns[i]` of episode i.
 
     Actions come from `act`, next states from the prior.
 

@@ -33,7 +33,7 @@ def play_coalitions(
     score: str = "success",
     which: Literal["all", "removed"] = "all",
 ) -> pl.DataFrame:
-    """Play every coalition of a team, `defaults` in the other seats; DataFrame, a row per coalition and episode.
+    """Play every coalition of a team on an env factory, others by `defaults` {seat: policy}; DataFrame of all episodes.
 
     Columns: coalition (modules joined by `+`), task (reset seed), episode, `score`.
 

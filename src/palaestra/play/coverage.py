@@ -122,7 +122,7 @@ def shortest_way(counts: np.ndarray, goals: np.ndarray, *, sweeps: int = 2000, t
 def collect(
     transitions: np.ndarray, planner: CoveragePlanner, *, start: int = 0, seed: int = 0, most: int = 100_000
 ) -> int:
-    """Simulate a planner in the tabular world `transitions` until all its needs are met; returns the number of steps.
+    """Number of steps of a `CoveragePlanner` in a world `transitions` [states, actions, states] until done, or `most`.
 
     Args:
         transitions: float[states, actions, states], of which the planner sees only what happens.

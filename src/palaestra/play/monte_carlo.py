@@ -41,7 +41,7 @@ def mc_value(
     max_steps: int = 1000,
     at_once: int = 256,
 ) -> np.ndarray:
-    """Values of `env`'s snapshots, float64[snapshots]: mean return of `agent` (default: all) in k plays by `policy`.
+    """Values of snapshots of `env` (or its factory), float64[snapshots]: mean return of `agent` (all) in k plays.
 
     env: one that the episodes are played in after each other, or what makes envs, then `at_once` are played side by
     side. policy plays all seats (`Everybody` makes one of a team). keys: one per snapshot; equal keys are evaluated

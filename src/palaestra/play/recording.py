@@ -53,6 +53,7 @@ class TurnRecord:
     prompt_ids: np.ndarray | None = None
     action_ids: np.ndarray | None = None
     logprobs: np.ndarray | None = None
+    token_versions: np.ndarray | None = None
     entropies: np.ndarray | None = None
     prefix: str | None = None
     finish: str | None = None
@@ -92,6 +93,7 @@ _RAGGED = {
     "prompt_ids": np.int32,
     "action_ids": np.int32,
     "logprobs": np.float32,
+    "token_versions": np.int32,
     "entropies": np.float32,
 }
 

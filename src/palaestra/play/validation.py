@@ -210,7 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def accept(decision: Decision, observation: Observation, row: TurnRecord, seconds: float) -> str | None:
-    """Check a decision and copy it into its row; returns the policy's own error, if it reports one.
+    """Check a `Decision` and copy it into its `TurnRecord` in place; returns the policy's own error text, if any.
 
     Args:
         decision: what the policy answered.
@@ -232,6 +232,10 @@ def accept(decision: Decision, observation: Observation, row: TurnRecord, second
         row.tokens_out = len(tokens)
     if decision.logprobs is not None:
         row.logprobs = _aligned("logprobs", decision.logprobs, tokens)
+    if decision.token_versions is not None:
+        row.token_versions = versions = _vector("token_versions", decision.token_versions, np.int32)
+        if tokens is None or len(versions) != len(tokens):
+            raise PolicyError(f"token_versions has {len(versions)} numbers, expected one for each of action_ids")
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
     row.prefix = decision.prefix
@@ -317,7 +321,7 @@ def describe(boundary: str, message: str) -> str:
 
 
 def describe_failure(boundary: str, failure: Failure) -> str:
-    """An error text `"boundary: Type: message"` of a failed call; time-outs and bad rewards have their own boundary.
+    """Error text `"boundary: Type: message"` of a `Failure`, logged; time-outs and bad rewards have their own boundary.
 
     It is logged.
     """

@@ -42,7 +42,9 @@ FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
 
 @register()
 def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) -> Signal:
-    """Signal: how often the row's key occurred up to and including this row, in the episode or in the batch.
+    """Signal: how often the row's key occurred so far, this row included; rows of one turn share their mean place.
+
+    It is counted in the episode or in the batch (`scope`).
 
     Turn by turn; rows that meet it in the same turn (agents that act at once, episodes side by side) share the mean of
     their places. before: what was counted earlier, such as the column that `VisitCounts` adds.
@@ -175,7 +177,7 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: float = 1.0) -> Signal:
-    """Signal: coefficient · bonus / scale, by default the batch's standard deviation; 0 where the scale is 0."""
+    """Signal: `coefficient` · bonus / scale, by default the batch's standard deviation (0, not NaN, if that is 0)."""
     deviation = std(bonus, over=(), ddof=0) if scale is None else as_signal(scale)
     return coefficient * ratio(bonus, deviation)
 

@@ -57,7 +57,7 @@ def attack(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train, by function `train`, an attacker in a `seat` of a run's team, measure held-out loss; returns the summary.
+    """Train, by function `train`, an attacker in a `seat` of the team of a run's folder; returns dict of held-out loss.
 
     Args:
         run: folder that `palaestra train` wrote.
@@ -137,7 +137,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """Makes the `Recipe` that trains an attacker in one seat of a run's team, from its recipe and `trained` seeds.
+    """Makes the `Recipe` that trains an attacker in a seat of a run's team, from its recipe, folder, `trained` seeds.
 
     Kept are env, play, sizes of training and evaluation, the reward (negated) with the stages that stand before it, and
     the learner with its learning rate. Left out are phases, search, controls, scorers, and a warm start, unless the
@@ -196,7 +196,7 @@ def derive(
         "credit": (CREDIT if influence is None else BY_TURN) if usual else recipe.credit,
         "learn": learn,
         "train": recipe.train.model_dump(mode="json")
-        | {"budget": None}
+        | {"budget": None, "inflight": False}
         | ({} if iterations is None else {"iterations": iterations}),
         "play": recipe.play.model_dump(mode="json"),
         "evaluation": {

@@ -81,8 +81,17 @@ def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
 
 
 def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one more iteration as expensive as the dearest in these metrics would exceed the budget."""
+    """Whether one more iteration like the dearest of metrics dicts `lines` exceeds a budget; raises if none is counted.
+
+    Raises:
+        InputError: turns were played and nothing of the budget was spent: no policy says its tokens, so it never ends.
+    """
     each: list[float] = [cost(budget, line) for line in lines]
+    if not sum(each) and any(line["turns"] for line in lines):
+        raise InputError(
+            f"budget: {unit(budget)} cannot be counted: none of the {sum(line['turns'] for line in lines)} turns says "
+            "its tokens; give a budget of turns, or policies whose decisions have tokens_in and tokens_out"
+        )
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 
@@ -92,7 +101,7 @@ def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bo
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
-    """Play two episodes of a team and raise RecipeError if no training iteration of a `TrainPart` can fit its budget.
+    """Play two episodes of an env factory by a team; raise RecipeError if no iteration of a `TrainPart` fits budget.
 
     A turn reads a token at least, and writes one.
 
@@ -118,7 +127,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def budget_summary(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Dict {budget, spent: {variant: its mean cost and iterations}, budget_said: sentence}; empty without a budget."""
+    """Dict {budget, spent: {variant: mean cost, iterations}, budget_said} of {variant: result dicts}; {} if None."""
     if budget is None:
         return {}
     each = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaestra.agents import Team
-from palaestra.agents.policy import Policy
+from palaestra.agents.policy import Learnable, Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA, Turns
@@ -19,6 +19,7 @@ from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
 from palaestra.foundation.registry import read_call
+from palaestra.learning.pipelining import check_inflight
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.stage import REWARD, Stages, missing
 from palaestra.learning.trackers import check as check_trackers
@@ -419,18 +420,24 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     if setup.training.lag:
         Stages(setup.stages).check_overlap()
     corpus = [observation.text for observation in setup.train().reset(0).values()]
+    learned = set(setup.recipe.get("team", {}).values()).difference(setup.recipe.get("learn", {}).get("freeze", ()))
     learner = None
     if from_disk:
         for name, each in setup.parts:
             if each.kind in FROM_DISK:
                 check_from_disk(each.kind, Making(name, dict(each.options), f"policies.{name}.options", setup.train, 0))
+                learns = each.kind != "served"
             else:
-                policy(name, each, factory=setup.train, seed=0, corpus=corpus)
+                made = policy(name, each, factory=setup.train, seed=0, corpus=corpus)
+                learns = isinstance(made, Learnable) and bool(made.parameters())
+            if setup.training.inflight and learns and name in learned:
+                check_inflight(True, setup.training.lag, {name: each})
     else:
         for make_control in setup.controls.values():
             make_control(0, corpus)
         team = setup.team(0, corpus)
         learner = setup.learner(team)
+        check_inflight(setup.training.inflight, setup.training.lag, learner.policies)
         if setup.opponents is not None:
             opponents.check(setup.opponents, team, setup.learned(team), setup.train)
         advisers = {**setup.advisers(0, corpus), **team.policies}

@@ -26,9 +26,9 @@ def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
 
 
 def worth(tasks: int, env: EnvFactory, start: Team, end: Team, *, seed: int) -> dict[str, float]:
-    """Dict of each agent's Shapley value of being as in team `end`, not `start`, in success on `tasks` tasks.
+    """Dict agent -> Shapley value of being as in team `end`, not `start`, by success in tasks of env factory `env`.
 
-    They are held out; one episode per task and coalition.
+    `tasks` of them are played, held out; one episode per task and coalition.
     """
     untrained = start.frozen_copy()
     for policy in untrained.learnable.values():

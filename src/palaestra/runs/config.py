@@ -30,7 +30,7 @@ from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.scripts import check, check_script, naming
 from palaestra.runs.secrets import refuse_secrets
 from palaestra.runs.trust import code_in
-from palaestra.teams import WORKFLOWS, pipeline
+from palaestra.teams import WORKFLOWS, SharedMemoryEnv, pipeline
 
 
 class Section(BaseModel):
@@ -74,6 +74,9 @@ class EnvPart(Section):
         {}, description="role, or a pattern such as worker-*: its tools, e.g. [python()]; see `palaestra names tool`"
     )
     tool_turns: int = Field(4, ge=1, description="most answers with calls in one turn of a role with tools")
+    shared_memory: dict[str, Any] | None = Field(
+        None, description="memory that roles share in an episode: {write: all, read: [judge], entries: 20, tokens: 400}"
+    )
 
     @field_validator("workflow")
     @classmethod
@@ -94,6 +97,7 @@ class EnvPart(Section):
                 function, arguments = find_env(self.make)
             check(function, self.options, ".options", len(arguments))
         check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
+        check(SharedMemoryEnv, self.shared_memory or {}, ".shared_memory", 1, given=("tools", "turns"))
         if isinstance(self.workflow, dict):
             check(WORKFLOWS.find("graph"), self.workflow, ".workflow", 1)
         elif self.workflow is not None and not code_in(self.workflow):
@@ -263,12 +267,23 @@ class TrainPart(Section):
     lag: int = Field(
         0, ge=0, description="play so many iterations ahead of learning: iteration i with the weights after i - 1 - lag"
     )
+    inflight: bool = Field(
+        False,
+        description="with a lag: what is played goes on with the weights of every update, in the middle of answers; "
+        "for policies of kind served only, and with a clock in the result",
+    )
     keep_calls: int = Field(
         256,
         ge=0,
         description="MiB of answers of each judge model that are kept in judge-calls/, as they come, so that a run "
         "that was killed pays for none twice; 0: none are kept",
     )
+
+    @model_validator(mode="after")
+    def _is_under_way_when_weights_come(self) -> TrainPart:
+        if self.inflight and not self.lag:
+            raise ValueError("inflight: nothing is played while the learner learns: write lag: 1 or more")
+        return self
 
     @model_validator(mode="after")
     def _has_a_budget_to_keep(self) -> TrainPart:

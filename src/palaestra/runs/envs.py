@@ -1,4 +1,4 @@
-"""The env of a recipe, with its pipeline and workflow around it, and whether it can be played at all."""
+"""The env of a recipe, with pipeline, workflow, tools and shared memory around it, and whether it can be played."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palaestra.errors import PalaestraError, RecipeError
 from palaestra.foundation.registry import load_object, read_call
 from palaestra.runs.config import EnvPart
 from palaestra.runs.scripts import call, naming
-from palaestra.teams import WORKFLOWS, pipeline, role_tools
+from palaestra.teams import WORKFLOWS, SharedMemoryEnv, pipeline, role_tools, shared_memory
 
 
 def env(part: EnvPart, split: str) -> EnvFactory:
@@ -41,7 +41,11 @@ def env(part: EnvPart, split: str) -> EnvFactory:
         with naming("env.workflow"):
             transform = WORKFLOWS.find(name)
         factory = call(transform, options, f"env.workflow {name!r}", factory, *values)
-    if part.tools:
+    if part.shared_memory is not None:
+        options = part.shared_memory
+        given = {"tools": part.tools, "turns": part.tool_turns}
+        factory = call(shared_memory, options, "env.shared_memory", factory, accepts=[SharedMemoryEnv], **given)
+    elif part.tools:
         with naming("env.tools"):
             factory = role_tools(factory, part.tools, turns=part.tool_turns)
     return factory

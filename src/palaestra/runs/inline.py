@@ -53,7 +53,7 @@ def learn(
     trust: bool = False,
     start: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TrainingResult:
-    """Train one seed of a recipe as `palaestra train` does, but in memory; returns a `TrainingResult`.
+    """Train one seed of a recipe (object, dict, name, file) as `palaestra train`, but in memory: a `TrainingResult`.
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
     after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.

@@ -26,7 +26,7 @@ def episode(
     ask: Ask = input,
     max_turns: int = 1000,
 ) -> dict[str, float]:
-    """Play and print an episode of a team on the terminal, a person in one seat if wanted; each agent's total reward.
+    """Play and print an episode of an env factory and a team, a person in one seat if wanted; {agent: total reward}.
 
     human: the seat of a person, who is asked by `ask(prompt)`, None being the end of the input, and shown what that
     seat sees. Everybody else's turns are then not told.
@@ -90,7 +90,7 @@ def play_recorded(
     human: str | None = None,
     ask: Ask = input,
 ) -> Turns:
-    """Play a team's episodes of tasks `first`, `first + 1`, …, a person in one seat if wanted; the table of turns.
+    """Play tasks `first`, `first + 1`, … of an env factory with a team, a person in one seat if wanted; the `Turns`.
 
     Raises:
         InputError: there is no such seat.

@@ -379,7 +379,7 @@ def compare(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train a recipe with each value of `vary` (FIELD=A,B) on the same seeds; returns a dict, every pair compared.
+    """Train recipe `name` with each value of `vary` (FIELD=A,B) on the same seeds into `directory`; dict of all pairs.
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.

@@ -30,7 +30,7 @@ LEAGUE = "league_"
 
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
-    """Pair (OpenSpiel game's name, {information state: {action: probability}} of a team); of legal actions only."""
+    """Pair (OpenSpiel game's name, {information state: {legal action: probability}}) of an env factory and a team."""
     env = _playable(factory())
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
@@ -50,7 +50,7 @@ def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, 
 
 
 def check(names: Sequence[str], factory: EnvFactory, team: Team) -> None:
-    """Raise RecipeError if one of the named exact measures cannot be computed for this env and team.
+    """Raise RecipeError if one of the exact measures `names` cannot be computed for an env factory and team.
 
     Raises:
         RecipeError: there is no such measure, or the env or a policy of the team does not allow exact ones.
@@ -107,7 +107,7 @@ def bare_name(name: str) -> str:
 def measure(
     name: str, game: str, tables: Sequence[Table], *, league: Sequence[tuple[Table, float]] | None = None
 ) -> float:
-    """Exact measure by name (exploitability, …) in a game, float: of the last policy table, their average, or a league.
+    """Float: exact measure `name` in OpenSpiel `game` of the last of policy `tables`, or their average, or a `league`.
 
     With the prefix `average_` it is that of their average with weights 1, 2, 3 …; with `league_` that of the mixture of
     `league`, tables and their weights, and without one that of the last table.

@@ -43,7 +43,7 @@ def attack_observations(
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train, by function `train`, shifts of one seat's observations towards a `target`; returns its success summary.
+    """Train, by `train`, shifts of a seat's observations in a run's folder towards expression `target`; summary dict.
 
     Args:
         run: folder that `palaestra train` wrote; the policy in the seat is of kind mlp.
@@ -106,7 +106,7 @@ def derive(
     iterations: int | None = None,
     seeds: int | None = None,
 ) -> Recipe:
-    """Makes the `Recipe` of an observation attack, as `attacks.derive` does, with the victim on shifted observations.
+    """Makes the `Recipe` of an observation attack from a run's recipe, folder, `trained` seeds; the victim sees shifts.
 
     Raises:
         InputError: the shift has no epsilon, or cannot be read.

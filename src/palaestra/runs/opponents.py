@@ -117,7 +117,7 @@ class OpponentsPart(Section):
 
 
 def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Tuple of tuples of seats that opponents fill: as an `OpponentsPart` says, or by learning seat all others."""
+    """Tuple of tuples of seats for opponents: an `OpponentsPart`'s, else per seat of a `learned` policy all others."""
     if part.seats is not None:
         return part.seats
     names = set(learned)
@@ -125,7 +125,7 @@ def seat_lists(part: OpponentsPart, team: Team, learned: Iterable[str]) -> tuple
 
 
 def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: EnvFactory) -> None:
-    """Raise RecipeError if an `OpponentsPart` leaves a team no opponents or no learner, or its rule misfits the game.
+    """Raise RecipeError if an `OpponentsPart` leaves a team no opponents or no learner, or misfits an env factory.
 
     Raises:
         RecipeError: names the field, the seat or the policy, and the fix.

@@ -28,7 +28,7 @@ def with_partners(
     test: int = 400,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of success when a partner fills all seats but one of a `TrainingResult`'s team, before and after it adapts.
+    """Table of a `TrainingResult`'s success with a partner in all seats but one, before, after that one adapts.
 
     An adaptation is `steps` steps of plain gradient descent on the surrogate loss, each on new episodes whose credit is
     the recipe's. It begins at the trained team every time, and leaves that as it is.

@@ -65,7 +65,7 @@ class Order:
 
 
 def read(written: Sequence[Mapping[str, Any]], iterations: int | None = None) -> list[Cycle]:
-    """Parse a recipe's `phases` into a list of `Cycle`; a phase by itself is a cycle of one. Raises RecipeError.
+    """Parse a recipe's `phases` (dicts) into a list of `Cycle`; a phase by itself is a cycle of one. RecipeError else.
 
     Args:
         written: The phases as a recipe has them.

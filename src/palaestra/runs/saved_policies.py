@@ -64,7 +64,7 @@ def adopted(
     freeze: bool = True,
     seed: int = 0,
 ) -> SplitMLPPolicy:
-    """Give a `split_mlp` policy the shared layers of another run's trained one, in place; returns the policy.
+    """Give a `split_mlp` policy in place the shared layers of one in run folder `trunk` (None: no change); returns it.
 
     Args:
         policy: gets the layers.

@@ -24,7 +24,7 @@ Interval = dict[str, float]
 
 
 def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
-    """Dict from each scorer's path in the recipe (`evaluation.scorers.NAME`) to the names of policies that it asks."""
+    """Dict from `evaluation.scorers.NAME` to names of policies that it asks, of `scorers` {NAME: `ScorerPart`}."""
     return {
         f"evaluation.scorers.{name}": tuple(getattr(build(part.scorer), "asks", ())) for name, part in scorers.items()
     }
@@ -96,7 +96,9 @@ class Scoring:
 def compare_scores(
     turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Dict by scorer name, from all systems' scored turns: means with intervals, difference after - before, verdict.
+    """Dict by scorer name from `Turns` of all systems with `score.NAME`: means with intervals, difference, verdict.
+
+    The difference is after - before.
 
     told: `Scoring.totals` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
     """

@@ -37,7 +37,7 @@ def texts(searches: Searches) -> tuple[str, ...]:
 
 
 def asked(controls: Mapping[str, Searches]) -> dict[str, tuple[str, ...]]:
-    """Dict from each search's path in the recipe to the names of the policies that its scorer asks."""
+    """Dict from each search's path in the recipe to policies that its scorer asks, of `controls` {name: searches}."""
     return {
         f"evaluation.controls.{name}.search": tuple(each for text in texts(said) for each in read(text).asks)
         for name, said in controls.items()
@@ -53,7 +53,7 @@ def searching(
     seed: int,
     field: str,
 ) -> tuple[EnvFactory, Team]:
-    """(env factory, team) in which policies search before each action, from a search text or texts by policy.
+    """(env factory, team) whose policies search before each action, by one text (all trainable) or {policy: text}.
 
     Raises:
         RecipeError: nobody of the team could search so; names the field.
@@ -93,7 +93,7 @@ def _again(maker: Callable[[], Team], chosen: Mapping[str, str]) -> Team:
 
 
 def check(searches: Searches, team: Team, env: EnvFactory, policies: Mapping[str, Policy], field: str) -> None:
-    """Raise RecipeError if a search cannot be made for this team, or its scorer cannot read candidate actions.
+    """Raise RecipeError if a search text cannot be made for a team and env factory, or its scorer reads no candidates.
 
     Raises:
         RecipeError: it cannot be, or the scorer needs a column that candidates do not have.

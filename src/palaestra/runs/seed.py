@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 import warnings
 from collections import Counter
@@ -26,9 +27,10 @@ from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_significant, success_interval, trials
 from palaestra.foundation.checksums import checksums
-from palaestra.foundation.files import read_object, write_json
+from palaestra.foundation.files import read_object, read_text, write_json
 from palaestra.foundation.progress import Report, silent
 from palaestra.judges.kept_calls import KeptCalls
+from palaestra.judges.templates import TEMPLATES as judges_templates
 from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.run_lock import locked
@@ -52,6 +54,7 @@ from palaestra.runs.trainers import trainer_of
 from palaestra.runs.unjudged import silence
 from palaestra.teams.instructions import TEMPLATES as teams_templates
 
+_TEMPLATE = re.compile(r"""[^"'\\\s(={,\[]+\.j2(?![\w.])""")
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
 
@@ -175,15 +178,23 @@ def task_key(name: str) -> str:
 
 
 def digest(recipe: Recipe) -> str:
-    """SHA-256 of all recipe fields that a seed's result depends on, and of chat prompts if they are read; hex text."""
+    """SHA-256 of all recipe fields that a seed's result depends on, and of prompts if they are read; hex text.
+
+    Prompts are those of chat models and of judges, and files `….j2` that the recipe names.
+    """
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
     whole["train"].pop("keep_calls")
+    if not whole["train"]["inflight"]:  # runs of before that there was such a field are the same
+        whole["train"].pop("inflight")
     if reads_conversations(recipe.policies.values()):
         whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
+    if recipe.stages or recipe.evaluation.scorers:
+        whole["judges"] = judges_templates.sources()
     said = json.dumps(whole | {"play": whole["play"] | {"executor": None}}, sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    files = {name: read_text(Path(name)) for name in sorted({*_TEMPLATE.findall(said)})}
+    return hashlib.sha256((said + (json.dumps(files) if files else "")).encode()).hexdigest()
 
 
 def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
@@ -232,7 +243,7 @@ def evaluate(
     run: str,
     look: bool = False,
 ) -> Turns:
-    """Play a team on an `EvaluationPart`'s tasks and trials (or those of a look) without retries; returns the turns."""
+    """Play a team on an env factory's `EvaluationPart` tasks and trials (or a look's) without retries; the `Turns`."""
     plan = Plan(
         groups=part.look_tasks if look else part.tasks,
         group_size=part.look_trials if look else part.trials,

@@ -181,7 +181,7 @@ def _exact(results: Results, measure: str, when: str) -> np.ndarray:
 
 
 def over_seeds(values: np.ndarray, comparisons: int = 1) -> dict[str, float]:
-    """Dict of mean, low, high: mean of a value over seeds with Student's t interval; of zero width for one seed.
+    """Dict of mean, low, high of an array with a value per seed, by Student's t interval; of zero width for one seed.
 
     comparisons: how many such intervals hold together with 95 %.
     """
@@ -273,7 +273,9 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
 def economics(
     table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
 ) -> list[dict[str, Any]]:
-    """List of dicts, one a system: cost and success per held-out trial, from a table of trials, with the unit of cost.
+    """List of dicts, one a system, of a table of trials: cost and success per trial, unit; [] if success is missing.
+
+    It is empty for a single task, too.
 
     They are rows of `evaluation.teamwork.economy`.
 

@@ -75,6 +75,7 @@ def trainer_of(
         group_size=part.group_size,
         incomplete=part.incomplete,
         lag=part.lag,
+        inflight=part.inflight,
         **whole,
     )
 

@@ -56,7 +56,7 @@ Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
-    """Search hyperparameters by Optuna in processes of `pool`: (recipe with found settings, results by side).
+    """Search a recipe's `tune` space by Optuna in processes of `pool`, kept in `directory`: (recipe as found, results).
 
     Args:
         recipe: with `tune`.
@@ -218,7 +218,7 @@ def keep_start(recipe: Recipe, folder: Path, seed: int) -> float:
 def run_trial(
     recipe: Recipe, *, seeds: int, bounds: Mapping[str, float], starts: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Train a recipe on `seeds` seeds, pruned if a look misses `bounds`; returns a dict of curves, last value, cost.
+    """Train a recipe on `seeds` seeds, stopped at a look that misses `bounds`; dict of curves, last value, cost, error.
 
     Args:
         recipe: the variant.

@@ -20,6 +20,7 @@ from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.mean_field import MeanFieldEnv, kernel_features, mean_field
+from palaestra.teams.memory_entries import MemoryEntry
 from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.nested import Nested, nested
 from palaestra.teams.omission import Omission, omission
@@ -34,6 +35,7 @@ from palaestra.teams.proposer import ProposerEnv, proposer
 from palaestra.teams.role_tools import RoleTools, role_tools
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.self_organized import SelfOrganized, self_organized
+from palaestra.teams.shared_memory import SharedMemoryEnv, shared_memory
 from palaestra.teams.stage_beam import StageBeam, stage_beam
 from palaestra.teams.subgoals import Subgoals, subgoals
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
@@ -62,6 +64,7 @@ __all__ = [
     "Graph",
     "HandoverEnv",
     "MeanFieldEnv",
+    "MemoryEntry",
     "Message",
     "Nested",
     "Omission",
@@ -76,6 +79,7 @@ __all__ = [
     "RoleTools",
     "SelfOrganized",
     "SelfSummaryEnv",
+    "SharedMemoryEnv",
     "StageBeam",
     "Subgoals",
     "Supervised",
@@ -108,6 +112,7 @@ __all__ = [
     "scripted_role",
     "self_organized",
     "self_summary",
+    "shared_memory",
     "stage_beam",
     "subgoals",
     "supervisor",

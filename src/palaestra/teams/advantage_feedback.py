@@ -135,7 +135,7 @@ def advantage_feedback(
     reward: str = "reward",
     gamma: float = 1.0,
 ) -> EnvFactory:
-    """Env factory whose agents propose again while a critic fitted to `logged` turns scores an action too low ([56]).
+    """Env factory from another, `env`: agents propose again while a critic fitted to `logged` turns scores low ([56]).
 
     Source: ReAd, arXiv 2405.14314.
 

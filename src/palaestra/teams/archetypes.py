@@ -158,7 +158,7 @@ class ArchetypeEnv:
 
 
 def archetypes(env: EnvFactory, *, by: Sequence[str], copies: int = 1) -> EnvFactory:
-    """Env factory: a `Crowd` env in which one seat answers for each group of people of equal attributes `by`.
+    """Env factory from another, `env`, of a `Crowd`: a seat answers for each group of people of equal attributes `by`.
 
     See `ArchetypeEnv`.
     """

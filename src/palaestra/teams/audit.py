@@ -190,7 +190,7 @@ def audited(
     aggregate: str = "vote()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: agents speak in turn, `audit` may have a message said again, then they vote.
+    """Env factory from another, `tasks`: agents speak in turn, `audit` may have a message said again, then they vote.
 
     [111].
 

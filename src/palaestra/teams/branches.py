@@ -115,7 +115,7 @@ def _own(value: Any, agent: str) -> Any:
 
 
 def branches(env: EnvFactory, *widths: int) -> EnvFactory:
-    """Env factory of `Branches`: an episode plays a tree of `env`, with `widths[d]` answers to each turn at depth d."""
+    """Env factory from another, `env`: an episode plays a tree, `widths[d]` answers a turn at depth d (`Branches`)."""
     factory = functools.partial(Branches, env, widths)
     factory()
     return factory

@@ -187,7 +187,9 @@ def conducted(
     seat: str = "orchestrator",
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory in which `seat` writes, for each task, the team of workers `w1`, `w2`, … that then answers it.
+    """Env factory from another, `tasks`: `seat` writes, for each task, the team of workers that then answers it.
+
+    The workers are `w1`, `w2`, ….
 
     workers: most that a team can have. most: how many a task deserves, a number, or one for each phrase that a question
     may have. templates: the texts among which the seat chooses; without them it writes. price: of each turn. tries:

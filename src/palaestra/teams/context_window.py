@@ -199,7 +199,7 @@ class ContextWindowEnv:
 
 
 def context_window(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Env factory of `env` whose agents' conversations are cut to a token budget; options as of `ContextWindowEnv`.
+    """Env factory from `env`, a factory or name: conversations cut to a token budget; options of `ContextWindowEnv`.
 
     >>> env = context_window("roles/toolbox", budget=200)()
     >>> env.facts["dropped"]

@@ -134,7 +134,7 @@ class CoordinatedEnv:
 
 
 def coordinator(env: EnvFactory, messages: int = 4, *, seat: str = "coordinator", noise: float = 0.0) -> EnvFactory:
-    """Env factory of `env` with a central seat per agent that sends it a message first, see `CoordinatedEnv`."""
+    """Env factory from another, `env`: a central seat per agent sends it a message first, see `CoordinatedEnv`."""
     factory = functools.partial(CoordinatedEnv, env, messages, seat=seat, noise=noise)
     factory()
     return factory

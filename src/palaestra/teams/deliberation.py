@@ -15,11 +15,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from palaestra.envs.conversations import Conversation, first_words, words
+from palaestra.envs.conversations import ChatMessage, Conversation, Reader, first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import Reply, read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
@@ -289,19 +289,15 @@ class Deliberation(AroundTask):
 
     def _conversation(self, role: str, ask: str, own: Message | None, heard: list[Message]) -> Conversation:
         """Going on with what the role remembers; anew where it reads its best answer, or none."""
-        before = self._talks.get(role)
         left_out = None
         if self._longest is not None:
             left_out = self._told["heard_cut"][role] = [self._lost(said.text) for said in heard]
-        talk = self._instructions.turn(
-            role, ask, self._questions[role],
-            heard=[Heard(said.role, said.reply, said.round) for said in heard],
-            before=before, limit=self._longest, left_out=left_out, round=self._round + 1,
-            own=own.reply if own is not None and before is None else None, turn=self._turns[role] + 1,
-            failed=self._turns[role] > 0 and self.graph.stop.startswith("verified"),
-            many=self.graph.memory == "all" and self.graph.rounds > 1, names=self.graph.heard[role],
-            note="\n".join(f"{kind}: {note}" for kind, note in self._notes(role, own)) or None,
-            part=self.agents.index(role) + 1, parts=len(self.agents) if self.reads == "part" else None,
+        note = "\n".join([f"{kind}: {note}" for kind, note in self._notes(role, own)]) or None
+        talk = Conversation(
+            _Prompted(
+                self.graph, self._instructions, role, ask, self._questions[role], own, heard, self._talks.get(role),
+                self._longest, left_out, self._round, self._turns[role], note,
+            ).write
         )  # fmt: skip
         if self.graph.own and not self._improve:
             self._talks[role] = (talk, "")
@@ -309,6 +305,39 @@ class Deliberation(AroundTask):
 
     def _lost(self, text: str) -> int:
         return max(0, words(text) - (self._longest or 0))
+
+
+class _Prompted(NamedTuple):
+    """What a role is told in a turn, kept until a chat model reads it, which most policies do not.
+
+    It knows nothing of the env, which holds the conversations: a circle would be left to the garbage collector.
+    """
+
+    graph: Graph
+    instructions: Instructions
+    role: str
+    ask: str
+    question: str
+    own: Message | None
+    heard: list[Message]
+    before: tuple[Conversation, str] | None
+    limit: int | None
+    left_out: list[int] | None
+    round: int
+    turns: int
+    note: str | None
+
+    def write(self, reader: Reader) -> tuple[ChatMessage, ...]:
+        graph, parts = self.graph, self.instructions.values["parts"]
+        return self.instructions.turn(
+            self.role, self.ask, self.question,
+            heard=[Heard(said.role, said.reply, said.round) for said in self.heard],
+            before=self.before, limit=self.limit, left_out=self.left_out, round=self.round + 1,
+            own=self.own.reply if self.own is not None and self.before is None else None, turn=self.turns + 1,
+            failed=self.turns > 0 and graph.stop.startswith("verified"),
+            many=graph.memory == "all" and graph.rounds > 1, names=graph.heard[self.role],
+            note=self.note, part=list(graph.roles).index(self.role) + 1, parts=parts,
+        ).for_reader(reader)  # fmt: skip
 
 
 _HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason", "heard_cut")

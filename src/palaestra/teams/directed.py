@@ -100,7 +100,7 @@ def directed(
     first: int = 3,
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: debaters answer, then read only senders with the best past grades, and vote.
+    """Env factory from another, `tasks`: debaters answer, then read only senders of best past grades, and vote.
 
     [24].
     """

@@ -96,7 +96,7 @@ def next_move(action: str, world: TechTree) -> tuple[str, str] | None:
 
 
 def execute(action: str, world: TechTree, limit: int) -> str:
-    """Carry out a structured action in a `TechTree`, in place, up to its step `limit`; returns why it failed, or ""."""
+    """Carry out a structured action in a `TechTree` in place, until the world's step `limit`; why it failed, or ""."""
     verb, _, thing = action.rpartition(" ")
     if verb in ("approach", "mine") and world.near != thing:
         world.move("look")
@@ -128,7 +128,7 @@ class Played:
 def achieve(
     goals: Sequence[Goal], world: TechTree, planner: ErringPlanner, memory: PlanMemory, *, limit: int
 ) -> Played:
-    """Play `goals` in a `TechTree` in order: `planner` writes plans, `memory` gives references; returns a `Played`.
+    """Play `goals` in a `TechTree` in order until one fails: `planner` plans, `memory` gives references; a `Played`.
 
     Args:
         goals: Subgoals, those that come first at the beginning.

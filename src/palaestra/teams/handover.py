@@ -76,7 +76,7 @@ class HandoverEnv:
 
 
 def handover(env: EnvFactory, seat: str, to: str, after: int = 1) -> EnvFactory:
-    """Env factory of `env` in which agent `to` plays for `seat` after its first `after` turns; checked at once."""
+    """Env factory from another, `env`: agent `to` plays for `seat` after its first `after` turns; checked at once."""
     factory = functools.partial(HandoverEnv, env, seat, to, after)
     factory()
     return factory

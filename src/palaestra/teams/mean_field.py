@@ -191,7 +191,7 @@ def mean_field(
     blind: bool = False,
     seat: str = "swarm",
 ) -> EnvFactory:
-    """Env factory of `env` in which one upper seat chooses the action rule of all agents, see `MeanFieldEnv`."""
+    """Env factory from another, `env`: one upper seat chooses the action rule of all agents, see `MeanFieldEnv`."""
     factory = functools.partial(
         MeanFieldEnv, env, centres=centres, bandwidth=bandwidth, low=low, high=high, blind=blind, seat=seat
     )

@@ -145,7 +145,7 @@ def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random
 
 
 def improved(agent: Agent, method: Method, description: Description, episodes: Sequence[Episode]) -> Agent:
-    """A new `Agent` with one component (values or reach) changed by instruction or `episodes`, as the method says."""
+    """A new `Agent` with values or reach changed by the description's instruction or by `episodes`, by a `Method`."""
     signs = description.instruction or (SIGNS[2] + SIGNS[4], SIGNS[3])
     if method.component == "code":
         wider = 2 * description.side if method.signal == "instruction" else agent.reach + 2
@@ -165,7 +165,7 @@ def improved(agent: Agent, method: Method, description: Description, episodes: S
 
 
 def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4, test: int = 8) -> pl.DataFrame:
-    """DataFrame of the score of each of eight learning methods in each world, on validation and on test levels.
+    """DataFrame of eight learning methods' scores in each of `worlds` (`Description`s), on validation and test levels.
 
     Columns: `world, selection, signal, component, validation, test`.
 
@@ -188,7 +188,9 @@ def matrix(worlds: Sequence[Description], *, seed: int = 0, validation: int = 4,
 
 
 def gaps(scores: np.ndarray) -> tuple[list[float], list[float]]:
-    """Lists (single, each) by k: mean score on the first k worlds of the best one method; of each world's best method.
+    """Lists (single, each) by k of `scores` [methods, worlds]: mean on first k worlds, best method; each world's best.
+
+    The first is of the one method that is best on these worlds.
 
     From scores [methods, worlds].
 

@@ -272,7 +272,7 @@ def _same(task: RoleTask) -> RoleTask:
 
 
 def nested(tasks: EnvFactory, outer: Shape, teams: Mapping[str, Shape]) -> EnvFactory:
-    """Env factory over `tasks` of workflow `outer`, in which `teams` gives roles workflows of members; see `Nested`.
+    """Env factory from another, `tasks`: workflow `outer`, of which `teams` {role: workflow} fills roles; see `Nested`.
 
     Args:
         tasks: Makes the `TaskEnv`.

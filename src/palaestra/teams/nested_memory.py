@@ -98,7 +98,7 @@ class SetupResult:
 
 
 def set_up(setup: Setup, memory: NestedMemory, rng: np.random.Generator, *, tries: int = 3) -> SetupResult:
-    """`SetupResult` of simulated stages in order, fixes proposed by a memory, updated here; `tries` failures end it.
+    """`SetupResult` of a `Setup`'s stages in order, fixes by a `NestedMemory`, updated here; `tries` failures end it.
 
     Raises:
         InputError: `tries` is below 1.
@@ -141,7 +141,7 @@ def solve(
     budget: int = 16,
     members: int = 3,
 ) -> tuple[np.ndarray, int]:
-    """Pair (predictions, number of models): ensemble of what `train(point)` made in a Bayesian search by `score`.
+    """Pair (predictions, number of models): ensemble of `train(point)`s of a Bayesian search by `score(predictions)`.
 
     Args:
         train: predictions of the model with these settings, float64[rows].

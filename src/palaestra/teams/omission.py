@@ -162,7 +162,7 @@ class Omission:
 
 
 def omission(env: EnvFactory, *, replies: bool = True, tag: str = TAG) -> EnvFactory:
-    """Env factory of `env` whose actions may drop earlier responses from the agent's context, see `Omission`."""
+    """Env factory from another, `env`: actions may drop earlier responses from the agent's context, see `Omission`."""
     factory = functools.partial(Omission, env, replies=replies, tag=tag)
     factory()
     return factory

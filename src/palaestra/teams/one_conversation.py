@@ -38,7 +38,7 @@ class OneConversation(Deliberation):
 def one_conversation(
     tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any
 ) -> EnvFactory:
-    """Env factory over `tasks`: one agent plays a chain of roles in one conversation; its last answer counts.
+    """Env factory from another, `tasks`: one agent plays a chain of roles in one conversation; its last answer counts.
 
     [140].
     """

@@ -107,5 +107,5 @@ def _of(value: Any, seat: str) -> Any:
 
 
 def one_model(team: EnvFactory, *, turns: int = 12) -> EnvFactory:
-    """Env factory of the team's env played by one model, which writes all roles' lines; see `OneModel`."""
+    """Env factory from another, `team`: its env played by one model, which writes all roles' lines; see `OneModel`."""
     return functools.partial(OneModel, team, turns=turns)

@@ -165,7 +165,7 @@ class OptionsEnv:
 
 
 def options(env: EnvFactory, *, longest: int = 12, gamma: float = 0.95, adaptive: bool = False) -> EnvFactory:
-    """Env factory of `env` with upper seats that choose the agents' subgoals, see `OptionsEnv`; checked at once."""
+    """Env factory from another, `env`: upper seats choose the agents' subgoals, see `OptionsEnv`; checked at once."""
     factory = functools.partial(OptionsEnv, env, longest=longest, gamma=gamma, adaptive=adaptive)
     factory()
     return factory

@@ -112,7 +112,7 @@ def orchestrated(
     price: float = 0.0,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory in which `seat` chooses which of several workflows (`plans`: name -> text) answers each of `tasks`.
+    """Env factory from another, `tasks`: `seat` chooses which workflow of `plans` {name: text} answers each task.
 
     plans: name -> a workflow by text, `debate(3, rounds=2)`; roles of the same name in several plans are one seat.
     price: of each turn of the team. instructions: {seat: system prompt} for chat models instead of the shipped one.

@@ -48,7 +48,7 @@ class Personas(Deliberation):
 def personas(
     tasks: EnvFactory, participants: Participants = "found", *, revise: bool = True, **options: Any
 ) -> EnvFactory:
-    """Env factory over `tasks`: one agent writes a discussion of personas in one reply, with a final answer ([137]).
+    """Env factory from another, `tasks`: one agent writes a discussion of personas and the answer in a reply ([137]).
 
     participants: "found", those that fit the task; "expert", a general expert. revise: whether they criticise the
     leader's draft and it revises it, or the answer follows at once. Others: of every team.

@@ -157,7 +157,7 @@ def pipeline(
     longest: int | None = None,
     reports: bool = False,
 ) -> EnvFactory:
-    """Env factory in which `roles` answer a task in turn, later ones checking; the arguments are checked at once.
+    """Env factory from another, `tasks`: `roles` answer a task in turn, later ones checking; checked at once.
 
     Args:
         tasks: makes the `TaskEnv`, `reasoning_gym(...)` for example.
@@ -242,7 +242,7 @@ def scripted_role(
 
 
 def spoil(answer: str, rng: np.random.Generator) -> str:
-    """A wrong answer: `answer` with one random letter or digit changed into another; never `answer` itself.
+    """Wrong answer: text `answer` with one random letter or digit changed into another; without any, "0" is appended.
 
     A leading zero is avoided, since `07` would be as right as `7`.
     """

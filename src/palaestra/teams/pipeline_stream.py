@@ -18,7 +18,7 @@ NEEDED = ("contest", "kinds", "needed", "fixes", "optimum", "leaderboard")
 def play_stream(
     tasks: pl.DataFrame, memory: NestedMemory, *, tries: int = 3, budget: int = 16, members: int = 3, seed: int = 0
 ) -> pl.DataFrame:
-    """Simulate a worker with memory through ML contests, rows of a table in order; DataFrame of results, a row each.
+    """Simulate a worker with a `NestedMemory` through ML contests, rows of a table in order; DataFrame, a row each.
 
     Args:
         tasks: a row per competition: contest; kinds and needed, the kind of each set-up stage and the fix that it

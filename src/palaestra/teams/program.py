@@ -322,7 +322,7 @@ def program(
     patience: float = 50.0,
     variables: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory over `tasks` around an unchanged program: its requests to `OPENAI_BASE_URL` become turns of agents.
+    """Env factory from another, `tasks`: an unchanged program, whose requests to `OPENAI_BASE_URL` become turns.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -37,7 +37,7 @@ def solvable(text: str, parent: Task) -> Task:
 
 
 def stated(text: str, parent: Task) -> Task:
-    """Reads a proposed `question #### answer` as a `Task`; the stated answer is right, numbers compare as numbers.
+    """Reads `question #### answer` as a `Task`, numbers compare as numbers; raises ValueError if a part is missing.
 
     parent: not used.
 

@@ -177,7 +177,7 @@ def _split(tasks: TaskEnv) -> str | None:
 
 
 def holds_out(tasks: TaskEnv, question: str) -> bool:
-    """Whether a question is in the env's held-out split, also by an env's own method `holds_out`."""
+    """Whether a question text is held out of a `TaskEnv`: in the test split of a training env, or by its own method."""
     if isinstance(tasks, ReasoningGymEnv):
         return _split(tasks) == "train" and split_of(question) == "test"
     own = getattr(tasks, "holds_out", None)
@@ -194,7 +194,7 @@ def proposer(
     longest: int = 2000,
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory in which a seat proposes tasks from those of a `TaskEnv`, and solvers answer; checked at once.
+    """Env factory from another, `tasks`: a seat proposes tasks from those of a `TaskEnv`, and solvers answer.
 
     Args:
         tasks: makes the `TaskEnv` whose tasks are shown to the proposer, one an episode.

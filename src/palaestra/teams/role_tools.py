@@ -75,7 +75,7 @@ class _Seat:
 
         def write(reader: Reader) -> Sequence[ChatMessage]:
             talk = [*_spliced(past, seen.conversation(reader), reader), *now]
-            return talk if native else _with_system(talk, f"{CALLED}{json.dumps(self.schemas)}")
+            return talk if native else with_system(talk, f"{CALLED}{json.dumps(self.schemas)}")
 
         return dataclasses.replace(
             seen,
@@ -86,7 +86,7 @@ class _Seat:
         )
 
 
-def _with_system(talk: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
+def with_system(talk: Sequence[ChatMessage], text: str) -> list[ChatMessage]:
     """The conversation with a text at the end of its system message, or as that."""
     if talk and talk[0]["role"] == "system":
         return [{**talk[0], "content": f"{talk[0]['content']}\n\n{text}"}, *talk[1:]]
@@ -141,7 +141,7 @@ class RoleTools:
             raise InputError(f"tools: {type(self.inner).__name__} tells {min(taken)!r} itself, of tools of its own")
         self.facts = {**own, **FACTS}
         self._turns, self._format, self._native = turns, format, native
-        self._given = _by_role(tools, self.agents)
+        self._given = tools_by_role(tools, self.agents)
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the env has: question and answer of a task, for scripts and reports."""
@@ -241,20 +241,34 @@ class RoleTools:
         return found
 
 
-def _by_role(given: Given, agents: Sequence[str]) -> dict[str, tuple[Tool, ...]]:
-    """Tools of each role that has any, in the order of the agents."""
+def matching(pattern: str, agents: Sequence[str], field: str) -> list[str]:
+    """Roles that a name or a pattern such as "worker-*" means; errors name the `field`.
+
+    Raises:
+        InputError: there is no such role.
+    """
+    found = fnmatch.filter(agents, pattern)
+    if not found:
+        raise InputError(
+            f"{field}: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}"
+        )
+    return found
+
+
+def tools_by_role(given: Given, agents: Sequence[str]) -> dict[str, tuple[Tool, ...]]:
+    """Tools of each role that has any, in the order of the agents.
+
+    Raises:
+        InputError: a role or tool is unknown, or two tools of a role have one name.
+    """
     found: dict[str, list[Tool]] = {}
     for pattern, listed in given.items():
-        matching = fnmatch.filter(agents, pattern)
-        if not matching:
-            raise InputError(
-                f"tools: there is no role {pattern!r}{nearest(pattern, agents)}; there are {', '.join(agents)}"
-            )
+        meant = matching(pattern, agents, "tools")
         texts = split_calls(listed) if isinstance(listed, str) else listed
         made = [TOOLS.build(each) if isinstance(each, str) else each for each in texts]
         if strange := next((each for each in made if not isinstance(each, Tool)), None):
             raise InputError(f"tools: {pattern!r} has {type(strange).__name__}, expected a Tool or the name of one")
-        for role in matching:
+        for role in meant:
             found.setdefault(role, []).extend(made)
     for role, tools in found.items():
         names = [tool.name for tool in tools]
@@ -269,7 +283,7 @@ def _seat(tools: Sequence[Tool]) -> _Seat:
 
 
 def role_tools(env: EnvFactory, tools: Given, **options: Any) -> EnvFactory:
-    """Env factory of `env` in which some roles have tools; options as of `RoleTools`, checked at once.
+    """Env factory from another, `env`: some roles have `tools` {role: tools}, checked at once; options of `RoleTools`.
 
     env: makes the game. tools: role, or a pattern such as "worker-*", to its tools: `{"coder": "python()"}`.
 

@@ -252,7 +252,9 @@ def refused(checker: str = "check-") -> Route:
 
 @ROUTES.register("awarded")
 def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
-    """Makes a route, SALE's auction [85] (arXiv 2602.02751): once plans are marked, the best one for its price acts.
+    """Makes a route, SALE's auction [85]: once plans are marked, the best for its price acts; `prices`, one per bidder.
+
+    arXiv 2602.02751.
 
     The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
     step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.

@@ -110,7 +110,7 @@ class SelfOrganized(Deliberation):
 def self_organized(
     tasks: EnvFactory, agents: int = 5, rounds: int = 2, *, least: float = 0.5, stop: str = "agree()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: all answer, then one by one, reading similar answers that contribute more.
+    """Env factory from another, `tasks`: all answer, then one by one, reading similar answers that contribute more.
 
     [40].
     """

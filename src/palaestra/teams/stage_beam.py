@@ -161,7 +161,7 @@ def stage_beam(
     check: str | None = "passes",
     rank: str | None = "outcome",
 ) -> EnvFactory:
-    """Env factory: an episode is a beam search, `candidates` answers a turn, over the turns of `env`; see `StageBeam`.
+    """Env factory from another, `env`: an episode is a beam search of `candidates` answers a turn; see `StageBeam`.
 
     In a recipe `stage_beam(8)`.
     """

@@ -106,7 +106,7 @@ def _with(seen: Observation, said: str) -> Observation:
 
 
 def subgoals(env: EnvFactory, *, every: int = 1, only_last: bool = False, shuffled: float = 0.0) -> EnvFactory:
-    """Env factory: the current subgoal of `env`, which lists its own, stands in the observations; see `Subgoals`.
+    """Env factory from another, `env`: the current subgoal, of those it lists, stands in observations; see `Subgoals`.
 
     In a recipe `subgoals(every=3)`.
     """

@@ -144,7 +144,7 @@ def _parts(action: str, mark: str) -> tuple[str, str, str]:
 
 
 def self_summary(env: EnvFactory | str, **options: Any) -> EnvFactory:
-    """Env factory of `env` whose agents remember only their own summaries; options as of `SelfSummaryEnv`.
+    """Env factory from `env`, a factory or name: agents remember only own summaries; options of `SelfSummaryEnv`.
 
     >>> env = self_summary("roles/search")()
     >>> env.reset(0).keys() == set(env.agents)

@@ -177,7 +177,7 @@ def supervisor(
     stop: str = "never()",
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: a supervising seat picks and instructs the next worker, until it says FINISH.
+    """Env factory from another, `tasks`: a supervising seat instructs the next worker, until it says FINISH.
 
     Args:
         tasks: Makes the `TaskEnv`.

@@ -162,7 +162,7 @@ def switching(
     gate: str = "gate",
     central: str = "central",
 ) -> EnvFactory:
-    """Env factory of `env` with a gate seat that chooses independent or central control, see `SwitchingEnv`."""
+    """Env factory from another, `env`: a gate seat chooses independent or central control, see `SwitchingEnv`."""
     factory = functools.partial(SwitchingEnv, env, cost, budget=budget, only=only, gate=gate, central=central)
     factory()
     return factory

@@ -99,6 +99,6 @@ class Thoughts:
 
 
 def thoughts(tasks: EnvFactory, reasons: Sequence[str]) -> EnvFactory:
-    """Env factory of `tasks` whose agents may say one of these `reasons` with each action; see `Thoughts`."""
+    """Env factory from another, `tasks`: agents may say one of these `reasons` with each action; see `Thoughts`."""
     Thoughts(tasks, reasons)
     return functools.partial(Thoughts, tasks, tuple(reasons))

@@ -177,7 +177,7 @@ class TreeSearchEnv(AroundTask):
 
 
 def tree_search(tasks: EnvFactory, branch: int = 2, *, depth: int = 3, budget: int = 14, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks` that tree-searches over partial answers; options of `TreeSearchEnv`."""
+    """Env factory from another, `tasks`: a team that tree-searches over partial answers; options of `TreeSearchEnv`."""
     factory = functools.partial(TreeSearchEnv, tasks, branch, depth=depth, budget=budget, **options)
     factory()
     return factory

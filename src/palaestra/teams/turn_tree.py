@@ -246,7 +246,7 @@ def _text(node: TurnNode, action: Action) -> str:
 
 
 def turn_tree(env: EnvFactory, expansions: int = 8, rollouts: int = 3, **options: Any) -> EnvFactory:
-    """Env factory: an episode is a tree of conversations of `env`; options of `TurnTree`. Checked at once."""
+    """Env factory from another, `env`: an episode is a tree of its conversations; options of `TurnTree`, checked."""
     factory = functools.partial(TurnTree, env, expansions, rollouts, **options)
     factory()
     return factory

@@ -20,7 +20,7 @@ from palaestra.teams.refinement import Refinement
 
 
 def deliberation(tasks: EnvFactory, graph: Graph, **options: Any) -> EnvFactory:
-    """Env factory of a `Deliberation` team with this `Graph` over `tasks`; checked at once."""
+    """Env factory from another, `tasks`: a `Deliberation` team with this `Graph`; checked at once."""
     factory = functools.partial(Deliberation, tasks, graph, **options)
     factory()
     return factory
@@ -42,7 +42,7 @@ def graph(
     asks: Mapping[str, str | Sequence[str]] | None = None,
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team of `roles` over `tasks` with any communication graph; see `teams.graph.Graph.of`."""
+    """Env factory from another, `tasks`: a team of `roles` with any communication graph; see `teams.graph.Graph.of`."""
     made = Graph.of(
         roles, edges=edges, steps=steps, rounds=rounds, gate=gate, route=route, aggregate=aggregate, stop=stop,
         memory=memory, own=own, asks=asks,
@@ -51,12 +51,12 @@ def graph(
 
 
 def single(tasks: EnvFactory, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`, of one role that gives one answer: the baseline of every team."""
+    """Env factory from another, `tasks`: a team of one role that gives one answer, the baseline of every team."""
     return deliberation(tasks, Graph.of(["solver"], aggregate="last()", workflow="single"), **options)
 
 
 def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: independent answers, then a majority vote (arXiv 2203.11171)."""
+    """Env factory from another, `tasks`: `samples` independent answers, then a majority vote (arXiv 2203.11171)."""
     made = Graph.of(_names("solver", samples), aggregate="vote()", workflow="self_consistency")
     return deliberation(tasks, made, **options)
 
@@ -64,7 +64,7 @@ def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> Env
 def debate(
     tasks: EnvFactory, debaters: int = 3, rounds: int = 2, gate: str = "all()", stop: str = "never()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: debaters answer, in later `rounds` again having read the others, and vote.
+    """Env factory from another, `tasks`: debaters answer, in later `rounds` again having read the others, and vote.
 
     [118], arXiv 2305.14325, 2505.22960.
     """
@@ -74,7 +74,7 @@ def debate(
 
 
 def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: workers answer to a hub that decides; in further rounds they read the hub."""
+    """Env factory from another, `tasks`: workers answer to a hub that decides; in later rounds they read the hub."""
     names = _names("worker", workers)
     edges = {"hub": names, **({name: ["hub"] for name in names} if rounds > 1 else {})}
     made = Graph.of(
@@ -84,14 +84,14 @@ def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -
 
 
 def chain(tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: each role reads the answer of the one before it; the last answer counts."""
+    """Env factory from another, `tasks`: each role reads the answer of the one before it; the last answer counts."""
     names = _names("link", roles) if isinstance(roles, int) else roles
     made = Graph.of(names, edges="chain", aggregate="last()", own=False, workflow="chain")
     return deliberation(tasks, made, **options)
 
 
 def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: leaves answer, each parent reads its children, the root decides ([121]).
+    """Env factory from another, `tasks`: leaves answer, each parent reads its children, the root decides ([121]).
 
     arXiv 2601.17311.
     """
@@ -111,7 +111,9 @@ def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> 
 def layered(
     tasks: EnvFactory, agents: int = 4, rounds: int = 3, keep: int = 2, quorum: float = 2 / 3, **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`, DyLAN [135] (2310.02170): rounds of debate, pruning by agreement, a quorum.
+    """Env factory from another, `tasks`: DyLAN [135], rounds of debate, pruning by agreement, a quorum.
+
+    arXiv 2310.02170.
 
     keep: how many, from the third round on, if there are more than three. Messages weigh as much as others agree with
     them, in place of a model's ratings; what weighs them in `importance_flow` is that.
@@ -124,7 +126,7 @@ def layered(
 
 
 def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: each role continues the partial answer before it; the last counts ([60]).
+    """Env factory from another, `tasks`: each role continues the partial answer before it; the last counts ([60]).
 
     Source: arXiv 2511.02687.
     """
@@ -133,7 +135,7 @@ def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options
 
 
 def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: roles speak one after the other, each reads all that was ever written."""
+    """Env factory from another, `tasks`: roles speak one after the other, each reads all that was ever written."""
     names = _names("agent", agents)
     made = Graph.of(
         names, edges="all", steps=names, rounds=rounds, memory="all", own=False, aggregate="last()", stop="agree()",
@@ -143,14 +145,14 @@ def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: A
 
 
 def contest(tasks: EnvFactory, contestants: int = 3, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: independent answers; a judge role reads all of them and decides."""
+    """Env factory from another, `tasks`: independent answers; a judge role reads all of them and decides."""
     names = _names("contestant", contestants)
     made = Graph.of([*names, "judge"], edges={"judge": names}, aggregate="of('judge')", workflow="contest")
     return deliberation(tasks, made, **options)
 
 
 def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: all roles bid a number, then the highest bidder answers."""
+    """Env factory from another, `tasks`: all roles bid a number, then the highest bidder answers."""
     names = _names("bidder", bidders)
     made = Graph.of(
         names, rounds=2, own=False, steps=[names], route="winner()", aggregate="last()", workflow="auction",
@@ -162,7 +164,7 @@ def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
 def strategy_auction(
     tasks: EnvFactory, prices: Sequence[float] = (1.0, 4.0), weight: float = 0.01, **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`, SALE [85]: all write and mark plans; the best for its price is done."""
+    """Env factory from another, `tasks`: SALE [85], all write and mark plans; the best for its price is done."""
     bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
     made = Graph.of(
         [*bidders, *jurors],
@@ -180,7 +182,9 @@ def strategy_auction(
 def refine(
     tasks: EnvFactory, attempts: int = 3, *, condition: str = "last", stop: str = "verified()", **options: Any
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: one role answers again until a verifier is satisfied ([116], 2504.01931).
+    """Env factory from another, `tasks`: one role answers again until a verifier is satisfied or `attempts` are used.
+
+    [116], arXiv 2504.01931.
 
     condition: what it knows: its last answer, whatever came of it ("last", self-refinement); the best one, which the
     next replaces only if it scores higher ("best", iterative decoding); or nothing, and the best counts ("none",
@@ -203,7 +207,7 @@ def refine(
 
 
 def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: planner, actor that reads the plan, checker that may start another round."""
+    """Env factory from another, `tasks`: planner, actor that reads it, checker that may start another round."""
     roles = ["planner", "actor", "checker"]
     edges = {"actor": ["planner"], "checker": ["actor"], "planner": ["checker"]}
     made = Graph.of(
@@ -219,7 +223,7 @@ def checked_chain(
     retries: int = 1,
     **options: Any,
 ) -> EnvFactory:
-    """Env factory of a team over `tasks`: each stage reads the one before; its checker accepts, or it tries again.
+    """Env factory from another, `tasks`: each stage reads the one before; its checker accepts, or it tries again.
 
     [58], arXiv 2511.03023.
 
@@ -244,7 +248,7 @@ def checked_chain(
 
 
 def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) -> EnvFactory:
-    """Env factory of a team over `tasks`: several proposals at each depth, each from the best so far by task score."""
+    """Env factory from another, `tasks`: proposals at each depth, each from the best so far by task score."""
     names = _names("proposer", width)
     made = Graph.of(
         names, edges="all", rounds=depth, gate="best()", memory="all", own=False, stop="verified()",

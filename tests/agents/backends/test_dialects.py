@@ -9,7 +9,7 @@ import pytest
 from tests.agents.backends.web import Web
 
 from palaestra.agents.backends.dialects import VLLM, SGLang, encoded
-from palaestra.agents.backends.server import Client, ServedModel, ServerError
+from palaestra.agents.backends.server import Client, GoneError, ServedModel, ServerError
 
 GOOD = {"model": "m", "choices": [{"token_ids": [5, 6], "logprobs": {"token_logprobs": [-1.0, -0.5]}}]}
 
@@ -85,3 +85,27 @@ def test_a_server_that_does_not_tokenize(web: Web) -> None:
     assert encoded(Client(web.url), "m", "x") is None
     web.behave = lambda handler: Web.say(handler, {"tokens": [1, 2]})
     assert encoded(Client(web.url), "m", "x") == [1, 2]
+
+
+def test_an_event_of_a_stream() -> None:
+    first = GOOD | {"choices": [GOOD["choices"][0] | {"prompt_token_ids": [1], "finish_reason": None}]}  # type: ignore[operator, index]
+    assert VLLM().part(first, ServedModel("m")).ids.tolist() == [5, 6]
+    last = VLLM().part({"model": "m", "choices": [{"token_ids": [], "finish_reason": "stop"}]}, ServedModel("m"))
+    assert (last.ids.tolist(), last.finish) == ([], "stop")
+    assert VLLM().part({"choices": [], "usage": {}}, ServedModel("m")).finish is None
+    for code, kind in ((500, GoneError), (None, GoneError), (400, ServerError)):
+        with pytest.raises(kind, match="the server broke off: no way") as error:
+            VLLM().part({"error": {"message": "no\nway", "code": code}}, ServedModel("m"))
+        assert type(error.value) is kind
+    with pytest.raises(ServerError, match="of model 'm', not of 'n'"):
+        VLLM().part(GOOD, ServedModel("n"))
+    with pytest.raises(ServerError, match="sent a stream, which was not asked for"):
+        SGLang().part(GOOD, ServedModel("m"))
+
+
+def test_an_answer_that_was_aborted_before_its_first_token() -> None:
+    nothing = {"model": "m", "choices": [{"token_ids": [], "logprobs": None, "finish_reason": "abort"}]}
+    assert VLLM().read(nothing, ServedModel("m")).finish == "abort"
+    said = {"meta_info": {"output_token_logprobs": [], "finish_reason": {"type": "abort"}, "weight_version": "3-ab"}}
+    read = SGLang().read(said, ServedModel("m"))
+    assert (read.ids.tolist(), read.finish, read.version) == ([], "abort", "3-ab")

@@ -90,7 +90,7 @@ def test_prompts_of_one_length_need_no_mask(kind: str, monkeypatch: pytest.Monke
     model, prompts = make(kind), [np.array(ids, np.int32) for ids in ([1] * 9, [2] * 9, [3] * 9)]
     monkeypatch.setitem(globals(), "PROMPTS", prompts)
     way = Generic(model)
-    assert way.head.layer is not None
+    assert way.body is not None
     given: list[set[str]] = []
     model.register_forward_pre_hook(lambda module, args, kwargs: given.append(set(kwargs)), with_kwargs=True)
     with torch.no_grad():
@@ -161,6 +161,24 @@ def test_under_checkpoints_a_layer_holds_the_activations_of_one_block(
         found = gradients(model, one.head.logits(one.whole(PROMPTS, ROWS, answers)))
     assert max(tokens) == max(6, longest)
     for name, gradient in gradients(model, directly(model)).items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("call", "calls"), [(0, 2), (2**15, 1)])
+@pytest.mark.parametrize("kind", ["gpt2", "window", "qwen3"])
+def test_prompts_have_a_call_of_their_own_where_that_pays(
+    kind: str, call: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, answers = make(kind), torch.cat([ACTIONS, ACTIONS[:, :1]], 1)
+    one, made = Generic(model), []
+    assert one.body is not None
+    monkeypatch.setattr(forward, "CALL", call)
+    monkeypatch.setattr(one, "_hidden", lambda *args, own=one._hidden: made.append(1) or own(*args))
+    logits = one.head.logits(one.whole(PROMPTS, ROWS, answers))
+    assert len(made) == calls
+    torch.testing.assert_close(logits, directly(model), atol=1e-5, rtol=1e-5)
+    found, expected = gradients(model, logits), gradients(model, directly(model))
+    for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
 
 

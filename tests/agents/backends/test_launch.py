@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ import http.server, json, os, subprocess, sys
 given = sys.argv[1:]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 note = {"given": given, "worker": worker.pid, "dev": os.environ.get("VLLM_SERVER_DEV_MODE"),
-        "apart": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING")}
+        "apart": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING"), "path": os.environ.get("PYTHONPATH", ""),
+        "insecure": os.environ.get("VLLM_ALLOW_INSECURE_SERIALIZATION")}
 open(os.environ["STAND_IN_NOTE"], "w").write(json.dumps(note))
 if "--dtype" in given and given[given.index("--dtype") + 1] == "bad":
     raise ValueError("there is no dtype bad")
@@ -87,8 +89,8 @@ def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:
     assert "--served-model-name policy" in given
     assert "--logprobs-mode processed_logprobs --generation-config vllm" in given
     assert (
-        "--dtype float32 --no-enable-chunked-prefill --max-model-len 64 --enforce-eager --no-enable-prefix-caching"
-        in given
+        "--dtype float32 --stream-interval 32 --no-enable-chunked-prefill --max-model-len 64 --enforce-eager "
+        "--no-enable-prefix-caching" in given
     )
     assert "lora" not in given
     assert note["dev"] == "1"
@@ -115,7 +117,46 @@ def test_on_a_cpu_the_scheduler_of_one_worker_takes_no_core_of_its_own(
 def test_adapters_get_the_next_rank_that_there_is(start: Any) -> None:
     child, note = start(rank=5, options={"dtype": "bfloat16", "enable_chunked_prefill": True})
     child.end()
-    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16 --enable-chunked-prefill" in " ".join(note["given"])
+    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16 --stream-interval 32 --enable-chunked-prefill" in " ".join(
+        note["given"]
+    )
+
+
+def with_transfers(folder: Path) -> None:
+    for each in ("distributed/weight_transfer/clients.py", "entrypoints/rl/online/api_router.py"):
+        (folder / "vllm" / each).parent.mkdir(parents=True)
+        (folder / "vllm" / each).touch()
+
+
+def test_shared_memory_needs_an_engine_of_ours_that_workers_import(start: Any, tmp_path: Path) -> None:
+    with_transfers(tmp_path)
+    child, note = start(transfer="palaestra_shared_memory")
+    assert child.transfers
+    given = dict(pairwise(note["given"]))
+    assert json.loads(given["--weight-transfer-config"]) == {"backend": "palaestra_shared_memory"}
+    module, _, name = given["--worker-extension-cls"].partition(".")
+    mine, folder = note["path"].split(os.pathsep)
+    assert mine == str(tmp_path)
+    assert f"class {name}:" in (Path(folder) / f"{module}.py").read_text()
+    assert [each.name for each in Path(folder).glob("*.py")] == [f"{module}.py"]  # it is on vLLM's path
+    assert note["insecure"] is None
+    child.end()
+
+
+def test_handles_of_cuda_memory_are_unpickled_by_the_server(start: Any, tmp_path: Path) -> None:
+    with_transfers(tmp_path)
+    child, note = start(transfer="ipc")
+    assert json.loads(dict(pairwise(note["given"]))["--weight-transfer-config"]) == {"backend": "ipc"}
+    assert "--worker-extension-cls" not in note["given"]
+    assert note["insecure"] == "1"
+    child.end()
+
+
+def test_a_vllm_without_transfers_is_started_as_ever(start: Any) -> None:
+    child, note = start(transfer="palaestra_shared_memory")
+    assert not child.transfers
+    assert "--weight-transfer-config" not in note["given"]
+    child.end()
 
 
 def test_a_killed_server_takes_its_workers_along(start: Any) -> None:

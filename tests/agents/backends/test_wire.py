@@ -124,3 +124,46 @@ def test_a_page_is_no_answer_of_the_endpoint() -> None:
     with pytest.raises(UnusableAnswerError, match="not JSON"):
         json_of(Response(200, {}, b"{"))
     assert json_of(Response(200, {"content-type": "text/plain"}, b"[1]")) == [1]
+
+
+@pytest.mark.parametrize("framing", [b"transfer-encoding: chunked\r\n", b"connection: close\r\n"])
+def test_a_stream_is_heard_as_it_comes_also_if_it_breaks(framing: bytes) -> None:
+    """What came before the break was heard; a whole one leaves no body; one that does not end is cut off."""
+    chunked = b"chunked" in framing
+    body = b"3\r\nabc\r\n" if chunked else b"abc"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n" + framing + b"\r\n"
+
+    async def scene(answer: bytes, most: int | None = None) -> tuple[list[bytes], object]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head + answer)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client, heard = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), list[bytes]()
+        try:
+            found: object = await client.request("POST", "/x", b"", 5, heard.append, most)
+        except (OSError, UnusableAnswerError) as error:
+            found = error
+        await client.close()
+        server.close()
+        return heard, found
+
+    heard, found = asyncio.run(scene(body + (b"0\r\n\r\n" if chunked else b"")))
+    assert b"".join(heard) == b"abc"
+    assert isinstance(found, Response)
+    assert found.body == b""
+    if chunked:
+        heard, found = asyncio.run(scene(body + b"5\r\nde"))
+        assert heard == [b"abc"]
+        assert isinstance(found, ConnectionResetError)
+    heard, found = asyncio.run(scene(body * 10, most=5))
+    assert isinstance(found, UnusableAnswerError)
+
+
+def test_an_answer_that_is_no_stream_is_read_whole() -> None:
+    heard: list[bytes] = []
+    _, found = exchange(OK, lambda client: client.request("POST", "/x", b"", 5, heard.append))
+    assert isinstance(found, Response)
+    assert (found.body, heard) == (b"{}", [])

@@ -29,7 +29,7 @@ class Web:
                 pass
 
             def do_GET(self) -> None:
-                self.rfile.read(int(self.headers["content-length"] or 0))
+                self.body = self.rfile.read(int(self.headers["content-length"] or 0))
                 web.headers.append(self.headers)
                 web.behave(self)
 

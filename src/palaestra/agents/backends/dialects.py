@@ -6,6 +6,8 @@ adapter.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +15,8 @@ import numpy as np
 
 from palaestra.agents.backends.endpoint import at
 from palaestra.agents.backends.server import (
+    ABORT,
+    NOTHING,
     AbsentError,
     Client,
     Ends,
@@ -31,10 +35,19 @@ class Dialect(Protocol):
     hint: str
     """What the server must have been started with, so that weights can be changed."""
 
+    streams: bool
+    """Whether answers can be had token by token, each once."""
+
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
         """HTTP call for one answer of at most `tokens` tokens; without `ends` it has exactly so many."""
+
+    def seed(self, seed: int, said: int) -> int:
+        """Seed with which an answer of this seed is gone on with after its first `said` tokens."""
+
+    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
+        """Tokens in one event of a stream, maybe none. Raises ServerError, GoneError for a temporary failure."""
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """Sampled answer in a response. Raises ServerError for an answer that cannot be learned from."""
@@ -44,6 +57,9 @@ class Dialect(Protocol):
 
     def name(self, client: Client, version: str) -> None:
         """Set the server's label of its current weights."""
+
+    def interrupt(self, client: Client) -> None:
+        """Make the server break off all answers and send what there is of them."""
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Make the server load the weights of a folder in place, drop cached prefixes, and label them `version`."""
@@ -63,9 +79,10 @@ LOADING = 1800.0
 
 
 class VLLM:
-    """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints."""
+    """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints, from 0.32 on without a folder."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
+    streams = True
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -80,15 +97,32 @@ class VLLM:
             },
         )  # fmt: skip
 
-    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """Sampled answer: token ids and log-probabilities of the response's only choice."""
+    def seed(self, seed: int, said: int) -> int:
+        """Another seed for every beginning: a request's generator starts anew, and would repeat its first draws."""
+        return int(np.random.SeedSequence([seed, said]).generate_state(1)[0] >> 1) if said else seed
+
+    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
+        """Tokens of one event of `/v1/completions` with `stream`."""
+        if (error := at(event, "error")) is not None:
+            code = at(error, "code")
+            kind = ServerError if isinstance(code, int) and code < 500 else GoneError
+            raise kind(f"the server broke off: {' '.join(str(at(error, 'message') or error).split())[:300]}")
+        if not at(event, "choices"):  # the count of tokens at the end, if a server adds it
+            return NOTHING
+        return self.read(event, model, least=0)
+
+    def read(self, answer: Any, model: ServedModel, *, least: int = 1) -> SampledAnswer:
+        """Sampled answer: token ids and log-probabilities, `least` or more, of the response's only choice."""
         choice = at(answer, "choices", 0)
         ids, logprobs = at(choice, "token_ids"), at(choice, "logprobs", "token_logprobs")
-        if ids is None:
-            raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
         if (said := at(answer, "model")) != (model.adapter or model.model):
             raise ServerError(f"the answer is of model {said!r}, not of {model.adapter or model.model!r}")
-        return _checked(ids, logprobs, finish=at(choice, "finish_reason"))
+        finish = at(choice, "finish_reason")
+        if not ids and (not least or finish == ABORT):  # broken off before its first token
+            return NOTHING._replace(finish=None if finish is None else str(finish))
+        if ids is None:
+            raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
+        return _checked(ids, logprobs, finish=finish)
 
     def version(self, client: Client) -> str | None:
         """Label of the weights, from `/weight_info`."""
@@ -99,13 +133,25 @@ class VLLM:
         """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version}))
 
+    def interrupt(self, client: Client) -> None:
+        """Abort all requests by `/pause?mode=abort`, and `/resume`."""
+        _developer(client, HttpCall("/pause?mode=abort", {}))
+        client.ask(HttpCall("/resume", {}))
+
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `reload_weights`, between a pause, which drops cached prefixes, and a resume."""
-        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
-        try:
+        with self.paused(client):
             job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
             client.ask(HttpCall("/collective_rpc", job, job=True), timeout=LOADING)
             self.name(client, version)
+
+    @staticmethod
+    @contextmanager
+    def paused(client: Client) -> Iterator[None]:
+        """Context in which the server is paused: it has answered what it was asked, and cached prefixes are gone."""
+        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
+        try:
+            yield
         finally:
             client.ask(HttpCall("/resume", {}))
 
@@ -127,6 +173,7 @@ class SGLang:
     """`Dialect` of SGLang by its native endpoints, whose answers hold the version of the weights."""
 
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
+    streams = False  # its events repeat all tokens so far; an answer that it aborts has those that there are
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -146,6 +193,14 @@ class SGLang:
         body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
         return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
 
+    def seed(self, seed: int, said: int) -> int:
+        """The same seed: with --enable-deterministic-inference draws depend on it and on the token's position."""
+        return seed
+
+    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
+        """Raises ServerError: its streams are not asked for."""
+        raise ServerError("the server sent a stream, which was not asked for")
+
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """Sampled answer from `output_token_logprobs`: (log-probability, id, text) of each token."""
         said = at(answer, "meta_info", "output_token_logprobs")
@@ -154,6 +209,8 @@ class SGLang:
         version = at(answer, "meta_info", "weight_version")
         finish = at(answer, "meta_info", "finish_reason")
         finish = at(finish, "type") if isinstance(finish, dict) else finish
+        if finish == ABORT and not said:
+            return NOTHING._replace(version=version, finish=ABORT)
         return _checked([at(each, 1) for each in said], [at(each, 0) for each in said], version, finish=finish)
 
     def version(self, client: Client) -> str | None:
@@ -164,6 +221,10 @@ class SGLang:
     def name(self, client: Client, version: str) -> None:
         """Set the label of the weights by `/update_weight_version`."""
         client.ask(HttpCall("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
+
+    def interrupt(self, client: Client) -> None:
+        """Abort all requests by `/abort_request`."""
+        client.ask(HttpCall("/abort_request", {"rid": "", "abort_all": True}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `/update_weights_from_disk`."""
@@ -195,7 +256,7 @@ def dialect_of(name: str) -> Dialect:
 
 
 def encoded(client: Client, model: str, text: str) -> list[int] | None:
-    """Token ids of a text by the server's tokenizer endpoint; None if the server has none."""
+    """List of token ids of a text by `/tokenize` of a `Client`'s server, None if it errs; GoneError if it is gone."""
     try:
         found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
     except GoneError:

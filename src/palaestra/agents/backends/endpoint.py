@@ -172,7 +172,7 @@ def at(found: Any, *path: Any) -> Any:
 
 
 def calls(message: Any) -> list[Any]:
-    """List of the function calls (name, arguments) in an assistant message, as the endpoint wrote them."""
+    """List of the function calls, dicts (name, arguments), in an assistant message, as the endpoint wrote them."""
     found = at(message, "tool_calls")
     functions = [at(call, "function") for call in found] if isinstance(found, list) else []
     return [function for function in functions if function is not None]

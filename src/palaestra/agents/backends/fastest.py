@@ -11,7 +11,7 @@ from palaestra.foundation.malloc import give_back
 
 
 def forward_of(model: nn.Module, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> Forward:
-    """Makes the fastest `Forward` for a model; `checkpoints` recomputes activations in the backward pass.
+    """`Forward` of a torch model: `Llama` if that fits it, else `Generic`; `checkpoints` recomputes activations.
 
     Who asks for that has little memory: on a CPU, this process then gives what it frees back at once (`malloc`).
     """

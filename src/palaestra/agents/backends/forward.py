@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.head import Head, slices
-from palaestra.agents.backends.prefix_trees import MOST, Forest, Tree, masks, pack
+from palaestra.agents.backends.prefix_trees import CALL, MOST, Forest, Tree, cost, masks, pack
+from palaestra.agents.backends.shadows import bare, shadowed
 from palaestra.errors import InputError
 
 BLIND = -1e30
@@ -147,8 +148,10 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Tensor of the keys, or values, of caches `parts` concatenated by rows after cuts and padding (`moves`, `room`).
+    """Tensor: key or value tensors `parts` joined by rows, each cut to its `lengths`, padded by its `moves` and `room`.
 
+    Of each part places cut to length stay, behind `gap` zeros and before `room` zeros; `moves` are pairs (cut,
+    gap).
     [rows, heads, places, size] of each.
     """
     moved = [
@@ -159,7 +162,7 @@ def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tupl
 
 
 class Generic:
-    """`Forward` of any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
+    """`Forward` to hidden states (`head` makes logits) of any Hugging Face causal LM whose cache can select rows."""
 
     def __init__(self, model: Any, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> None:
         self.model, self.device, self.compute, self.checkpoints = model, model.device, compute, checkpoints
@@ -184,6 +187,42 @@ class Generic:
             found = self.model(input_ids=ids, use_cache=False).logits
         same = found.shape == spread.shape and torch.allclose(found.float(), head._bend(spread.float()), 1e-2, 1e-2)
         return head if same else Head(None)
+
+    @functools.cached_property
+    def body(self) -> nn.Module | None:
+        """Module whose last hidden state is the input of the head, if `shadowed` it gives the same; else None.
+
+        Tried once, with and without padding: the same to the last bit.
+        """
+        body = getattr(self.inner, getattr(self.inner, "base_model_prefix", ""), None)
+        adapters = getattr(self.model, "peft_config", {}).values()
+        if not isinstance(body, nn.Module) or body is self.inner or self.head.layer is None:
+            return None
+        if any(each.peft_type != "LORA" or getattr(each, "alora_invocation_tokens", None) for each in adapters):
+            return None  # such adapters look at what the whole model is given
+        if self.accepted & {"past_key_values", "position_ids"} - set(inspect.signature(body.forward).parameters):
+            return None
+        try:
+            with torch.no_grad(), precision(self):
+                for prompts in ([[1], [2, 3]], [[1, 2], [3, 0]]):
+                    ids, pad = left_pad([np.array(each, np.int64) for each in prompts], self.device)
+                    said = []
+                    for inside in (None, shadowed(body)):
+                        state = _GenericState(self._cache(), pad, 2, 1, inside)
+                        said.append(torch.cat([self._call(state, ids, 1), self._call(state, ids[:, 1:], 1)]))
+                    if not torch.equal(*said):
+                        return None
+        except Exception:  # modules may do anything
+            return None
+        return body
+
+    def _inside(self) -> Callable[..., Any] | None:
+        """Function of the body's shadow, for the next passes; None: call the whole model, with its hooks."""
+        whole = [self.model, getattr(self.model, "base_model", self.inner), self.inner]
+        return shadowed(self.body) if self.body is not None and all(map(bare, [*whole, self.body])) else None
+
+    def _cache(self) -> Any:
+        return _roomy(self.inner.config) if self.plain else None
 
     @functools.cached_property
     def plain(self) -> bool:
@@ -224,7 +263,7 @@ class Generic:
                 packed = self.trees(forest).flatten(0, 1).float()
                 for row, places in zip(rows, forest.places, strict=True):
                     ids = torch.from_numpy(row)[None].to(self.device)
-                    state = _GenericState(None, torch.zeros(1, dtype=torch.long, device=self.device), len(row), 0)
+                    state = _GenericState(None, torch.zeros(1, dtype=torch.long, device=self.device), len(row), 0, None)
                     alone = self._call(state, ids, keep=len(row), use_cache=False)[0].float()
                     apart = (packed[torch.from_numpy(places[: len(row)]).to(self.device)] - alone).norm()
                     if not bool(apart <= (0.03 if half else 1e-4) * alone.norm()):
@@ -236,7 +275,7 @@ class Generic:
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
         """Read all prompts in one forward pass; see `Forward.read`."""
         ids, pad = left_pad(prompts, self.device)
-        state = _GenericState(_roomy(self.inner.config) if self.plain else None, pad, ids.shape[1], room)
+        state = _GenericState(self._cache(), pad, ids.shape[1], room, self._inside())
         hidden = self._call(state, ids, keep=1)
         state.keep(rows)
         return hidden[rows], state
@@ -247,27 +286,40 @@ class Generic:
         return self._call(state, ids, keep=ids.shape[1])
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """See `Forward.whole`: distinct prompts are read once; with checkpoints every row is read as a whole."""
-        if not (self.checkpoints and torch.is_grad_enabled()):
-            return read_and_extend(self, prompts, rows, ids)
-        return self.once(prompts, rows, ids)
+        """See `Forward.whole`: distinct prompts are read once where that costs less than one call of the model.
+
+        With checkpoints every row is read as a whole.
+        """
+        if (self.checkpoints and torch.is_grad_enabled()) or self._small(len(prompts), len(prompts[-1]), ids):
+            return self.once(prompts, rows, ids)
+        return read_and_extend(self, prompts, rows, ids)
+
+    def _small(self, prompts: int, longest: int, ids: Tensor) -> bool:
+        """Whether reading every row from its beginning costs less than reading prompts in a call of their own."""
+        if self.body is None or not self.width:
+            return False
+        rows, more = ids.shape[0], ids.shape[1] - 1
+        apart = cost(prompts, longest, longest, self.width) + cost(rows, more, longest + more, self.width)
+        return more > 0 and cost(rows, longest + more, longest + more, self.width) <= apart + CALL
 
     def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """`Forward.whole` in one call of the model, whatever the rows: ranks that share a model must call it alike."""
         said = ids[:, :-1].cpu().numpy()
         both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
         every, pad = left_pad(both, self.device)
-        return self._call(_GenericState(None, pad, every.shape[1], 0), every, keep=ids.shape[1], use_cache=False)
+        inside = None if self.layers else self._inside()
+        state = _GenericState(None, pad, every.shape[1], 0, inside)
+        return self._call(state, every, keep=ids.shape[1], use_cache=False)
 
     def trees(self, forest: Forest) -> Tensor:
         """Read packed trees, as many sequences at once as have the mask of one large tree; see `Forward.trees`."""
-        found = []
+        found, inside = [], None if self.layers else self._inside()
         for at in slices(len(forest.ids), max(1, MOST**2 // forest.ids.shape[1] ** 2)):
             ids, positions, seen = masks(forest, self.device, at)
             least = torch.finfo(self.inner.dtype).min
             bias = torch.zeros(seen.shape, dtype=self.inner.dtype, device=self.device).masked_fill_(~seen, least)
             arguments = {"position_ids": positions, "attention_mask": bias[:, None]}
-            found.append(self._hidden(ids, len(ids[0]), arguments, use_cache=False)[0])
+            found.append(self._hidden(inside, ids, len(ids[0]), arguments, use_cache=False)[0])
         return torch.cat(found)
 
     def _call(self, state: _GenericState, ids: Tensor, keep: int, use_cache: bool = True) -> Tensor:
@@ -285,13 +337,18 @@ class Generic:
             else:
                 there = torch.arange(state.length + tokens, device=ids.device)
                 arguments["attention_mask"] = (there >= state.pad[:, None]).long()
-        found, output = self._hidden(ids, keep, arguments, use_cache)
+        found, output = self._hidden(state.inside, ids, keep, arguments, use_cache)
         state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
         return found
 
-    def _hidden(self, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool) -> tuple[Tensor, Any]:
-        """Input of the head for the last `keep` tokens, and all that the model returns."""
+    def _hidden(
+        self, inside: Callable[..., Any] | None, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool
+    ) -> tuple[Tensor, Any]:
+        """Input of the head for the last `keep` tokens, and all that the model or its shadow `inside` returns."""
         arguments["use_cache"] = use_cache
+        if inside is not None:
+            output = inside(input_ids=ids, **arguments)
+            return output.last_hidden_state[:, -keep:], output
         if "logits_to_keep" in self.accepted:
             arguments["logits_to_keep"] = keep
         seen: list[Tensor] = []
@@ -314,22 +371,25 @@ class Generic:
 class Once(Generic):
     """`Forward` of a Hugging Face LM that reads each row from its beginning in one call, never sharing prompts."""
 
-    shares = False
+    shares, body = False, None
     whole = Generic.once
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-    """Hidden states of `Forward.whole` in two steps: read distinct prompts, then extend each row by its tokens."""
+    """Tensor of hidden states before each of `ids` [rows, T]: a `Forward` reads distinct `prompts`, extends each row.
+
+    It is `Forward.whole` in two steps. rows: the place of each row's prompt among `prompts`, int64[rows].
+    """
     hidden, state = forward.read(prompts, rows, ids.shape[1] - 1)
     return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
 
 
 class _GenericState(KeyValueCache):
-    """cache: of the model. joins: it is one of `_roomy`'s."""
+    """cache: of the model. joins: it is one of `_roomy`'s. inside: what is called, see `Generic.body`."""
 
-    def __init__(self, cache: Any, pad: Tensor, width: int, room: int) -> None:
+    def __init__(self, cache: Any, pad: Tensor, width: int, room: int, inside: Callable[..., Any] | None) -> None:
         super().__init__(pad, 0, width + room)
-        self.cache, self.joins, self.room = cache, cache is not None, room
+        self.cache, self.joins, self.room, self.inside = cache, cache is not None, room, inside
 
     def keep(self, rows: Tensor) -> None:
         self.choose(rows)

@@ -78,7 +78,7 @@ def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.n
 def interleave(
     actions: Sequence[np.ndarray], contexts: Sequence[np.ndarray], places: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merges sampled and context ids per row by `places`: numpy (int64[rows, longest], bool mask of sampled ones).
+    """Merges id arrays `actions` (sampled) and `contexts` per row by `places`: (int64[rows, longest], bool: sampled).
 
     Args:
         actions: Sampled tokens of each row, int64[A].
@@ -125,8 +125,9 @@ def evaluate_interleaved(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """`Scored` of sampled tokens with context tokens between them, as `sampling.evaluate`; none for the context.
+    """`Scored` by a `Forward` of id arrays `actions` after `prompts`, with unscored id arrays `contexts` at `places`.
 
+    As `sampling.evaluate`, which knows no context.
     Only hidden states before sampled tokens go through the vocabulary layer.
 
     Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import signal
@@ -28,12 +29,27 @@ PYTHON = "PALAESTRA_VLLM"
 ENGINE = (
     "block_size", "data_parallel_size", "dtype", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager",
     "gpu_memory_utilization", "kv_cache_memory_bytes", "max_loras", "max_model_len", "max_num_batched_tokens",
-    "max_num_seqs", "tensor_parallel_size",
+    "max_num_seqs", "stream_interval", "tensor_parallel_size",
 )  # fmt: skip
 """vLLM's own options that may be set; none of them names code or a file."""
 
-_FIND = "import importlib.metadata as m, importlib.util as u, sys; print(m.version('torch')); "
-_FIND += "sys.exit(u.find_spec('vllm') is None)"
+INTERVAL = 32
+"""Tokens of an answer that a server keeps until it sends them: what is asked again, at most, if it is killed."""
+
+
+ENGINE_FOLDER = Path(__file__).with_name("in_vllm")
+"""Folder of the engine for shared memory, which vLLM's workers import."""
+
+_FIND = """
+import importlib.metadata, importlib.util, os, sys
+found = importlib.util.find_spec('vllm')
+print(importlib.metadata.version('torch'))
+if found is None:
+    sys.exit(1)
+at = os.path.dirname(found.origin or '')
+print(*(os.path.exists(os.path.join(at, *each)) for each in (
+    ('distributed', 'weight_transfer', 'clients.py'), ('entrypoints', 'rl', 'online', 'api_router.py'))))
+"""
 
 _KEEPER = """
 import os, signal, subprocess, sys, threading, time
@@ -60,6 +76,7 @@ class ServerProcess:
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
     place, replicas: which of several servers it is; each gets GPUs, or cores, of its own (`share`). pid: of the server.
+    transfer: vLLM's name of the engine by which it will be sent weights; None: by a folder. transfers: whether it can.
     """
 
     def __init__(
@@ -72,6 +89,7 @@ class ServerProcess:
         options: Mapping[str, Any] | None = None,
         place: int = 0,
         replicas: int = 1,
+        transfer: str | None = None,
     ) -> None:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
@@ -90,7 +108,10 @@ class ServerProcess:
         command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
-        usual: dict[str, Any] = {"dtype": "float32"}
+        self.transfers = transfer is not None and "False" not in found.stdout
+        if self.transfers:
+            command += ["--weight-transfer-config", json.dumps({"backend": transfer})]
+        usual: dict[str, Any] = {"dtype": "float32", "stream_interval": INTERVAL}
         env, own = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}, dict[str, str]()
         cpu = "+cpu" in found.stdout
         if replicas > 1 and cpu:
@@ -106,6 +127,11 @@ class ServerProcess:
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
+        if self.transfers and transfer == "ipc":
+            own["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+        elif self.transfers and transfer == "palaestra_shared_memory":
+            command += ["--worker-extension-cls", "palaestra_shared_memory.Extension"]
+            own["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ENGINE_FOLDER)]))
         env |= {**safe, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} | own
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(

@@ -59,7 +59,7 @@ def plan(
     dtype: str | torch.dtype,
     compute: str | torch.dtype | None = None,
 ) -> LoadingPlan:
-    """Makes a checked `LoadingPlan` without loading weights; InputError if it cannot work, warns if memory is short."""
+    """Checked `LoadingPlan` of a model at `path` without its weights; InputError if it cannot work, warns of memory."""
     try:
         from transformers import AutoConfig
         from transformers.utils.peft_utils import find_adapter_config_file
@@ -250,7 +250,7 @@ def positions(config: Any) -> int | None:
 
 
 def load_error(path: str | Path, error: Exception) -> InputError:
-    """Makes the InputError for a model that cannot be loaded, on one line."""
+    """Makes, does not raise, the one-line InputError for a model `path` that exception `error` kept from loading."""
     return InputError(f"LMPolicy: cannot load a model and tokenizer from {str(path)!r}: {_line(error)}")
 
 
@@ -278,7 +278,7 @@ def _base(adapter_config: Path) -> str:
 
 
 def training_memory(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | None:
-    """Memory for training a planned model, {purpose: bytes}, without activations; None if unknown.
+    """Dict {purpose: bytes}: memory for training the model of a `LoadingPlan`, without activations; None if unknown.
 
     reference: of a copy that never moves, which a term such as `kl()` asks for. Below adapters it is shared.
     """

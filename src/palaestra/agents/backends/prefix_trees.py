@@ -32,6 +32,8 @@ MOST = 8192
 PER_WIDTH = 3
 """A token costs as much as PER_WIDTH · hidden size scores of attention. By operations it is 6 where layers hold 12 ·
 width² weights; a score costs more time per operation than a product of matrices."""
+CALL = 2**15
+"""A call of a small model costs as much as so many scores of attention per layer, whatever its tokens: some 0.4 ms."""
 REPEATS = 8
 """Rows of a tree have at most so many times the tokens that a piece of an update may have."""
 WORTH = 0.9
@@ -152,7 +154,7 @@ def _common(one: np.ndarray, other: np.ndarray) -> int:
 
 
 def bins(trees: Sequence[Tree]) -> list[list[int]]:
-    """Bin packing of trees: list of lists of tree numbers; first fit, largest first, no bin above the largest tree."""
+    """Bin packing of prefix `Tree`s, first fit, largest first: lists of tree numbers, at most the largest in size."""
     most = max(tree.tokens for tree in trees)
     room: list[int] = []
     found: list[list[int]] = []
@@ -168,7 +170,7 @@ def bins(trees: Sequence[Tree]) -> list[list[int]]:
 
 
 def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequence[Sequence[int]]) -> Forest:
-    """Packs prefix trees of token sequences, in the bins `packed`, into the arrays of a `Forest`.
+    """Packs prefix `Tree`s of id arrays `sequences`, in the bins `packed`, into the arrays of a `Forest`.
 
     Args:
         sequences: Token ids of each row.
@@ -203,7 +205,7 @@ def pack(sequences: Sequence[np.ndarray], trees: Sequence[Tree], packed: Sequenc
 
 
 def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | None:
-    """`Forest` of all token sequences, or None where its estimated `cost` is not clearly below `apart`."""
+    """`Forest` of id arrays, or None where its estimated `cost` at hidden size `width` is not clearly below `apart`."""
     if not sharing() or len(sequences) < 2:
         return None
     trees = grow(sequences, width)
@@ -215,7 +217,7 @@ def plant(sequences: Sequence[np.ndarray], width: int, apart: int) -> Forest | N
 
 
 def masks(forest: Forest, device: torch.device, at: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """Tensors (ids, positions, attention mask) of a slice `at` of a forest's sequences on a device, see `ancestors`."""
+    """Tensors (ids, positions, attention mask) of slice `at` of a `Forest`'s sequences on a device, see `ancestors`."""
     arrays = (forest.ids, forest.positions, forest.first, forest.end)
     ids, positions, first, end = (torch.from_numpy(each[at]).to(device) for each in arrays)
     return ids, positions, ancestors(first, end, positions)

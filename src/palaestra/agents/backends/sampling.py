@@ -31,7 +31,7 @@ def sample(
     top_p: float = 1.0,
     over: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Samples by `uniforms`, [rows, T], an answer of at most T tokens a prompt: (ids, log-probabilities, entropies).
+    """Samples by a `Forward` up to T ids after each id array with `uniforms` [rows, T]: (ids, logprobs, entropies).
 
     By inverse CDF, `uniforms` being float64[rows, T] in [0, 1).
 
@@ -102,7 +102,7 @@ def evaluate(
     temperature: float,
     top_p: float = 1.0,
 ) -> Scored:
-    """`Scored` (log-probabilities and entropies, with gradient) of given action tokens after their prompts.
+    """`Scored` (log-probabilities and entropies, with gradient) by a `Forward` of id arrays `actions` after `prompts`.
 
     Only positions of the actions go through the vocabulary layer.
     """
@@ -122,7 +122,7 @@ def evaluate_at(
     temperature: float,
     top_p: float,
 ) -> Scored:
-    """`Scored` (log-probabilities, entropies) of some of the tokens `after` prompts, those at places `at`; None: all.
+    """`Scored` by a `Forward` of tokens at places `at` (None: in order) of id array `after` [rows, T] behind prompts.
 
     Args:
         forward: A model.
@@ -203,7 +203,7 @@ def _score_trees(
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """List of int arrays of at most `size` row indices, which together hold all rows sorted by prompt length."""
+    """List of int arrays of at most `size` row indices, which together hold all rows of id arrays, sorted by length."""
     order = in_order(prompts)
     return np.array_split(order, range(size, len(order), size))
 

@@ -1,8 +1,8 @@
 """Servers that sample for a policy that learns here: a client, and answers that can be learned from.
 
 A `Client` waits for hundreds of requests at the same time in a `LoopThread`, which the replicas of a policy share; what
-vLLM and SGLang are asked is in `dialects`. Every failure is one line. Left out: streaming, weights over NCCL or shared
-memory.
+vLLM and SGLang are asked is in `dialects`, and what becomes of an answer that is broken off in `answering`. Every
+failure is one line.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from palaestra.agents.backends import endpoint
+from palaestra.agents.backends.events import Events
 from palaestra.agents.backends.wire import Response, Wire, refusal_text
 from palaestra.errors import PolicyError
 
@@ -32,6 +33,10 @@ class LateError(ServerError):
 
 class GoneError(ServerError):
     """Raised for no answer or a temporary server failure such as 5xx: a later attempt may succeed."""
+
+
+class AbortedError(ServerError):
+    """Raised when the server itself broke an answer off (finish_reason 'abort')."""
 
 
 class AbsentError(ServerError):
@@ -59,29 +64,34 @@ class SampledAnswer(NamedTuple):
         logprobs: Log-probability of each, float32[A], in nats.
         version: Of the weights, if the server says it.
         finish: Why it ended, in the server's words ("stop", "length", "abort" …), if the server says it.
+        versions: Number of the weights that said each token, int32[A], where they change while answers are written.
     """
 
     ids: np.ndarray
     logprobs: np.ndarray
     version: str | None = None
     finish: str | None = None
+    versions: np.ndarray | None = None
 
-    def check(self, *, tokens: int, ends: Ends, vocabulary: int) -> None:
+    def check(self, *, tokens: int, ends: Ends, vocabulary: int, whole: bool = True) -> None:
         """Raise unless the answer fits its request: at most `tokens` ids, fewer only if the last is an end token.
 
         Args:
             tokens: Most that were asked for.
             ends: Ids of end tokens; none if exactly `tokens` were asked for.
             vocabulary: Number of token ids that the model here has.
+            whole: False for the beginning of an answer, which may have fewer, or none.
 
         Raises:
             ServerError: names what the server did; such an answer is not sampled from the policy.
         """
         length = len(self.ids)
-        if self.finish not in (None, "stop", "length"):
+        if whole and self.finish not in (None, "stop", "length"):
             raise ServerError(f"the server ended the answer by finish_reason {self.finish[:40]!r}, not stop or length")
         if length > tokens:
             raise ServerError(f"the server sent {length} tokens where at most {tokens} were asked for")
+        if not length:
+            return
         if self.ids.max() >= vocabulary:
             raise ServerError(
                 f"the server sampled id {self.ids.max()}, the model here has {vocabulary}: serve that one"
@@ -92,7 +102,7 @@ class SampledAnswer(NamedTuple):
             raise ServerError(
                 f"the server sent {length - place - 1} tokens after the end token {self.ids[place]}, at place {place}"
             )
-        if length < tokens and not ended[-1]:
+        if whole and length < tokens and not ended[-1]:
             raise ServerError(
                 f"the server stopped after {length} of {tokens} tokens without an end token (finish_reason"
                 f" {self.finish!r}): raise its maximal length, and give it no stop words"
@@ -102,6 +112,12 @@ class SampledAnswer(NamedTuple):
                 f"the server says log-probability {self.logprobs.min():.5g} of a token that it sampled; below"
                 f" {LEAST:g} none can have been sampled"
             )
+
+
+ABORT = "abort"
+"""Finish reason of an answer that its server broke off, of vLLM and of SGLang."""
+NOTHING = SampledAnswer(np.zeros(0, np.int32), np.zeros(0, np.float32))
+"""An answer without tokens yet."""
 
 
 class ServedModel(NamedTuple):
@@ -184,12 +200,25 @@ class Client:
         for wire in wires:
             self.loop.run(wire.close())
 
-    async def send(self, call: HttpCall, timeout: float | None = None) -> Any:
-        """As `ask`, within the loop."""
+    async def send(
+        self,
+        call: HttpCall,
+        timeout: float | None = None,
+        heard: Callable[[Any], None] | None = None,
+        most: int | None = None,
+    ) -> Any:
+        """As `ask`, within the loop.
+
+        heard: called with the JSON of each event of a stream as it comes; None is then what is returned. most: bytes of
+        such a stream.
+
+        Raises:
+            whatever `heard` raises.
+        """
         timeout = timeout or self.timeout
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         try:
-            response = await self._send(call, key, timeout)
+            response = await self._send(call, key, timeout, heard, most)
         except TimeoutError:
             raise LateError(f"no whole answer within {timeout:g} s") from None
         except OSError as error:
@@ -214,11 +243,22 @@ class Client:
                 return None
             raise ServerError(f"{self.url}{call.path} answered with {response.body[:40]!r}, no JSON") from None
 
-    async def _send(self, call: HttpCall, key: str, timeout: float) -> Response:
+    async def _send(
+        self, call: HttpCall, key: str, timeout: float, heard: Callable[[Any], None] | None, most: int | None
+    ) -> Response:
         wire = self._wires.setdefault(key, Wire(self.url, key))
         body = b"" if call.body is None else json.dumps(call.body).encode()
-        method = "GET" if call.body is None else "POST"
+        method, events = "GET" if call.body is None else "POST", Events()
+
+        def listen(part: bytes) -> None:
+            assert heard is not None
+            for event in events.read(part):
+                heard(event)
+
+        listens = None if heard is None else listen
         try:
-            return await wire.request(method, call.path, body, timeout)
+            return await wire.request(method, call.path, body, timeout, listens, most)
         except ConnectionResetError:  # a server closes connections that were idle: then a fresh one is worth a try
-            return await wire.request(method, call.path, body, timeout)
+            if events.any:
+                raise
+            return await wire.request(method, call.path, body, timeout, listens, most)

@@ -1,8 +1,9 @@
 """A language model and the servers that sample for it: started, given the weights, compared, asked, kept alike.
 
 What is here is kept true by asking: who has which weights is looked at before and after every wave, and a server that
-went, or came back with others, is given these again; meanwhile the others answer. `palaestra.agents.served` is the
-policy that is made of it.
+went, or came back with others, is given these again; meanwhile the others answer. With `inflight` the weights may be
+changed while answers are written (`renew`); each token then has the number of those that said it.
+`palaestra.agents.served` is the policy that is made of it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from typing import Any, Self
 import numpy as np
 
 from palaestra.agents.backends import endpoint, weight_files
+from palaestra.agents.backends.answering import Outcome, label_of, sampled
 from palaestra.agents.backends.dialects import dialect_of
 from palaestra.agents.backends.launch import check_options
 from palaestra.agents.backends.server import (
+    NOTHING,
+    AbortedError,
     AbsentError,
     Client,
     GoneError,
@@ -34,8 +38,9 @@ from palaestra.agents.backends.server import (
     SampledAnswer,
     ServerError,
 )
+from palaestra.agents.backends.transfers import TRANSFERS, transfer_of
 from palaestra.agents.backends.version_gate import VersionGate
-from palaestra.agents.backends.weights import ServerSettings, WeightServer, label_of, sampled
+from palaestra.agents.backends.weights import ServerSettings, WeightServer
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError, nearest
 
@@ -43,7 +48,12 @@ ATTEMPTS = 3
 
 
 class Serving:
-    """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal."""
+    """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal.
+
+    inflight: whether `renew` may give the servers other weights while they answer.
+    """
+
+    inflight = False
 
     def __init__(
         self,
@@ -60,6 +70,8 @@ class Serving:
         timeout: float = 120.0,
         patience: float = 300.0,
         tolerance: float | None = None,
+        stream: bool = True,
+        transfer: str = "folder",
     ) -> None:
         check_distribution(lm.top_p, lm.stop)
         check(
@@ -71,7 +83,12 @@ class Serving:
             concurrency=concurrency,
             timeout=timeout,
             tolerance=0.05 if tolerance is None else tolerance,
+            stream=stream,
+            transfer=transfer,
         )
+        if transfer not in ("auto", "folder") and weight_files.adapting(lm):
+            raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
+        self.transfer = transfer_of(transfer, child=server is not None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
@@ -86,41 +103,88 @@ class Serving:
             tolerance or (1e-3 if exact else 0.05),
             dict(engine or {}),
             len(places),
+            stream,
+            self.transfer,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
         self._numbered: str | None = None  # the digest whose number that is
         self._gate, self._writing, self._held = VersionGate(), threading.Lock(), 0
+        self._changing = threading.RLock()  # nobody looks at weights that are half changed
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
     def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
-        """Sampled answers of the servers with the current weights, or errors; asks again if one had others."""
+        """Sampled answers of the servers with the current weights, or errors.
+
+        What is missing is asked for again, `ATTEMPTS` times in all: the rest of an answer that was broken off, or the
+        whole answer if nothing came of it, or if it is not sure that these weights said it.
+        """
         lm, ends = self.lm, [int(end) for end in self.lm._ends]
-        passing = (GoneError, AbsentError) if len(self.servers) == 1 else (GoneError, AbsentError, LateError)
         found: list[SampledAnswer | PolicyError] = [GoneError("not asked") for _ in prompts]
+        begun, told, again = [NOTHING] * len(prompts), None, list(range(len(prompts)))
         with self._turn():
             for _ in range(ATTEMPTS):
-                again = [i for i, each in enumerate(found) if isinstance(each, passing)]
                 if not again:
                     break
                 try:
                     there, digest = self._sync(None)
                 except PolicyError as error:
                     return [error if i in again else each for i, each in enumerate(found)]
-                asked = [prompts[i] for i in again], [seeds[i] for i in again]
-                answers = sampled(there, lm, digest, *asked, tokens=lm.max_new_tokens, ends=ends)
-                same = {each: self._still(each, digest) for each in there}
+                if digest != told and not self.inflight:
+                    begun, told = [NOTHING] * len(prompts), digest
+                outcomes = sampled(
+                    there,
+                    lm,
+                    digest,
+                    [prompts[i] for i in again],
+                    [seeds[i] for i in again],
+                    tokens=lm.max_new_tokens,
+                    ends=ends,
+                    begun=[begun[i] for i in again],
+                    inflight=self.inflight,
+                )
                 late: dict[WeightServer, LateError] = {}
-                for i, (server, answer) in zip(again, answers, strict=True):
-                    changed = GoneError("the server had other weights when it had answered")
-                    found[i] = answer if same[server] else changed
-                    if isinstance(answer, passing) and isinstance(answer, LateError):
-                        late[server] = answer
+                kept = self._kept(outcomes, digest, [prompts[i] for i in again])
+                tried, again = again, []
+                for i, outcome, said in zip(tried, outcomes, kept, strict=True):
+                    found[i], before = outcome.answer, len(begun[i].ids)
+                    if isinstance(outcome.answer, LateError) and len(self.servers) > 1:
+                        late[outcome.server] = outcome.answer
+                    if said is None:
+                        found[i], begun[i] = GoneError("the server had other weights when it had answered"), NOTHING
+                        again.append(i)
+                    elif isinstance(outcome.answer, ServerError):
+                        begun[i] = said
+                        outcome.server.kept += (more := len(said.ids) - before)
+                        passes = isinstance(outcome.answer, GoneError | AbsentError | AbortedError)
+                        if passes or (isinstance(outcome.answer, LateError) and (len(self.servers) > 1 or more > 0)):
+                            again.append(i)
                 for server, why in late.items():
                     server.absent(why)
         return found
 
-    def _still(self, server: WeightServer, digest: str) -> bool:
+    def _kept(
+        self, outcomes: Sequence[Outcome], digest: str, prompts: Sequence[np.ndarray]
+    ) -> list[SampledAnswer | None]:
+        """Tokens of each outcome that these weights have said; None where others may have.
+
+        A server that has them still has had them all the time, and a child has had nothing but what it was given. One
+        of somebody else's that is gone cannot be asked: what it said is compared with the weights here.
+        """
+        kept: list[SampledAnswer | None] = [outcome.said for outcome in outcomes]
+        with self._changing:
+            for server in {outcome.server for outcome in outcomes}:
+                if server.child is not None or self._still(server, server.digest if self.inflight else digest):
+                    continue
+                rows = [i for i, each in enumerate(outcomes) if each.server is server and len(each.said.ids)]
+                true = server.said_by(self.lm, [prompts[i] for i in rows], [outcomes[i].said for i in rows])
+                for i, each in zip(rows, true, strict=True):
+                    versions = outcomes[i].said.versions
+                    if not each or (versions is not None and (versions != self.number).any()):
+                        kept[i] = None
+        return kept
+
+    def _still(self, server: WeightServer, digest: str | None) -> bool:
         try:
             return server.serves(self.lm, digest)
         except ServerError:
@@ -132,6 +196,11 @@ class Serving:
     def syncs(self) -> int:
         """How often a server was given weights, of all servers."""
         return sum(each.loaded for each in self.servers)
+
+    @property
+    def kept(self) -> int:
+        """Tokens of broken-off answers that were gone on with instead of being asked for again, of all servers."""
+        return sum(each.kept for each in self.servers)
 
     def fingerprint(self) -> str:
         """A digest of the weights that learn, from 64 numbers of each."""
@@ -157,7 +226,7 @@ class Serving:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Context in which the servers keep this policy's weights; a twin with others waits until it ends."""
-        with self._gate.entered(self.fingerprint()):
+        with self._gate.entered(self._named()):
             self._held += 1
             try:
                 yield
@@ -165,7 +234,47 @@ class Serving:
                 self._held -= 1
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._held else self._gate.entered(self.fingerprint())
+        return contextlib.nullcontext() if self._held else self._gate.entered(self._named())
+
+    def _named(self) -> str:
+        with self._changing:
+            return self.fingerprint()
+
+    def renew(self, state: Mapping[str, Any], version: int) -> None:
+        """Take on other weights, updates so far `version`, and give them to the servers while these answer for it.
+
+        Answers go on where they were broken off. Only for a policy that is `inflight`, by whoever holds its servers. A
+        server that is gone gets the weights when it is back.
+
+        Raises:
+            PolicyError: a server cannot take weights, or answers with other weights than it was given.
+        """
+        with self._changing:
+            self.lm.load_state_dict(dict(state))
+            digest = self.fingerprint()
+            if digest == self._numbered:
+                self._found(digest, version)
+                return
+            there = [each for each in self.servers if each.client is not None and each.digest is not None]
+            if self.adapting or any(each.transfer is None for each in there):
+                self._written(digest)  # before answers are broken off, which then go on the sooner
+
+            def change(server: WeightServer) -> ServerError | None:
+                try:
+                    server.change(self.lm, digest, version, lambda: self._written(digest))
+                except (GoneError, LateError) as error:
+                    return error
+                return None
+
+            with ThreadPoolExecutor(max(1, len(there))) as pool:
+                problems = list(pool.map(change, there))
+            for server, problem in zip(there, problems, strict=True):
+                if problem is not None:
+                    server.absent(problem, answered=True)
+            if self.transfer is not None and len(there) == len(self.servers) and not any(problems):
+                self.transfer.release()
+            self._numbered, self.number = digest, version
+            self._gate.rename(digest)
 
     def sharing(self, lm: LMPolicy) -> Self:
         """A policy with the same servers and other weights: whose turn it is they hold, the other waits."""
@@ -175,9 +284,15 @@ class Serving:
 
     def _sync(self, version: int | None) -> tuple[list[WeightServer], str]:
         """Servers that have the current weights, and the digest of these."""
-        began, digest = time.monotonic(), self.fingerprint()
-        if version is None and digest == self._numbered:
-            version = self.number
+        with self._changing:
+            digest = self.fingerprint()
+            if digest == self._numbered and (version is None or self.inflight):
+                version = self.number
+            return self._found(digest, version), digest
+
+    def _found(self, digest: str, version: int | None) -> list[WeightServer]:
+        """Servers that have these weights, waited for."""
+        began = time.monotonic()
         while True:
             there: list[WeightServer] = []
             problems: list[ServerError] = []
@@ -192,7 +307,9 @@ class Serving:
                 self._numbered, self.number = digest, version
                 if not any(each.loading for each in self.servers):
                     self._forget_others(digest)
-                return there, digest
+                if self.transfer is not None and len(there) == len(self.servers):
+                    self.transfer.release()
+                return there
             if time.monotonic() - began > self.patience and not any(each.loading for each in self.servers):
                 raise PolicyError(
                     f"ServedPolicy {self.name!r}: {problems[0]}, for {self.patience:g} s; start it again: a run goes "
@@ -211,11 +328,11 @@ class Serving:
             try:
                 server.start(self.lm, wait=wait)
                 if not server.serves(self.lm, digest):
-                    self._written(digest)
-                    server.give(self.lm, digest, label_of(version, digest))
+                    server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
                 elif (digest, version) != (self._numbered, self.number) and not self.adapting:
                     assert server.client is not None
                     self.dialect.name(server.client, label_of(version, digest))
+                server.number = version
             except GoneError as error:
                 return error
             except LateError as error:  # one of several that hangs is absent like one that is gone
@@ -234,10 +351,11 @@ class Serving:
         """Whether the servers are given adapters rather than whole weights."""
         return weight_files.adapting(self.lm)
 
-    def _written(self, digest: str) -> None:
+    def _written(self, digest: str) -> Path:
         with self._writing:
             if not (self._folder / digest).exists():
                 self.export(self._folder / digest)
+        return self._folder / digest
 
     def _forget_others(self, digest: str) -> None:
         for other in self._folder.glob("*/"):
@@ -267,6 +385,7 @@ def check(
     engine: Any = None,
     dialect: str = "vllm",
     replicas: Any = 1,
+    transfer: Any = "folder",
     **numbers: Any,
 ) -> None:
     """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
@@ -282,6 +401,10 @@ def check(
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
     check_options(engine or {})
     dialect_of(dialect)
+    if transfer not in TRANSFERS:
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is unknown{nearest(str(transfer), TRANSFERS)}")
+    if transfer not in ("auto", "folder") and dialect != "vllm":
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is vLLM's; dialect {dialect!r} reads a folder")
     places = [url] if url is None or isinstance(url, str) else url
     if not isinstance(places, list | tuple) or not places:
         raise InputError(f"ServedPolicy: url is {url!r}, expected an address or a list of addresses")
@@ -289,6 +412,8 @@ def check(
         endpoint.check_address(place, "ServedPolicy: url")
     if len(set(places)) < len(places):
         raise InputError("ServedPolicy: url names one address twice; a replica is a server of its own")
+    if not isinstance(numbers.get("stream", True), bool):
+        raise InputError(f"ServedPolicy: stream is {numbers['stream']!r}, must be true or false")
     for name in ("concurrency", "timeout", "tolerance"):
         value = numbers.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):

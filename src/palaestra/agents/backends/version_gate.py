@@ -27,6 +27,13 @@ class VersionGate:
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()
 
+    def rename(self, version: str) -> None:
+        """The servers have `version` now, by the will of all who are in; who waits for it may come in."""
+        with self._changed:
+            if self.users:
+                self.version = version
+                self._changed.notify_all()
+
     @contextmanager
     def entered(self, version: str) -> Iterator[None]:
         """Context in which the servers hold `version`; waits until those of another one have left."""

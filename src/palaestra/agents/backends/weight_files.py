@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,16 @@ def fingerprint(lm: LMPolicy) -> str:
     ]
     digest.update(torch.cat(parts).cpu().numpy().tobytes() if parts else b"")
     return digest.hexdigest()
+
+
+def tensors(lm: LMPolicy) -> Iterator[tuple[str, torch.Tensor]]:
+    """Whole weights under the names that a checkpoint has; a head is there even if it is tied to the embeddings."""
+    state = lm.model.state_dict()
+    with contextlib.suppress(ImportError):  # transformers below 5, whose models have the names of their checkpoints
+        from transformers.core_model_loading import revert_weight_conversion
+
+        state = revert_weight_conversion(lm.model, state)
+    yield from state.items()
 
 
 def export(lm: LMPolicy, folder: str | Path) -> None:

@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.agents.backends.answering import digest_in, label_of, sampled
 from palaestra.agents.backends.dialects import LOADING, Dialect, encoded
 from palaestra.agents.backends.launch import ServerProcess
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import (
     Client,
     GoneError,
-    HttpCall,
     LateError,
     SampledAnswer,
     ServedModel,
     ServerError,
 )
+from palaestra.agents.backends.transfers import Transfer, send
 from palaestra.agents.backends.weight_files import adapting, export, fingerprint
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError
@@ -36,6 +37,10 @@ PROBES, PROBE_TOKENS = 8, 12
 """Answers, and tokens in each and in its prompt, that are compared after a sync."""
 EXACT = 1e-4
 """Nats per token that two engines in float32 may differ by, whatever they differed by at the start."""
+COMPARED = 4096
+"""Padded tokens of beginnings that are compared at once."""
+DRAINED = 1.0
+"""Seconds in which a server gives back the answers that it was told to break off."""
 GROWTH = 5.0
 """How many times what it was at the first sync the difference may be."""
 _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\n'
@@ -53,6 +58,8 @@ class ServerSettings:
         tolerance: Nats per token that their log-probabilities may differ by.
         engine: vLLM's options, for servers that are started here.
         replicas: Number of servers.
+        stream: Whether answers are asked for token by token, so that one that is broken off can be gone on with.
+        transfer: Way of whole weights to them; None: a folder.
     """
 
     policy: str
@@ -62,6 +69,8 @@ class ServerSettings:
     tolerance: float
     engine: Mapping[str, Any]
     replicas: int = 1
+    stream: bool = True
+    transfer: Transfer | None = None
 
 
 class WeightServer:
@@ -75,6 +84,12 @@ class WeightServer:
         under_way: Requests that it is answering.
         sent: All requests that it got.
         loaded: How often it was given weights.
+        kept: Tokens of answers that it broke off, and that were gone on with.
+        number: Of its weights, updates so far; None if nobody said it.
+        changing: Set once it has the weights that it is being given while it answers; None: it is given none.
+        changes: How often that was so.
+        sending: Requests for answers that are under way.
+        transfer: Way of whole weights to it; None: a folder, since it was asked for or since the other way failed.
     """
 
     def __init__(
@@ -83,8 +98,14 @@ class WeightServer:
         self.settings, self.place, self.served_name = settings, place, served_name
         self.client = None if url is None else settings.connect(url)
         self.child: ServerProcess | None = None
+        self.transfer = settings.transfer
+        self._sent: str | None = None  # the digest of the last weights that it was sent
         self.digest: str | None = None
-        self.under_way = self.sent = self.loaded = 0
+        self.under_way = self.sent = self.loaded = self.kept = 0
+        self.number: int | None = None
+        self.changing: asyncio.Event | None = None
+        self.changes = 0
+        self.sending: set[asyncio.Future[Any]] = set()
         self._launched: float | None = None  # when the child was started that has not answered yet
         self._first: float | None = None
         self._pause, self._asked = 0.0, 0.0
@@ -101,12 +122,13 @@ class WeightServer:
         """Whether it was absent a moment ago, so that asking it again would be too early."""
         return time.monotonic() < self._asked + self._pause
 
-    def absent(self, error: ServerError) -> None:
+    def absent(self, error: ServerError, *, answered: bool = False) -> None:
         """Record that it did not answer: the next question waits, twice as long each time, at most half a minute.
 
         One that keeps its caller waiting is asked after a minute at the earliest, and then after ten at most.
+        answered: it did a moment ago, which is worth a warning; so is one that has weights.
         """
-        if self.digest is not None:
+        if answered or self.digest is not None:
             warnings.warn(f"ServedPolicy {self.settings.policy!r}: {error}; waiting for it", stacklevel=2)
         self.digest = None
         least, most = (60.0, 600.0) if isinstance(error, LateError) else (0.25, 30.0)
@@ -173,7 +195,11 @@ class WeightServer:
             options=self.settings.engine,
             place=self.place,
             replicas=self.settings.replicas,
+            transfer=None if self.transfer is None or rank else self.transfer.backend,
         )
+        if self.transfer is not None and not (self.child.transfers or rank):
+            self.transfer.said = self.transfer.said or self.transfer.auto
+            self._by_folder("its vLLM has no weight transfer as 0.32 has it")
         self.client, self._launched = self.settings.connect(self.child.url), time.monotonic()
 
     # Its weights
@@ -187,26 +213,97 @@ class WeightServer:
             return self.adapter(digest) in self.settings.dialect.models(self.client)
         return digest_in(self.settings.dialect.version(self.client)) == digest
 
-    def give(self, lm: LMPolicy, digest: str, label: str) -> None:
-        """Load the folder of these weights and compare; until both went well it counts as one that has nothing."""
+    def give(self, lm: LMPolicy, digest: str, label: str, folder: Callable[[], Path]) -> None:
+        """Give it these weights and compare; until both went well it counts as one that has nothing.
+
+        Whole weights go by `transfer`. If that fails, or they are others afterwards, by a folder, now and later.
+
+        Args:
+            lm: Whose weights.
+            digest: Of the weights.
+            label: What the server shall call them.
+            folder: Writes them, if need be, and says where.
+        """
         assert self.client is not None
-        dialect, old = self.settings.dialect, self.digest
+        dialect, old, failed = self.settings.dialect, self.digest, None
         self.digest = None
         self._compare_tokenizers(lm)
-        folder = self.settings.folder / digest
-        if not adapting(lm):
-            dialect.load(self.client, folder, label)
-        elif self.adapter(digest) not in dialect.models(self.client):
-            dialect.adapt(self.client, self.adapter(digest), folder)
-        self.digest = digest
-        try:
+        if self.transfer is not None and not adapting(lm):
+            try:
+                self._send(lm, digest, label)
+            except (GoneError, LateError):
+                raise
+            except PolicyError as error:
+                failed = error
+        if self.transfer is None or adapting(lm) or failed is not None:
+            if not adapting(lm):
+                dialect.load(self.client, folder(), label)
+            elif self.adapter(digest) not in dialect.models(self.client):
+                dialect.adapt(self.client, self.adapter(digest), folder())
             self._compare(lm, digest)
-        except PolicyError:
-            self.digest = None
-            raise
+        if failed is not None:
+            self._by_folder(str(failed))
         self.loaded, self._pause = self.loaded + 1, 0.0
         if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
             dialect.forget(self.client, self.adapter(old))
+
+    def change(self, lm: LMPolicy, digest: str, number: int | None, folder: Callable[[], Path]) -> None:
+        """Break off what it is answering, `give` it these weights, and let the answers go on.
+
+        No request is sent meanwhile, and each that was sent has come back before weights are touched, whole or with
+        what it had, so it is known which weights said a token. One that has not come back in a second is cut off: it
+        was in a queue. The server reads prompts and beginnings again, so no token depends on keys and values of older
+        weights.
+        """
+        assert self.client is not None
+        loop, done = self.client.loop, asyncio.Event()
+        self.changing, self.changes = done, self.changes + 1
+
+        async def drain() -> None:
+            if self.sending:
+                _, late = await asyncio.wait(set(self.sending), timeout=DRAINED)
+                for each in late:
+                    each.cancel()
+                if late:
+                    await asyncio.wait(late)
+
+        async def go_on() -> None:
+            self.changing = None
+            done.set()
+
+        try:
+            self.settings.dialect.interrupt(self.client)
+            loop.run(drain())
+            self.give(lm, digest, label_of(number, digest), folder)
+            self.number = number
+        except BaseException:
+            self.digest = None
+            raise
+        finally:
+            loop.run(go_on())
+
+    def _send(self, lm: LMPolicy, digest: str, label: str) -> None:
+        assert self.client is not None
+        assert self.transfer is not None
+        client, sent, self._sent = self.client, self._sent, None
+
+        def again() -> bool:
+            return sent is not None and digest_in(self.settings.dialect.version(client)) == sent
+
+        send(self.transfer, client, lm, digest, label, again=again)
+        self._compare(lm, digest)
+        self._sent = digest
+
+    def _by_folder(self, why: str) -> None:
+        """Give up the transfer to this server; said once for all servers of the policy."""
+        if self.transfer is not None and not self.transfer.said:
+            self.transfer.said = True
+            warnings.warn(
+                f"ServedPolicy {self.settings.policy!r}: no transfer by {self.transfer.backend} ({why}); weights go "
+                "through a folder",
+                stacklevel=2,
+            )
+        self.transfer = None
 
     def adapter(self, digest: str | None) -> str:
         """Name of the adapter of these weights."""
@@ -232,21 +329,27 @@ class WeightServer:
             )
 
     def _compare(self, lm: LMPolicy, digest: str) -> None:
-        """Sample a few answers and compare log-probabilities. Raises PolicyError for other weights than those here."""
+        """Sample a few answers and compare log-probabilities; if they agree it counts as one that has these weights.
+
+        Raises:
+            PolicyError: it answers with other weights than those here.
+        """
         assert self.client is not None
         rng = np.random.default_rng(0)
         marks = {*lm.tokenizer.all_special_ids, *lm.tokenizer.added_tokens_decoder, *lm._ends}
         ids = np.setdiff1d(np.arange(lm.tokenizer.vocab_size, dtype=np.int32), list(marks))
         prompts = [rng.choice(ids, PROBE_TOKENS).astype(np.int32) for _ in range(PROBES)]
         answers: list[SampledAnswer] = []
-        for _, answer in sampled([self], lm, digest, prompts, range(PROBES), tokens=PROBE_TOKENS, ends=()):
+        for _, answer, _ in sampled(
+            [self], lm, digest, prompts, range(PROBES), tokens=PROBE_TOKENS, ends=(), probing=True
+        ):
             if not isinstance(answer, SampledAnswer):
                 raise type(answer)(f"ServedPolicy {self.settings.policy!r}: {answer}")
             answers.append(answer)
         gap = _gap(lm, prompts, answers, lm.temperature)
-        limit = min(self.settings.tolerance, max(EXACT, GROWTH * (gap if self._first is None else self._first)))
+        limit = self._limit(gap)
         if gap <= limit:
-            self._first = gap if self._first is None else self._first
+            self._first, self.digest = gap if self._first is None else self._first, digest
             return
         if lm.temperature != 1 and _gap(lm, prompts, answers, 1.0) <= limit:
             fix = "those are of temperature 1: start it with --logprobs-mode processed_logprobs"
@@ -262,6 +365,22 @@ class WeightServer:
             f"{fix}"
         )
 
+    def _limit(self, first: float) -> float:
+        """Nats per token that may lie between it and the weights here. first: what did, if nothing was compared yet."""
+        return min(self.settings.tolerance, max(EXACT, GROWTH * (first if self._first is None else self._first)))
+
+    def said_by(self, lm: LMPolicy, prompts: Sequence[np.ndarray], said: Sequence[SampledAnswer]) -> list[bool]:
+        """Whether each of these beginnings of answers has the log-probabilities of the weights here, by its mean."""
+        there = [i for i, each in enumerate(said) if len(each.ids)]
+        longest = max((len(prompts[i]) + len(said[i].ids) for i in there), default=1)
+        step, limit, found = max(1, COMPARED // longest), self._limit(0.0), [False] * len(said)
+        for start in range(0, len(there), step):
+            part = there[start : start + step]
+            rows = _gaps(lm, [prompts[i] for i in part], [said[i] for i in part], lm.temperature)
+            for i, gap in zip(part, rows, strict=True):
+                found[i] = float(gap.mean()) <= limit
+        return found
+
     def close(self) -> None:
         """End the child, if it was started here, and the connections."""
         if self.child is not None:
@@ -270,86 +389,16 @@ class WeightServer:
             self.client.close()
 
 
-def sampled(
-    servers: Sequence[WeightServer],
-    lm: LMPolicy,
-    digest: str | None,
-    prompts: Sequence[np.ndarray],
-    seeds: Sequence[int],
-    *,
-    tokens: int,
-    ends: Sequence[int],
-) -> list[tuple[WeightServer, SampledAnswer | ServerError]]:
-    """List of (server, `SampledAnswer` or error), one a prompt and seed, each asked of the least busy server.
-
-    A server that is gone, or late, gets nothing more in this wave; what it failed to answer is an error.
-
-    Args:
-        servers: At least one, with a client; they share a loop.
-        lm: Whose temperature and vocabulary count.
-        digest: Of the weights that they have.
-        prompts: int32[T] each.
-        seeds: One for each.
-        tokens: Most that may be sampled.
-        ends: Ids of end tokens; without any, each answer has exactly `tokens`.
-
-    Returns:
-        For each prompt the server that was asked, and its answer or a ServerError.
-    """
-    most, gone = lm.model.get_input_embeddings().weight.shape[0], set[WeightServer]()
-    first = servers[0].client
-    assert first is not None
-
-    async def one(prompt: np.ndarray, seed: int) -> tuple[WeightServer, SampledAnswer | ServerError]:
-        async with first.loop.slots:
-            server = min([each for each in servers if each not in gone] or servers, key=_load)
-            assert server.client is not None
-            dialect, model = server.settings.dialect, server.model(lm, digest)
-            call: HttpCall = dialect.sample(
-                model, prompt, seed=seed, tokens=tokens, temperature=lm.temperature, ends=ends
-            )
-            server.under_way, server.sent = server.under_way + 1, server.sent + 1
-            try:
-                answer = dialect.read(await server.client.send(call), model)
-                answer.check(tokens=tokens, ends=ends, vocabulary=most)
-            except ServerError as error:
-                if isinstance(error, GoneError | LateError):
-                    gone.add(server)
-                return server, error
-            finally:
-                server.under_way -= 1
-        if answer.version is not None and model.adapter is None and digest_in(answer.version) != digest:
-            return server, GoneError(f"the server answered with weights {answer.version!r}, not with {digest!r}")
-        return server, answer
-
-    async def every() -> list[tuple[WeightServer, SampledAnswer | ServerError]]:
-        return await asyncio.gather(*(one(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)))
-
-    found: list[tuple[WeightServer, SampledAnswer | ServerError]] = first.loop.run(every())
-    return found
-
-
-def label_of(number: int | None, digest: str) -> str:
-    """Label of weights on a server: text `number-digest`, `?-digest` if the number is None.
-
-    >>> label_of(12, "d1e6")
-    '12-d1e6'
-    """
-    return f"{'?' if number is None else number}-{digest}"
-
-
-def digest_in(label: Any) -> str | None:
-    """Digest in the label that a server gives to its weights, text after the last "-"; None for a label of no text."""
-    return label.rpartition("-")[2] if isinstance(label, str) else None
-
-
-def _load(server: WeightServer) -> tuple[int, int]:
-    return server.under_way, server.sent
-
-
 def _gap(lm: LMPolicy, prompts: Sequence[np.ndarray], answers: Sequence[SampledAnswer], temperature: float) -> float:
     """Mean |difference| of log-probabilities, in nats per token."""
+    return float(np.concatenate(_gaps(lm, prompts, answers, temperature)).mean())
+
+
+def _gaps(
+    lm: LMPolicy, prompts: Sequence[np.ndarray], answers: Sequence[SampledAnswer], temperature: float
+) -> list[np.ndarray]:
+    """|Difference| of log-probabilities of each token of each answer, in nats."""
     with torch.inference_mode():
         scored = evaluate(lm.forward, prompts, [answer.ids for answer in answers], temperature=temperature)
-    here = scored.logprobs[scored.mask].double().cpu().numpy()
-    return float(np.abs(here - np.concatenate([answer.logprobs for answer in answers])).mean())
+    here, mask = scored.logprobs.double().cpu().numpy(), scored.mask.cpu().numpy()
+    return [np.abs(row[keep] - answer.logprobs) for row, keep, answer in zip(here, mask, answers, strict=True)]

@@ -14,6 +14,7 @@ import json
 import ssl
 import urllib.request
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,6 +25,8 @@ from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerE
 from palaestra.errors import PolicyError
 
 _HEAD = 2**16
+Heard = Callable[[bytes], None]
+"""Called with each part of an event stream, as it comes."""
 
 
 class NotSentError(ConnectionError):
@@ -53,7 +56,7 @@ class StatusError(PolicyError):
 
 
 def refusal_text(response: Response) -> str:
-    """HTTP status and error message of a refused response, as text on one line.
+    """HTTP status and error message of a refused `Response`, as text on one line.
 
     >>> refusal_text(Response(429, {}, b'{"error": {"message": "too many"}}')), refusal_text(Response(500, {}, b""))
     ('HTTP 429: too many', 'HTTP 500')
@@ -69,7 +72,7 @@ def refusal_text(response: Response) -> str:
 
 
 def json_of(response: Response) -> Any:
-    """Parsed JSON body of a response; raises ProxyAnswerError for a web page, UnusableAnswerError for no JSON.
+    """Parsed JSON body of a `Response`; raises ProxyAnswerError for a web page, UnusableAnswerError for no JSON.
 
     Raises:
         ProxyAnswerError: it is a page.
@@ -122,10 +125,16 @@ class Wire:
         """Response to a POST request; see `request`."""
         return await self.request("POST", path, body, timeout)
 
-    async def request(self, method: str, path: str, body: bytes, timeout: float) -> Response:
+    async def request(
+        self, method: str, path: str, body: bytes, timeout: float, heard: Heard | None = None, most: int | None = None
+    ) -> Response:
         """Send a request and read the whole response, within `timeout` seconds each for the connection and the rest.
 
+        heard: called with the parts of an event stream (server-sent events) as they come, also of one that breaks
+        later; the response then has no body. most: bytes of such a stream; default: 8 MiB.
+
         Raises:
+            whatever `heard` raises.
             NotSentError: no connection could be made.
             TimeoutError: it was made, but there was no whole answer in time.
             OSError: it broke before the answer was whole: the request may have been seen.
@@ -149,7 +158,7 @@ class Wire:
         watch = asyncio.get_running_loop().call_later(timeout, end)  # a third of what asyncio.timeout costs
         try:
             writer.write(head.encode("latin-1") + body)
-            response, kept = await _read(reader)
+            response, kept = await _read(reader, heard, most or endpoint.LARGEST)
             response = _unpacked(response)
         except (asyncio.IncompleteReadError, OSError):
             if late:
@@ -200,7 +209,7 @@ class Wire:
         self._idle.clear()
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[Response, bool]:
+async def _read(reader: asyncio.StreamReader, heard: Heard | None, most: int) -> tuple[Response, bool]:
     """The next answer, and whether the connection stays open after it."""
     status, headers = 100, {}
     while 100 <= status < 200:
@@ -214,8 +223,10 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Response, bool]:
             for name, _, value in (line.partition(":") for line in lines[1:] if line)
         }
     kept = headers.get("connection", "").lower() != "close" and protocol == "HTTP/1.1"
+    if status >= 300 or not headers.get("content-type", "").lower().startswith("text/event-stream"):
+        heard = None
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Response(status, headers, await _chunks(reader)), kept
+        return Response(status, headers, await _chunks(reader, heard, most if heard else endpoint.LARGEST)), kept
     if (length := headers.get("content-length")) is not None:
         if not length.isdecimal() or int(length) > endpoint.LARGEST:
             raise UnusableAnswerError(
@@ -224,6 +235,12 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Response, bool]:
         return Response(status, headers, await reader.readexactly(int(length))), kept
     if status in (204, 304):
         return Response(status, headers, b""), kept
+    if heard is not None:
+        while part := await reader.read(_HEAD):
+            heard(part)
+            if (most := most - len(part)) < 0:
+                raise UnusableAnswerError("the stream is longer than its tokens need")
+        return Response(status, headers, b""), False
     body = await reader.read(endpoint.LARGEST + 1)
     while body and (more := await reader.read(endpoint.LARGEST + 1 - len(body))):
         body += more
@@ -250,12 +267,17 @@ def _unpacked(response: Response) -> Response:
     return Response(response.status, response.headers, body)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    body = bytearray()
+async def _chunks(reader: asyncio.StreamReader, heard: Heard | None, most: int) -> bytes:
+    body, read = bytearray(), 0
     while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-        if size < 0 or len(body) + size > endpoint.LARGEST:
-            raise UnusableAnswerError(f"the answer is longer than {endpoint.LARGEST / 2**20:g} MiB")
-        body += await reader.readexactly(size)
+        read += size
+        if size < 0 or read > most:
+            raise UnusableAnswerError(f"the answer is longer than {most / 2**20:g} MiB")
+        part = await reader.readexactly(size)
+        if heard is None:
+            body += part
+        else:
+            heard(part)
         await reader.readexactly(2)
     while await reader.readuntil(b"\r\n") != b"\r\n":
         pass

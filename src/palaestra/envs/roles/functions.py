@@ -85,7 +85,7 @@ def specifications() -> tuple[Specification, ...]:
 
 @functools.lru_cache(4096)
 def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Hidden tests of a specification: tuple of (input list, expected result), the same in every process.
+    """Hidden tests of a `Specification`: tuple of (input list, expected result), the same in every process.
 
     The first list is empty.
     """
@@ -97,7 +97,7 @@ def hidden_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], A
 
 @functools.lru_cache(4096)
 def visible_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Tests of a specification whose outcome may be told: lists and what its function returns."""
+    """Tests of a `Specification` whose outcome may be told: tuple of (input list, expected result)."""
     rng = np.random.default_rng([1, task_key(SHORT.format(*specification))])
     lists = [tuple(int(n) for n in rng.integers(-12, 13, size)) for size in rng.integers(5, 10, VISIBLE)]
     function = eval(f"lambda xs: {specification.expression}")  # built from the tables above alone
@@ -105,7 +105,7 @@ def visible_tests(specification: Specification) -> tuple[tuple[tuple[int, ...], 
 
 
 def report(answer: str, specification: Specification, *, short: bool = False) -> str:
-    """Text on an answer: how many visible tests it passes, and the first that it fails.
+    """Text on an answer in Python: how many visible tests of a `Specification` it passes, and the first that it fails.
 
     Args:
         answer: An expression or a program.
@@ -127,7 +127,7 @@ def report(answer: str, specification: Specification, *, short: bool = False) ->
 
 
 def passed(answer: str, specification: Specification) -> float:
-    """Share in [0, 1] of a specification's hidden tests that an answer (Python expression or function text) passes.
+    """Share in [0, 1] of a `Specification`'s hidden tests that an answer (Python expression or function text) passes.
 
     Raises:
         SyntaxError: the answer is no Python.
@@ -233,7 +233,7 @@ def solve(question: str) -> str | None:
 
 
 def mistaken(expression: str, rng: np.random.Generator) -> str:
-    """Python expression of another specification: that of `expression` with one of three parts changed at random."""
+    """Python expression of another specification: a known `expression`'s with one of three parts changed by `rng`."""
     found = by_expression()[expression]
     part = int(rng.integers(3))
     tables: tuple[Mapping[str, str], ...] = (TAKES, CHANGES, RETURNS)

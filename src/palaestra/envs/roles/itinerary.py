@@ -31,7 +31,7 @@ def opening_hours(seed: int, place: str) -> list[int]:
 
 
 def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
-    """Whether a plan visits every wanted place exactly once, within the day and at increasing hours (the gate)."""
+    """Whether visits (place, hour) go once to every wanted place, within the day, at increasing hours (the gate)."""
     hours = [hour for _, hour in visits]
     in_order = all(one < other for one, other in itertools.pairwise(hours))
     in_day = all(DAY[0] <= hour < DAY[1] for hour in hours)

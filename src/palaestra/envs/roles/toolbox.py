@@ -149,7 +149,7 @@ def _questions(folder: Path, split: str) -> list[ToolTask]:
 
 
 def solve(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Right next assistant message for a conversation about the archive, as text: a tool call or the answer."""
+    """Right next assistant message on the archive, as text (tool call or answer), for a list of message dicts."""
     question = next(str(each["content"]) for each in messages if each["role"] == "user")
     told = [re.findall(r"\d+", str(each["content"])) for each in messages if each["role"] == "tool"]
     known = [str(numbers[-1]) for numbers in told if numbers]

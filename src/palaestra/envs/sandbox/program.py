@@ -137,7 +137,7 @@ def _number(value: Any) -> float:
 
 
 def describe(error: BaseException) -> str:
-    """An error as text, `Type: message (line n)`, n being the program's own last line.
+    """An exception as text, `Type: message (line n)`, n being the program's own last line.
 
     An error that the sandbox caused inside a library starts with `sandbox:`: it is no mistake of the program.
     """

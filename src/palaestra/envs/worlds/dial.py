@@ -22,7 +22,7 @@ class _DialState:
 
 @ENVS.register("native/dial")
 class Dial(NativeEnv):
-    """Env of a pointer: `hand` sees its position, turns it by one or lets go; letting go at `target` is paid 1.
+    """Env of a pointer on an endless line from 0: `hand` moves it by one or lets go; an end at `target` is paid 1.
 
     It starts at 0 and takes at most `horizon` moves.
 

@@ -25,9 +25,9 @@ WALL = (0.45, 0.3, 1.0)
 
 
 def moved(places: np.ndarray, headings: np.ndarray, stride: float, count: int = HEADINGS) -> np.ndarray:
-    """New positions [n, 2] after a step of length `stride` in heading 0 … `count` - 1, counter-clockwise from right.
+    """New positions [n, 2] after a step `stride` by heading (0 right, counter-clockwise); wall and edges stop it.
 
-    A walker that would cross the wall stays, at an edge it stops.
+    Headings are numbered 0 … `count` - 1. A walker that would cross the wall stays, at an edge it stops.
 
     >>> moved(np.array([[0.5, 0.4], [0.1, 0.4]]), np.array([6, 6]), 0.1).round(2).tolist()
     [[0.5, 0.4], [0.1, 0.5]]
@@ -51,7 +51,7 @@ def paid(places: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sensed(places: np.ndarray, sensors: int, rng: np.random.Generator, flicker: int) -> np.ndarray:
-    """Sensor features of positions, float64[n, …]: Gaussian bumps around a lattice, then `flicker` random numbers.
+    """Sensor features of `places` [n, 2], float64[n, sensors² + flicker]: Gaussian bumps on a lattice, random numbers.
 
     Bumps are exp(-d²/.045) around a `sensors` × `sensors` lattice.
     """

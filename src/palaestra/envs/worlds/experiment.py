@@ -175,7 +175,7 @@ def _number(action: str | None) -> float | None:
 
 
 def believed(model: DesignModel, name: str, text: str, particles: int) -> ParticleBelief:
-    """Posterior `ParticleBelief` of a model, `particles` draws, after the experiments that an env text lists."""
+    """Posterior `ParticleBelief` of a `DesignModel`, `particles` draws, after experiments that an env text lists."""
     belief = prior(model, particles)
     for design, y in re.findall(r"\| try ([-\d. e]+): ([-\d.e+]+)", text.removeprefix(name)):
         belief = belief.update(model, np.array(design.split(), float), float(y))

@@ -136,7 +136,7 @@ class Play:
 
 
 def validate(level: Level, pays: float = 0.5) -> Verdict:
-    """Checks by search whether a level is solvable, and its largest return; returns a `Verdict`.
+    """Checks by search whether a `Level` is solvable, and its largest return; returns a `Verdict`.
 
     Over cells and gems that are left.
 
@@ -168,7 +168,7 @@ def validate(level: Level, pays: float = 0.5) -> Verdict:
 
 
 def repair(level: Level) -> Level:
-    """Copy of a level made solvable: a cleared path from start to goal, and a sufficient horizon."""
+    """Copy of a `Level` made solvable: a cleared path from start to goal, and a sufficient horizon."""
     grid = level.grid.copy()
     row, column = (int(each) for each in np.argwhere(grid == GOAL)[0])
     here, down = level.start, range(min(row, level.start[0]), max(row, level.start[0]) + 1)

@@ -11,7 +11,7 @@ from palaestra.envs.replies import read_reply
 
 
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
-    r"""Splits an action into (id of its move or None if invalid, text said before the move).
+    r"""Splits an action text into (index in names `moves` of its last line, or None; text before it); an int stays.
 
     >>> spoken("I have no time.\nKeep 60", ["keep 60", "accept"])
     (0, 'I have no time.')

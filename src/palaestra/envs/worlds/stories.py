@@ -55,7 +55,7 @@ class Stories(NativeEnv):
 
 
 def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
-    """Random flaws of each story, list of lists of int below `flaws`: 1 to 3 for every other one; the rest have none.
+    """Flaws of each of so many stories, list of int lists: every other has 1 to 3 random ones < `flaws`, the rest none.
 
     The rest may have `flaws` itself, which is praise.
     """

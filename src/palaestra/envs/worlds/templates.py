@@ -60,7 +60,7 @@ class Instance:
 
 
 def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
-    """List of `Instance`s, n of each template; an instance does not depend on the rest of the suite."""
+    """List of `Instance`s, n of each `TaskTemplate`; an instance does not depend on the rest of the suite."""
     return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
 
 

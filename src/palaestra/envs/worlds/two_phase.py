@@ -131,5 +131,5 @@ class TwoPhase:
 
 
 def two_phase(world: EnvFactory, derive: Derive, *, explore: int = 300, history: bool = True) -> EnvFactory:
-    """Env factory: a world of factory `world` is explored unpaid, then the test env that `derive(world)` makes."""
+    """Env factory: a world of factory `world` is explored unpaid, then the test env of function `derive(world)`."""
     return functools.partial(TwoPhase, world, derive, explore=explore, history=history)

@@ -69,8 +69,9 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """Reward model features float64[rows, 4]: |Δx|, |Δy|, distance², equal, of column `reached` to a `criterion`.
+    """Reward model features float64[rows, 4], |Δx|, |Δy|, d², equal, of frames: `reached` to `condition`'s `criterion`.
 
+    `reference` is not used; without a condition it raises InputError.
     They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same: `reached` of `rows` and `criterion` of
     `condition`, a cell for each row.
     """

@@ -92,7 +92,7 @@ def audit(
     against: Signal | None = None,
     canonical: bool = True,
 ) -> list[Finding]:
-    """List of `Finding`: all audits (or those in `only`) of a reward signal on played turns; `distance` to `against`.
+    """List of `Finding`: all audits (or those in `only`) of a reward `Signal` on `Turns`; `distance` to `against`.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
     the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.
@@ -122,5 +122,5 @@ def audit(
 
 
 def cheap(turns: Turns, reward: Signal) -> list[Finding]:
-    """List of failed `Finding`s of a reward on turns by two audits cheap enough for training: `repeats`, `cycles`."""
+    """List of failed `Finding`s of a reward `Signal` on `Turns` by two cheap audits, for training: repeats, cycles."""
     return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

@@ -26,7 +26,7 @@ def is_component(name: str) -> bool:
 
 
 def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
-    """Names of the table's numeric reward components (`r_…`), in its order; given a reward, those that it reads."""
+    """Names of numeric reward components (columns `r_…`) of `Turns`; given a reward `Signal`, those that it reads."""
     read = turns.columns if reward is None else reward.needs()
     return [
         n
@@ -36,7 +36,7 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
 
 
 def component_sum(turns: Turns) -> Signal:
-    """Makes a `Signal` of turns: the sum of their `r_…` columns if it equals column `reward` everywhere, else `reward`.
+    """Makes a `Signal` for `Turns`: sum of their `r_…` columns if it equals column `reward` everywhere, else `reward`.
 
     So audits can take the sum apart.
     """
@@ -49,14 +49,15 @@ def component_sum(turns: Turns) -> Signal:
 
 
 def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
-    """Array float64[episodes]: sum over each episode of `turns` of the given per-turn values, float64[rows]."""
+    """Array float64[episodes]: sum over each episode of `Turns` of the given per-turn values, float64[rows]."""
     codes = turns.codes("episode")
     return np.bincount(codes.ids, values, minlength=codes.size)
 
 
 def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, least: float = 0.8) -> Finding:
-    """Audit of a reward on turns (a `Finding`): is episodes' order kept if a component is scaled by `factor`, 1/factor?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether scaling a component by `factor` keeps episodes' order.
 
+    Scaled by `factor` and by 1 / factor.
     numbers: per component the smaller Spearman correlation of episode sums before and after, and `top` (overlap of the
     best tenth). A sum of components depends on their scales; a lexicographic order (arXiv 2309.02632), a product or
     signs do not. Warns if a correlation is below `least`.
@@ -93,7 +94,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
 
 
 def reward_shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
-    """Dict: each named component's share of the reward, its total absolute value over the sum of theirs."""
+    """Dict: share of each column of `names` in the reward, its total absolute value in `Turns` over all theirs."""
     sizes = {n: float(np.abs(per_turn(turns, col(n))).sum()) for n in names}
     whole = sum(sizes.values())
     return {n: size / whole if whole else 0.0 for n, size in sizes.items()}
@@ -106,7 +107,7 @@ def _solved(turns: Turns) -> float:
 
 
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:
-    """Audit of a reward on turns (a `Finding`): did training shift the return to one component, without more success?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether return moved to one component without more success.
 
     Compares the first with the last fifth of the iterations. numbers: `before_<name>`, `after_<name>` (shares of the
     return), `success_before`, `success_after` (of episodes, of each agent's). Fails if a share rose by `rise` and

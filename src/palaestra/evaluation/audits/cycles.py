@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 def max_mean_cycle(
     source: np.ndarray, target: np.ndarray, weight: np.ndarray, nodes: int, *, rounds: int = 400
 ) -> tuple[float, np.ndarray, bool]:
-    """(mean, edges, proved): cycle of largest mean weight of edges `source` to `target`; whether proved in `rounds`.
+    """(mean, edge indices, proved): cycle of largest mean weight among edges, arrays `source`, `target`, `weight`.
 
     source, target: int64[edges]; weight: float64[edges]. Without a cycle: (-inf, no edges, True). λ is the best mean so
     far; a node's value is the most that a walk from it earns above λ per step, stopping when it likes. A policy that
@@ -132,7 +132,7 @@ def _best_cycle(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple
 
 
 def turn_positions(turns: Turns) -> np.ndarray:
-    """int64[rows]: each row's position, from 0, among the turns of its agent in its episode."""
+    """int64[rows]: position, from 0, of each of `Turns` among those of its agent in its episode."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     found = np.empty(len(turns), np.int64)
@@ -141,7 +141,7 @@ def turn_positions(turns: Turns) -> np.ndarray:
 
 
 def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, next rows), int64[steps] each: all turns but an agent's last in an episode, and that agent's next turn."""
+    """(rows, next rows), int64[steps]: all `Turns` but an agent's last in an episode, and that agent's next turn."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     inner = np.ones(len(order), bool)
@@ -153,7 +153,7 @@ def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
 def cycle_gain(
     turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-6, loops: int = 64
 ) -> Finding:
-    """Audit of a reward on turns (a `Finding`): is there a cycle of states whose repetition earns reward without end?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether a cycle of states earns reward without end.
 
     numbers: `states`, `steps`, `mean` (largest mean reward per step of a cycle), `length`, `gain_per_lap` (what a lap
     more earns when the cycle is walked 8 and then 16 times, played from a start that leads to it), `loops` (walked).
@@ -297,5 +297,5 @@ def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def not_truncated(turns: Turns) -> list[pl.Expr]:
-    """Makes, for a table of turns, a list of Polars expressions: `truncated` set to False, or nothing without it."""
+    """Makes, for `Turns`, a list of Polars expressions: `truncated` set to False, or nothing without that column."""
     return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

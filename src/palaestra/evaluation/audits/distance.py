@@ -162,7 +162,10 @@ def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """Regret on R1 of a policy optimal for R2 under T, as a share of the best minus the worst return; uniform start."""
+    """Regret on R1 of a policy optimal for R2, arrays [s, a, s'], under T, as a share of best less worst return.
+
+    The start is uniform over states.
+    """
     R1, T = _checked(R1, T, gamma)
     best, worst, found = (
         policy_values(R1, T, gamma, optimal_policy(R, T, gamma)).mean() for R in (R1, -R1, np.asarray(R2, float))
@@ -171,8 +174,9 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
 
 
 def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """(forms, shares): `rewards` [n, rows] in canonical form per played (state, action), [n, pairs]; each pair's share.
+    """(forms [n, pairs], shares): arrays `rewards` [n, rows] of `Turns` in canonical form per played (state, action).
 
+    The share of a pair is that of its turns.
     Process and policy are those of the table: its states, how often which followed which, and what that paid. So
     potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor
     stands for it. A turn after which an episode was cut off
@@ -229,7 +233,7 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
 
 
 def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0, canonical: bool = True) -> float:
-    """STARC distance of two rewards float64[2, rows] on played turns, in [0, 1]; see `canonical_on_table`.
+    """STARC distance of two reward arrays float64[2, rows] on `Turns`, in [0, 1]; see `canonical_on_table`.
 
     canonical: False compares them as they are, shaping and all.
     """

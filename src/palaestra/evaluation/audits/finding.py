@@ -48,7 +48,7 @@ class Finding:
 
 
 def scores(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: value of a reward signal per turn, token rewards summed; NaN where nothing was scored.
+    """float64[rows]: value of a `Signal` object on each of `Turns`, token rewards summed; NaN where none is scored.
 
     Raises:
         RewardError, MissingColumnError: as `Signal.evaluate`.
@@ -60,12 +60,12 @@ def scores(turns: Turns, reward: Signal) -> np.ndarray:
 
 
 def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: value of a reward signal per turn, token rewards summed; 0 where nothing was scored."""
+    """float64[rows]: value of a reward `Signal` on each of `Turns`, token rewards summed; 0 where none is scored."""
     return np.asarray(np.nan_to_num(scores(turns, reward)))
 
 
 def evidence_rows(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
-    """List of dicts of the given rows of a table: position, episode keys, state, action, and reward from `values`."""
+    """List of dicts of given rows of `Turns`: position, episode keys, state, action, reward from array `values`."""
     shown = [n for n in ("iteration", "group", "episode", "turn", "agent", "state", "action") if n in turns.columns]
     rows = np.asarray(rows, dtype=np.int64)
     records = turns.frame[rows.tolist()].select(shown).to_dicts()
@@ -73,7 +73,7 @@ def evidence_rows(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.nda
 
 
 def require(turns: Turns, *names: str) -> None:
-    """Raises an error, with advice, if a table of turns is empty or lacks one of the columns `names`; gives nothing."""
+    """Raises an error, with advice, if `Turns` are empty or lack one of the columns `names`; gives nothing."""
     for name in names:
         turns._require(name, "audit: ")
     if not len(turns):

@@ -16,8 +16,9 @@ from palaestra.rewards.shaping.potential import voc
 
 
 def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np.ndarray]:
-    """(correlations, segment numbers): value-order correlation of agents' episodes of >= 3 scored turns, in [-1, 1].
+    """(correlations, segment numbers): value-order correlation of a `Signal` in agents' episodes of >= 3 scored turns.
 
+    Of `Turns`; in [-1, 1].
     arXiv 2512.23703.
 
     1 for a score that always rises, -1 for the same play reversed, 0 where the score is constant.
@@ -32,7 +33,7 @@ def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np
 
 
 def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: float = 0.2) -> Finding:
-    """Audit of a reward on turns (a `Finding`): does it rise in successful episodes, as a score of progress should?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether it rises in successful episodes, as progress should.
 
     Not meant for a reward at the end.
 
@@ -75,7 +76,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
 def compare_rewards(
     turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0, canonical: bool = True
 ) -> Finding:
-    """Audit (a `Finding`): STARC distance of two reward signals on played turns, and rank correlation of episode sums.
+    """Audit (`Finding`): STARC distance of two reward `Signal`s on `Turns`, and rank correlation of episode sums.
 
     numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
     `rank` (Spearman correlation of episode sums). Warns above .5. canonical: False compares them as they are.

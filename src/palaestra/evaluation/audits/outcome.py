@@ -19,7 +19,7 @@ SHAPING = "episodes of one start all earn the same, as under shaping: judge it t
 
 
 def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-6) -> Finding:
-    """Audit of a reward on turns (a `Finding`): do successful episodes earn more than unsuccessful ones?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether successful episodes earn more than unsuccessful ones.
 
     An episode's earning is its discounted return, summed over agents. Where agents of one episode differ in success,
     as in a game with a winner, each agent's part counts by itself.
@@ -86,8 +86,9 @@ def _plays(turns: Turns) -> tuple[Codes, np.ndarray, np.ndarray]:
 
 
 def depends_on_start(turns: Turns, codes: Codes, earned: np.ndarray, margin: float) -> bool:
-    """Whether episodes with the same start have the same return `earned` (to a margin), though they differ in length.
+    """Whether plays (`Codes` of `Turns`) of one start have one return in array `earned`, though they differ in length.
 
+    One return: to a margin.
     A start is a `group`, else the first state. Plays that were cut off are left out: shaping pays them differently.
     """
     first = np.full(codes.size, len(turns))

@@ -21,7 +21,7 @@ TOLERANCE = 1e-6
 
 
 def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
-    """`Turns` with one episode per given row: the row's own episode, with `copies` of the row inserted before it.
+    """`Turns` with one episode per row in array `rows`: the row's own, with `copies` of the row inserted before it.
 
     Episodes are numbered 0, 1, … in the order of `rows`, through all groups; `turn` counts anew, and none is cut off.
     """
@@ -41,7 +41,7 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:
-    """(rows to repeat, their kinds, number of kinds) of turns by `values`; a kind is an agent, a state and an action.
+    """(row numbers to repeat, their kinds, number of kinds) of `Turns` by array `values`; a kind: agent, state, action.
 
     Never an agent's last row: what ends a game cannot be done twice. Up to `each` examples of a kind; of more than
     `limit` rows those of the kinds whose best row pays most. Without states and actions, what pays alike is a kind.
@@ -67,7 +67,7 @@ def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) 
 
 
 def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit: int = 1024) -> Finding:
-    """Audit of a reward on turns (a `Finding`): does an episode earn more with 5 and 10 copies of one of its rows?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether an episode earns more with 5, 10 copies of a row.
 
     numbers: `slope` (largest growth per copy from the 5th to the 10th), `before`, `after` (sums of that episode with 0
     and 10 copies), `tried` (rows). A kind is what an agent did in a state. Fails if the growth of a kind is more than

@@ -37,7 +37,7 @@ def _fit(
 
 
 def transitions(turns: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """(rows, nodes, next nodes, number of nodes): steps between states, int64[steps] each; next -1 after the last turn.
+    """(rows, nodes, next nodes, number of nodes): steps between states in `Turns`, int arrays; next -1 after the last.
 
     A node is a state as one agent saw it; -1 follows an agent's last turn. What follows a truncated one is unknown.
     """
@@ -69,8 +69,9 @@ def _kept(extra: np.ndarray, potential: np.ndarray, gamma: float) -> bool:
 
 
 def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-4) -> Finding:
-    """Audit of a reward on turns (a `Finding`): is it potential-based shaping by the state, terminal steps included?
+    """Audit (`Finding`) of a reward `Signal` on `Turns`: whether it is potential-based shaping by the state.
 
+    Terminal steps included.
     numbers: `inside` and `with_boundary` (what the best potential leaves over, as a share of the reward's size),
     `at_end` (largest miss on a terminal step), `leak` (the same if it is one), `loops` (independent loops in the data:
     without one, anything telescopes). Passes if nothing is left over but on terminal steps, unless that is the

@@ -69,7 +69,7 @@ def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
-    """Baseline `Placement`: each slot in turn gets the remaining creative of largest value times weight."""
+    """Baseline `Placement`: each slot (column of `weights`) in turn gets the free creative of most value · weight."""
     values, weights = checked(values, weights)
     slots = np.full(len(values), -1)
     for j in range(min(weights.shape)):

@@ -20,7 +20,7 @@ EXACT_SLOTS = 10
 
 
 def cascade_rates(slots: np.ndarray, chances: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Click rates of creatives in `slots` read in `order` under the cascade: own chance times Π (1 - chance) before.
+    """Click rates under the cascade of creatives in array `slots`, read in `order`: own chance times Π (1 - chance).
 
     float64[n].
 
@@ -108,7 +108,7 @@ def best_cascade(values: np.ndarray, chances: np.ndarray) -> Placement:
 def cascade_payments(
     values: np.ndarray, chances: np.ndarray, solve: Callable[[np.ndarray, np.ndarray], Placement] = best_cascade
 ) -> np.ndarray:
-    """VCG payments under the cascade for `values`, `chances`: others' welfare without a bidder minus with it.
+    """VCG payments under the cascade for arrays `values`, `chances`: others' welfare without a bidder minus with it.
 
     float64[n].
 

@@ -99,7 +99,7 @@ class CFR:
 
 
 def positive(t: int, regrets: np.ndarray, instant: np.ndarray, memo: Memo) -> np.ndarray:
-    """Regret matching: weights max(R, 0) of actions from cumulative regrets R; iteration and others are not used."""
+    """Regret matching: weights max(R, 0) of actions from array `regrets` R; `t`, `instant` and `memo` are not used."""
     return np.asarray(np.maximum(regrets, 0.0))
 
 

@@ -17,12 +17,12 @@ Mixtures = tuple[np.ndarray, ...]
 
 
 def uniform_mixtures(game: Game) -> Mixtures:
-    """Tuple with the uniform mixed strategy of each player of a game."""
+    """Tuple with the uniform mixed strategy of each player of a `Game`."""
     return tuple(np.full(size, 1 / size) for size in game.shape)
 
 
 def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mixtures:
-    """Mixed strategies of a game: time average of replicator dynamics from uniform, ẋ = x (u - x·u), exponential form.
+    """Mixed strategies of a `Game`: time average of replicator dynamics ẋ = x (u - x·u) from uniform, by exponentials.
 
     Args:
         game: any game.
@@ -43,7 +43,7 @@ def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mix
 
 
 def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
-    """Mixed strategies of a game by fictitious play from uniform (Brown 1951): averages of the best responses."""
+    """Mixed strategies of a `Game` by fictitious play from uniform (Brown 1951): averages of the best responses."""
     mixtures = list(uniform_mixtures(game))
     for t in range(steps):
         for i in range(len(mixtures)):
@@ -54,8 +54,9 @@ def fictitious_play(game: Game, steps: int = 2000) -> Mixtures:
 
 
 def logit_equilibrium(game: Game, rationality: float = 1.0) -> Mixtures:
-    """Mixed strategies of a game's quantal response equilibrium x_i ∝ exp(rationality · u_i) (McKelvey & Palfrey 1995).
+    """Mixed strategies of a `Game`'s quantal response equilibrium x_i ∝ exp(rationality · u_i) (McKelvey & Palfrey).
 
+    McKelvey and Palfrey 1995.
     x_i ∝ exp(λ u_i(x_{-i})) with λ the rationality, u_i the payoffs against the others.
 
     Follows the branch that begins at the uniform profile for λ = 0, so the same λ always gives the same equilibrium.
@@ -102,7 +103,7 @@ def shor(
     centre: Literal["mean", "value"] = "mean",
     average: bool = False,
 ) -> Mixtures:
-    """Mixed strategies of a game by `steps` of optimistic regret matching with a softmax (SHOR), last or averaged.
+    """Mixed strategies of a `Game` by `steps` of optimistic regret matching with a softmax (SHOR), last or averaged.
 
     It is the last iterate, or the average over all of them.
 

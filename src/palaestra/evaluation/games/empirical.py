@@ -11,7 +11,7 @@ from palaestra.evaluation.games.game import Game
 
 
 def empirical_game(turns: Turns, by: str = "policy", *, reward: str = "reward") -> Game:
-    """`Game` estimated from turns: strategies are values of column `by`, payoffs the mean returns of their episodes.
+    """`Game` estimated from `Turns`: strategies are values of column `by`, payoffs the mean returns of their episodes.
 
     Players are the agents, strategies the values of `by` that each agent has, and payoffs the mean returns of an
     episode. Episodes of one group (same task and start) are one draw for the errors, if a cell has several groups.

@@ -46,7 +46,7 @@ def scoring_rule(
     slack: float = 0.0,
     least: float = 0.0,
 ) -> Mechanism:
-    """`Mechanism` of largest value for `prior`, `signals`, `costs`, `reward`, with obedience and truth optimal for all.
+    """`Mechanism` of largest value for arrays `prior`, `signals`, `costs`, `reward`; obedience and truth are optimal.
 
     The value is that to the principal; truth means truthful reports of every agent.
 
@@ -157,7 +157,7 @@ def _differ(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
 def best_fixed(
     prior: np.ndarray, signals: np.ndarray, costs: Sequence[np.ndarray], reward: np.ndarray, *, cap: float = 10.0
 ) -> Mechanism:
-    """`Mechanism` of largest value that always recommends the same profile of efforts; see `scoring_rule`."""
+    """`Mechanism` of largest value that always recommends one profile of efforts; arrays as in `scoring_rule`."""
     found = []
     for only in np.ndindex(*map(len, costs)):
         try:

@@ -51,7 +51,7 @@ def respond(
     *,
     believed: np.ndarray | None = None,
 ) -> Response:
-    """`Response` of agents to a mechanism if the law is `prior`, `signals`, `costs`, `reward` and all respond best.
+    """`Response` of agents who respond best to a `Mechanism` under arrays `prior`, `signals`, `costs`, `reward`.
 
     The agents know this law; the mechanism may be made for another one.
 
@@ -143,7 +143,7 @@ def explore_then_commit(
     slack: float | None = None,
     cap: float = 2.0,
 ) -> OnlineHiring:
-    """`OnlineHiring` in `rounds` for `prior`, `signals`, `costs`, `reward`: explores, then keeps one mechanism.
+    """`OnlineHiring` in `rounds` for arrays `prior`, `signals`, `costs`, `reward`: explores, then keeps one mechanism.
 
     Simulates hiring agents whose law of signals is not known to the principal.
 

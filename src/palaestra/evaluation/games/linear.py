@@ -11,7 +11,7 @@ from palaestra.evaluation.games.tree import Tree
 
 
 def need_zero_sum(game: Game | Tree, solver: str) -> float:
-    """The constant sum of the payoffs of a two-player constant-sum game; raises InputError for any other game.
+    """The constant sum of the payoffs of a two-player constant-sum `Game` or `Tree`; raises InputError for any other.
 
     Raises:
         InputError: it is not one; names a cell that shows it, and solvers that take any game.

@@ -95,7 +95,7 @@ def cce_gap(
     weights: Sequence[float] | None = None,
     deviations: Literal["history", "markov"] = "history",
 ) -> tuple[float, np.ndarray]:
-    """(gap, gains float64[N]): coarse correlated equilibrium gap of a mixture of product policies in a `MarkovGame`.
+    """(gap, gains float64[N]): coarse correlated equilibrium gap of the mixture of policy `profiles` in a `MarkovGame`.
 
     max_i [max_{π'} E_t V_i(π', π_{-i}^t) - E_t V_i(π^t)], the index t drawn once for each episode. "history": the
     deviation sees states and actions of all, so it carries the belief over t (exact). "markov": it sees the step and

@@ -175,7 +175,7 @@ def behaviour_bounds(score: PeerScore, silent: str) -> dict[tuple[str, str], flo
 def counterexample(
     score: PeerScore, silent: str, *, tries: int = 400, climb: bool = True, seed: int = 0
 ) -> tuple[float, dict[str, float]]:
-    """(score, behaviour dict): largest score that random search finds for a peer that never forwards topic `silent`.
+    """(score, behaviour dict): largest that random search finds by `PeerScore` for a peer that never forwards `silent`.
 
     Buying off is possible if that score is >= 0.
 
@@ -227,7 +227,7 @@ def simulate(
     intervals: int = 60,
     messages: int = 6,
 ) -> tuple[np.ndarray, float]:
-    """Simulates gossip in which nodes prune neighbours scored < 0: (mesh bool[n, n], share of links that forward).
+    """Simulates gossip by a `PeerScore`, neighbours scored < 0 pruned: (mesh bool[n, n], share of links that forward).
 
     Nodes marked in `misbehaves` do not forward topic `silent`.
 

@@ -49,12 +49,12 @@ class Population:
 
 
 def blend(strategies: Sequence[Sequence[Strategy]], mixtures: Sequence[np.ndarray]) -> list[Strategy]:
-    """List of one strategy per player: the average of its population of strategies, weighted by the mixture."""
+    """List of one strategy per player: the average of its population of arrays, weighted by its array in `mixtures`."""
     return [np.asarray(x @ np.array(own)) for own, x in zip(strategies, mixtures, strict=True)]
 
 
 def best_response_oracle(game: Game | Tree) -> Oracle:
-    """Returns an oracle for `psro`: a function (player, strategies) -> exact best response to the others."""
+    """Returns an oracle on a `Game` or `Tree`: a function (player, strategies) -> exact best response to the others."""
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
         if isinstance(game, Tree):
@@ -67,7 +67,7 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
 
 def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
-    """Returns an oracle for `psro`: a function that maximises a payoff less `lam` times its variance, in matrix games.
+    """Returns an oracle on a matrix `Game` for `psro`: a function that maximises payoff less `lam` times its variance.
 
     Source: arXiv 2205.15434.
     """
@@ -80,7 +80,10 @@ def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
 
 
 def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
-    """`Game` between populations of strategies: exact payoffs of all combinations, and variances of returns."""
+    """`Game` between populations of strategies in a `Game` or `Tree`: exact payoffs of all combinations, variances.
+
+    The variances are those of returns.
+    """
     names = tuple(
         tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
     )
@@ -110,7 +113,7 @@ def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tup
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
-    """Exploitability in a game of a profile, one strategy per player: mean over players of a best response's gain."""
+    """Exploitability in a `Game` or `Tree` of one strategy array per player: mean gain of players' best responses."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
     return game.exploitability(game.policy(merged(strategies)))
@@ -126,7 +129,7 @@ def psro(
     start: Sequence[Strategy] | None = None,
     tolerance: float = 1e-9,
 ) -> list[Population]:
-    """Policy-space response oracles in a game: list of `Population` after 0, 1, … iterations, to a gap of `tolerance`.
+    """Policy-space response oracles on a `Game` or `Tree`: list of `Population`, one an iteration, to gap `tolerance`.
 
     Each iteration solves the game between the populations with `train`, and adds every player's response to what the
     others play there. What is reported is solved with `evaluate`. With `nash_mixtures` in both slots it is the double
@@ -169,7 +172,7 @@ def _uniform(game: Game | Tree) -> list[Strategy]:
 
 
 def merged(plans: Sequence[np.ndarray]) -> np.ndarray:
-    """One sequence-form plan of all players: the sum of one plan each, which is 0 in the places of other players."""
+    """One sequence-form plan of all players, an array: sum of `plans`, one each, 0 in the places of other players."""
     whole = np.sum(plans, axis=0)
     whole[-1] = 1.0
     return np.asarray(whole)

@@ -61,7 +61,7 @@ def risk_averse_response(mean: np.ndarray, cov: np.ndarray, lam: float) -> np.nd
 
 
 def moments(game: Game, player: int, others: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(mean float64[S], covariance float64[S, S]) of a player's payoffs over the draws of the others' strategies.
+    """(mean float64[S], covariance float64[S, S]) of a player's payoffs in a `Game` over draws from `others`' mixtures.
 
     The variance of a return within a cell, where the game has it, adds to the diagonal: returns of two strategies are
     played in different episodes.
@@ -79,7 +79,7 @@ def moments(game: Game, player: int, others: list[np.ndarray]) -> tuple[np.ndarr
 
 
 def tremble_mixture(x: np.ndarray, tremble: float) -> np.ndarray:
-    """A mixture in which every strategy has at least probability `tremble`: (1 - S·tremble) x + tremble."""
+    """Array: mixture `x` moved so that each of S strategies has at least `tremble`: (1 - S·tremble) x + tremble."""
     if not 0 <= tremble * len(x) < 1:
         raise InputError(f"risk_averse: tremble={tremble} times {len(x)} strategies must be in [0, 1)")
     return (1 - len(x) * tremble) * x + tremble
@@ -88,7 +88,7 @@ def tremble_mixture(x: np.ndarray, tremble: float) -> np.ndarray:
 def risk_averse_equilibrium(
     game: Game, lam: float = 0.1, tremble: float = 0.05, steps: int = 2000, start: Mixtures | None = None
 ) -> Mixtures:
-    """Mixed strategies of a game's risk-averse equilibrium by fictitious play, y ← y + (response(y) - y) / (t + 1).
+    """Mixed strategies of a `Game`'s risk-averse equilibrium by fictitious play, y ← y + (response(y) - y) / (t + 1).
 
     Each player responds to the others' mixtures after they were smoothed: against a pure profile no variance would be
     seen, and the answer would be that of `lam` 0.

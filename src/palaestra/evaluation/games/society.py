@@ -59,7 +59,7 @@ def efficiency(gain: float | np.ndarray, sustainable: float, rounds: int) -> np.
 
 
 def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """Table of measures per episode of a commons, from its turns: survival, gain, efficiency, equality and over-use.
+    """Table of measures per episode of a commons from a frame of turns: survival, gain, efficiency, equality, over-use.
 
     Args:
         turns: rows with `agent`, `collected`, `over_used`, `survived` and, in the end, `success`; without `collected`
@@ -93,7 +93,7 @@ def commons_episodes(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: 
 
 
 def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: int = 12) -> pl.DataFrame:
-    """Table per `system` of a commons' turns: mean measures of episodes (`commons_episodes`), and survival curve."""
+    """Table per `system` of a frame of a commons' turns: mean measures (`commons_episodes`), and survival curve."""
     found = commons_episodes(turns, sustainable=sustainable, rounds=rounds)
     found = found if "system" in found.columns else found.with_columns(system=pl.lit("all"))
     rows = []
@@ -108,7 +108,7 @@ def commons_meters(turns: pl.DataFrame, *, sustainable: float = 50.0, rounds: in
 
 
 def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", at: float = 0.5) -> pl.DataFrame:
-    """Table per round (`by`) of turns: rate of `column`, first round with a rate >= `at` (`tipping`), and contagion.
+    """Table per round (`by`) of a frame: rate of `column`, first round with a rate >= `at` (`tipping`), and contagion.
 
     Args:
         turns: rows with `column` (0 or 1) and `by`; with `group_success` also the contagion is told.
@@ -130,7 +130,7 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
 
 
 def contagion(turns: pl.DataFrame, column: str = "joined", *, by: str = "round") -> float | None:
-    """Rate of `column` in turns of rounds after the group's success, less that after a failure; None without both."""
+    """Rate of `column` in a frame's rounds after the group's success, less that after a failure; None without both."""
     keys = [name for name in EPISODE if name in turns.columns]
     rounds = turns.group_by(*keys, by).agg(pl.col("group_success").cast(pl.Float64).first())
     before = rounds.with_columns((pl.col(by) + 1).alias(by)).rename({"group_success": "_before"})

@@ -87,7 +87,7 @@ class Solution:
 
 
 def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float = 0.95, seed: int = 0) -> Solution:
-    """Solves a game by a named solver: a `Solution`, e.g. `solve(game, "risk_averse(lam=.1)")`.
+    """Solves a `Game` or `Tree` by a named solver: a `Solution`, e.g. `solve(game, "risk_averse(lam=.1)")`.
 
     Where payoffs are estimates, `draws` games are drawn from their posterior (flat prior, Student's t per cell, the
     players' errors in a cell correlated as measured). The gap's interval is that of the reported profile in these

@@ -88,7 +88,10 @@ class SelfRepellentSampler:
 
 
 def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: int) -> tuple[np.ndarray, float]:
-    """Runs a sampler `steps` times: (visits float64[walks, n], steps · variance over walks of `values`' average)."""
+    """Runs a `SelfRepellentSampler` `steps` times: (visits float64[walks, n], steps · variance of `values`' averages).
+
+    The variance is that over walks.
+    """
     values = np.asarray(values, float) - sampler.target @ np.asarray(values, float)
     visits = np.zeros(sampler.measure.shape)
     rows = np.arange(len(visits))
@@ -98,8 +101,9 @@ def sampling_variance(values: np.ndarray, sampler: SelfRepellentSampler, steps: 
 
 
 def descend(values: np.ndarray, sampler: SelfRepellentSampler, steps: int, exponent: float = 0.9) -> float:
-    """Variance over walks / last rate, a float, after `steps` of θ ← θ + rate · (values[site] - θ) at a falling rate.
+    """Variance over walks / last rate after `steps` of θ += rate · (values[site] - θ), sites of `SelfRepellentSampler`.
 
+    A float; the rate falls.
     Sites come from the sampler; the rate is (n+1)^-exponent.
 
     `sampler.decay` < `exponent` lets the visit measure move faster than the iterate, which makes the variance

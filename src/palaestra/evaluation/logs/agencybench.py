@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per sub-task of parsed JSON objects to `rows`; the scenario is the folders above the model's."""
+    """Adds an episode per sub-task of `found`, (place, JSON object) pairs, to `Rows`; scenario: parent folders."""
     path = Path(rows.file).absolute()
     scenario = "/".join(path.parent.parent.parts[-2:])
     for where, record in found:

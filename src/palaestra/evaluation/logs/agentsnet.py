@@ -31,7 +31,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per run, from parsed JSON objects, to `rows`; what cannot be read is a problem there."""
+    """Adds an episode per run of `found`, (place, JSON object) pairs, to `Rows`; what cannot be read, as a problem."""
     for where, record in found:
         transcripts = record.get("transcripts")
         if not isinstance(transcripts, dict):

@@ -38,12 +38,12 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def is_art(columns: Sequence[str]) -> bool:
-    """Whether column names are those of ART's Parquet files."""
+    """Whether a list of column names has those of ART's Parquet files: group_index, reward, metrics, messages."""
     return {"group_index", "reward", "metrics", "messages"} <= set(columns)
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trajectory, from parsed JSON objects, to `rows`; what cannot be read is a problem there."""
+    """Adds an episode per trajectory of groups in `found`, (place, JSON object) pairs, to `Rows`, or a problem."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "no group of trajectories with messages")
@@ -57,7 +57,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def read_art(frame: pl.DataFrame, rows: Rows) -> None:
-    """Adds an episode per row of the table of ART's Parquet file to `rows`."""
+    """Adds an episode per row of the table of ART's Parquet file to a `Rows`."""
     for number, record in enumerate(frame.iter_rows(named=True)):
         facts = {**_object(record.get("group_metadata")), **_object(record.get("metadata"))}
         _trajectory(f"row {number}", record["reward"], record["messages"], _object(record["metrics"]), facts, rows)

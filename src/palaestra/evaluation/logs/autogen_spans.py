@@ -31,7 +31,7 @@ def is_autogen(attributes: Mapping[str, Any]) -> bool:
 
 
 def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Sets `conversation` of an AutoGen span by its attributes, empties `metadata`; returns messages delivered.
+    """Sets `conversation` of an AutoGen `Span` by attributes, in place, empties `metadata`; returns messages delivered.
 
     The span is changed in place; the messages are those that it delivers.
     """
@@ -59,7 +59,7 @@ def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, Any]]]]) -> None:
-    """Adds to AutoGen agents' spans, in place, what they got and sent, from `delivered`: pairs of span and messages."""
+    """Adds to AutoGen agents' `Span`s, in place, what they got and sent, from `delivered`: (span, messages) pairs."""
     _by_start(spans)
     boxes: dict[tuple[str | None, str | None], list[tuple[int, Message]]] = defaultdict(list)
     sent: dict[tuple[str | None, str], dict[str, list[dict[str, Any]]]] = defaultdict(dict)

@@ -46,7 +46,7 @@ def is_message(record: dict[str, Any]) -> bool:
 
 
 def read_messages(found: Documents, rows: Rows) -> None:
-    """Adds a single episode to `rows`, of parsed JSON lines that are a message each."""
+    """Adds one episode to `Rows` of all messages in `found`, (place, JSON object) pairs; none without a message."""
     talk = []
     for where, record in found:
         if is_message(record):
@@ -58,7 +58,7 @@ def read_messages(found: Documents, rows: Rows) -> None:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per parsed JSON object with `messages` to `rows`; what cannot be read is a problem there."""
+    """Adds an episode per chat in `found`, (place, JSON object with `messages`) pairs, to `Rows`, or a problem."""
     try:
         named = system_of([record for _, record in found], rows)
     except InputError as error:

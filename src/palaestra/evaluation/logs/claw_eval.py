@@ -40,7 +40,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace to `rows`, from parsed JSON events in the order of the file."""
+    """Adds an episode per trace to `Rows`, from `found`, (place, JSON event) pairs in the order of the file."""
     traces: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for where, event in found:
         if not isinstance(event.get("type"), str) or "trace_id" not in event:

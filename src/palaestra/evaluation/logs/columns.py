@@ -51,7 +51,7 @@ RECOGNISED = Names()
 
 
 def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
-    """The table with `task` and `success` (bool) added: from the named columns, else from ones with a usual name.
+    """A table with `task` and `success` (bool) set from the columns that a `Names` says, else from usual ones, if any.
 
     Raises:
         InputError: There is no such column, or its values are neither success nor failure.

@@ -38,7 +38,7 @@ def once(frames: list[pl.DataFrame], path: str) -> tuple[list[pl.DataFrame], lis
 
 
 def shared(frames: Sequence[pl.DataFrame], others: Sequence[pl.DataFrame]) -> int:
-    """Number of trials that are in both lists of frames, by their column `_trial`."""
+    """Number of trials, distinct values of column `_trial`, that are in both of two lists of DataFrames."""
     first, second = (
         {trial for frame in side if "_trial" in frame.columns for trial in frame["_trial"].drop_nulls().unique()}
         for side in (frames, others)

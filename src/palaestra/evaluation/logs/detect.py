@@ -21,7 +21,7 @@ _LONGEST = 1 << 26
 
 
 def read_file(path: Path, format: str | None, rows: Rows) -> pl.DataFrame | None:
-    """Reads one log file of any known format into `rows`; returns a DataFrame only if the file is a table already.
+    """Reads one log file of any known format into a `Rows`; returns a DataFrame only if the file is a table already.
 
     What is recognised as no log of episodes at all is a problem too, with `rows.foreign` set.
     """

@@ -25,7 +25,7 @@ MOST_UNPACKED, MOST_RATIO, SMALL = 1 << 32, 100, 1 << 26
 
 
 def content(path: Path, rows: Rows) -> bytes | None:
-    """Bytes of a file; None, with a problem added to `rows`, if it cannot be read or is too large."""
+    """Bytes of a file; None, with a problem added to a `Rows`, if it cannot be read or is too large."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -64,7 +64,7 @@ def size_text(count: float) -> str:
 
 
 def too_much(archive: zipfile.ZipFile, packed: int) -> str:
-    """Reason, as text, why a zip is not unpacked: the sizes that it declares are too large; "" if it may be."""
+    """Reason, as text, not to unpack an open `ZipFile` of `packed` bytes: it declares too large sizes; else empty."""
     declared = [entry.file_size for entry in archive.infolist()]
     total, largest = sum(declared), max(declared, default=0)
     if largest > MOST_BYTES:
@@ -75,7 +75,7 @@ def too_much(archive: zipfile.ZipFile, packed: int) -> str:
 
 
 def documents(path: Path, rows: Rows) -> Documents:
-    """List of (place, object) of a JSON file, an array or an object per line; problems are added to `rows`."""
+    """List of (place, object) of a JSON file, an array or an object per line; problems are added to a `Rows`."""
     data = content(path, rows)
     if data is None:
         return []

@@ -63,7 +63,7 @@ Event = tuple[str, Mapping[str, Any]]
 def describe(
     span: Span, attributes: Mapping[str, Any], events: Sequence[Event], resource: Mapping[str, Any]
 ) -> list[str]:
-    """Fills in a span, in place, from its attributes, events and resource; returns texts of what could not be read."""
+    """Fills in a `Span`, in place, from its attributes, events and resource; returns texts of what was unreadable."""
     wrong: list[str] = []
     name = span.name or ""
     span.kind = kind_of(attributes)
@@ -154,7 +154,7 @@ def _speak(span: Span, attributes: Mapping[str, Any], events: Sequence[Event], w
 
 
 def joined(said: Sequence[Message]) -> Message | None:
-    """One assistant `Message` out of several, their texts and calls together; None if there are none."""
+    """One assistant `Message` of texts and calls of the assistant's `Message`s, or of all if none is; None of none."""
     said = [each for each in said if each.role == "assistant"] or list(said)
     if not said:
         return None

@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per task and variation of parsed HAL uploads to `rows`; what cannot be read is a problem."""
+    """Adds an episode per task and variation of HAL uploads in `found`, (place, JSON object) pairs, to `Rows`."""
     for where, record in found:
         config = mapping(record.get("config"))
         calls = _calls(record.get("raw_logging_results"))

@@ -38,7 +38,7 @@ Results = dict[str, list[HalTrial]]
 
 
 def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
-    """(trials by task, problems as texts) of a HAL upload, a JSON object.
+    """Pair of a HAL upload, a JSON object: (dict task -> list of `HalTrial`, list of problems as texts).
 
     `results.successful_tasks` and `failed_tasks` (ReplicatorBench: `passed_tasks`) decide who succeeded, wherever they
     are given; under prompt variations each variation has its own score, for there they are about means.

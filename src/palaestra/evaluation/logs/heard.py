@@ -52,7 +52,7 @@ class Turn:
 
 
 def listen(turns: Sequence[Turn]) -> None:
-    """Fills in `heard` (indices of earlier turns whose output a turn read) and `source` of the turns, in place.
+    """Sets `heard` (indices of earlier turns whose output a turn read) and `source` of sorted `Turn` objects, in place.
 
     The turns are sorted by episode and number.
     """

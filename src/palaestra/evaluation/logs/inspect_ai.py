@@ -55,7 +55,7 @@ def _sees(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, rows: Rows) -> None:
-    """Adds an episode per sample of a log file to `rows`; a sample that cannot be read becomes a problem there.
+    """Adds an episode per sample of a log file to a `Rows`; a sample that cannot be read becomes a problem there.
 
     Raises:
         MissingExtraError: Inspect AI is not installed.

@@ -44,7 +44,7 @@ def _is_observation(raw: Any) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace, or per session of several, from parsed JSON objects to `rows`; see `traces`."""
+    """Adds an episode per trace, or session of several, of (place, JSON object) pairs, to `Rows`; see `traces`."""
     spans: list[Span] = []
     roots: dict[str, Span] = {}
     scores: dict[str, list[Mapping[str, Any]]] = defaultdict(list)

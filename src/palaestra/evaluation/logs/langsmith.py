@@ -38,7 +38,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace, or per thread of several, from parsed JSON objects to `rows`; see `traces`."""
+    """Adds an episode per trace, or thread of several, of (place, JSON object) pairs, to `Rows`; see `traces`."""
     spans: list[Span] = []
     for where, record in found:
         if not fits(record):

@@ -52,7 +52,7 @@ def is_results(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode of one turn per document, from parsed JSON objects, to `rows`."""
+    """Adds an episode of one turn per document of `found`, (place, JSON object) pairs, to `Rows`; task by file name."""
     path = Path(rows.file)
     name = _NAME.search(path.name)
     task = name["task"] if name else path.stem.removeprefix("samples_")

@@ -22,7 +22,7 @@ def marketplace() -> LogReader:
 
 
 def read(path: Path, rows: Rows) -> None:
-    """Adds an episode per customer agent that acted to `rows`, from a SQLite file; businesses are left out."""
+    """Adds an episode per customer agent that acted to a `Rows`, from a SQLite file; businesses are left out."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         connection.text_factory = lambda data: data.decode("utf-8", "replace")

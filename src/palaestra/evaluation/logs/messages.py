@@ -122,7 +122,7 @@ def of_autogen(message: Any) -> Any:
 
 
 def opening(messages: Sequence[Any]) -> str:
-    """Text of the first user message of a chat, which identifies the task: episodes that open alike are of one task."""
+    """Text of the first user message of a list of messages, to identify the task; without one the first as JSON."""
     for message in map(of_autogen, messages):
         if not isinstance(message, Mapping):
             continue

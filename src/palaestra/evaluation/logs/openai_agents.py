@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace, from parsed JSON objects, to `rows`; see `traces`."""
+    """Adds an episode per trace of `found`, (place, JSON object) pairs, to `Rows`; see `traces`."""
     spans: list[Span] = []
     roots: dict[str, Span] = {}
     for where, record in found:

@@ -33,7 +33,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per trace, from parsed OTLP JSON objects, to `rows`; see `traces`."""
+    """Adds an episode per trace of `found`, (place, OTLP JSON object) pairs, to `Rows`; see `traces`."""
     events = _logged(found)
     spans: list[Span | None] = []
     for where, record in found:
@@ -54,7 +54,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def add_traces(spans: list[Span], rows: Rows) -> None:
-    """Adds all episodes of a list of spans to `rows`, with AutoGen's messages attached to its agents' spans."""
+    """Adds all episodes of a list of `Span` to a `Rows`, with AutoGen's messages attached to its agents' spans."""
     if delivered := [(span, span.delivered) for span in spans if span.delivered]:
         weave(spans, delivered)
     add_episodes(spans, rows)
@@ -68,9 +68,9 @@ def span_of(
     where: str,
     rows: Rows,
 ) -> Span | None:
-    """Converts a raw OTLP span, attributes and events to a `Span`; None, and a problem in `rows`, if it lacks an id.
+    """`Span` of a raw OTLP span, its attributes, events and resource; None without ids or for an agent's creation.
 
-    The ids are span id and trace id.
+    The ids are span id and trace id; without them there is a problem in `rows` (`Rows`).
     """
     identity, trace = raw.get("spanId"), raw.get("traceId")
     if not isinstance(identity, str) or not isinstance(trace, str) or not identity or not trace:

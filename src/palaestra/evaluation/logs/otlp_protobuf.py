@@ -36,7 +36,7 @@ def _sees(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, rows: Rows) -> None:
-    """Adds an episode per trace of a protobuf file to `rows`; see `traces`.
+    """Adds an episode per trace of a protobuf file to a `Rows`; see `traces`.
 
     Raises:
         MissingExtraError: opentelemetry-proto is not installed.

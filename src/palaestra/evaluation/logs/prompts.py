@@ -164,5 +164,5 @@ def parsed(value: Any) -> Any:
 
 
 def words_of(messages: Sequence[Message]) -> str | None:
-    """The texts of messages joined by line breaks; None if there is none."""
+    """The texts of a list of `Message` joined by line breaks; None if there is none."""
     return "\n".join(each.text for each in messages if each.text) or None

@@ -36,7 +36,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per parsed JSON object to `rows`; what cannot be read is a problem there."""
+    """Adds an episode per (place, JSON object) pair of `found` to `Rows`; what cannot be read, as a problem."""
     model = _model(rows)
     for where, record in found:
         if not fits(record):

@@ -164,7 +164,7 @@ class Rows:
 
 
 def in_range(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """The table with numbers that are infinite or beyond ±`MOST` as null; each such column is a problem in `rows`."""
+    """The table with numbers that are infinite or beyond ±`MOST` as null; each such column is a problem in a `Rows`."""
     for name, dtype in frame.schema.items():
         if not dtype.is_float():
             continue

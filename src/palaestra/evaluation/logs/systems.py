@@ -23,7 +23,7 @@ _EPISODE = ("run", "iteration", "group", "episode")
 
 
 def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
-    """The table with `system` added from a column with a usual name (`NAMES`), if any; raises if they disagree.
+    """A table with `system` from a usual column, unless it or `rows` (`Rows`) names one; raises if several disagree.
 
     Raises:
         InputError: several of them could, and they disagree.
@@ -39,7 +39,7 @@ def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 
 
 def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | None]:
-    """List with the system of each record (JSON object), from a field that names it, such as the model's; else None.
+    """System of each record (a list of JSON objects): its `system`, else a usual field such as the model's; else None.
 
     Each of these objects is an episode.
 

@@ -80,7 +80,7 @@ def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
 
 
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """Reads a Parquet file: returns the table if it is the library's own, else adds TRL's or ART's rows to `rows`."""
+    """Reads a Parquet file: returns the table if it is the library's own, else adds TRL's or ART's rows to a `Rows`."""
     try:
         schema = _schema(path)
         if is_art([*schema]):  # its messages are no column of ours
@@ -102,7 +102,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
-    """Reads a text table to a DataFrame of turns; None, and a problem in `rows`, if it cannot be read as such."""
+    """Reads a text table's file to a DataFrame of turns; None, and a problem in a `Rows`, if it cannot be read so."""
     data = content(path, rows)
     if not data:
         return None
@@ -111,7 +111,7 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
-    """Adds an episode per parsed JSON object to `rows`; returns a table of turns instead if they have `episode`."""
+    """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode`, returns a table of turns."""
     told = Names(None, rows.task, rows.success)
     good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
@@ -189,7 +189,7 @@ def is_trl(columns: list[str]) -> bool:
 
 
 def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
-    """Adds an episode per completion (row) of TRL's table to `rows`; `iteration` is the step."""
+    """Adds an episode per completion (row) of TRL's table to a `Rows`; `iteration` is the step."""
     numeric = [n for n, d in frame.schema.items() if d.is_numeric() and n not in ("step", "advantage", "iteration")]
     rewards = [name for name in numeric if "reward" in name.lower()] or numeric
     for number, record in enumerate(frame.iter_rows(named=True)):

@@ -26,7 +26,7 @@ _ANYBODY = -2
 
 
 def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
-    """Adds all episodes of a list of spans to `rows`; a trace without agents, models and tools becomes a problem."""
+    """Adds all episodes of a list of `Span` to a `Rows`; a trace without agents, models and tools becomes a problem."""
     tree = Tree(spans, rows)
     spans = tree.spans
     if not spans:

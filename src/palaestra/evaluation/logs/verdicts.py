@@ -19,7 +19,7 @@ _OF_VERDICT = ("criterion", "judge", "sample", "order", "answer", "rationale", "
 
 
 def is_verdicts(columns: Container[str]) -> bool:
-    """Whether a table with these column names holds a judge's verdicts."""
+    """Whether column names have those of a judge's verdicts: item, criterion, value, ok."""
     return all(name in columns for name in _MARKS)
 
 

@@ -46,7 +46,7 @@ def is_rollout(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode per parsed JSON line of verifiers to `rows`; what cannot be read is a problem there."""
+    """Adds an episode per line in `found`, (place, JSON object) pairs, to `Rows`; what cannot be read, as a problem."""
     beside = _beside(rows)
     for where, record in found:
         if is_episode(record):

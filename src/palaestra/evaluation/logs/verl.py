@@ -27,7 +27,7 @@ def fits(record: dict[str, Any]) -> bool:
 
 
 def read(found: Documents, rows: Rows) -> None:
-    """Adds an episode of one turn per parsed JSON line to `rows`; extra rewards that are numbers go to `score.NAME`."""
+    """Adds a one-turn episode per (place, JSON object) pair to `Rows`; extra rewards (numbers) go to `score.NAME`."""
     for where, record in found:
         if not fits(record):
             rows.problem(where, "a line without input, output, score and step")

@@ -159,7 +159,7 @@ class ResponseGraph:
 def next_match(
     graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """Profile (tuple) to play next for a `ResponseGraph` and `PayoffEstimate` by `rule`; None when all edges settled.
+    """Profile (tuple) to play next of a `ResponseGraph` and `PayoffEstimate`, by `rule` and `rng`; None: all settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
@@ -193,7 +193,9 @@ def response_graph_ucb(
     most: int = 50_000,
     seed: int = 0,
 ) -> Settled:
-    """[106] `Settled`: calls `play` on each profile of `strategies`, then on `next_match` until edges settle or `most`.
+    """[106] `Settled`: calls function `play` on each profile of `strategies`, then on `next_match` until edges settle.
+
+    It ends at the latest after `most` plays.
 
     It ends when all edges are settled, or after `most` plays.
 

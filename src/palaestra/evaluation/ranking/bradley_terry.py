@@ -16,7 +16,7 @@ _STEPS, _CLOSE = 200, 1e-10
 def bradley_terry(
     wins: np.ndarray, ties: np.ndarray | None = None, *, model: str = "half", prior: float = 0.0
 ) -> np.ndarray:
-    """Bradley-Terry log strengths θ, mean 0, float64[..., n], from win counts float64[..., n, n] (row beat column).
+    """Bradley-Terry log strengths θ, mean 0, of win counts [..., n, n] (row beat column); raises if not comparable.
 
     P(i beats j) = 1 / (1 + e^{θ_j - θ_i}), maximum likelihood by Newton's method. model="half": a draw is half a win
     for each (the default of Elo boards and of evalica); "davidson": draws have a parameter of their own, P(draw) ∝

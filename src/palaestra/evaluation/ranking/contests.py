@@ -152,7 +152,7 @@ def read_contests(source: str | Path) -> Contests | None:
 
 
 def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RESAMPLES, seed: int = 0) -> Ranking:
-    """`Ranking` of the systems of contests, with medals: "elo_mmr" rates them in time order, others as `rank`.
+    """`Ranking` of the systems of `Contests`, with medals: "elo_mmr" rates them in time order, others as `rank`.
 
     Raises:
         InputError: there is no such method.
@@ -169,7 +169,7 @@ def rank_contests(found: Contests, method: str = "auto", *, resamples: int = RES
 
 
 def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
-    """Ranking table of contests by Elo-MMR, a row per system, with medals and normal intervals by rating deviation.
+    """Ranking table of `Contests` by Elo-MMR, a row per system, with medals and normal intervals by rating deviation.
 
     Returns:
         `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best

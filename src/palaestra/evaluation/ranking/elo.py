@@ -20,7 +20,7 @@ def elo(
     orders: int = 0,
     seed: int = 0,
 ) -> np.ndarray:
-    """Elo ratings after all matches, float64[n]; with `orders`, float64[orders, n] over random orders of the matches.
+    """Elo ratings after all `Matches` in order, float64[n]; with `orders`, float64[orders, n] over random orders.
 
     After each match r_a += k (s - e), e = 1 / (1 + base^{(r_b - r_a) / scale}), and r_b the opposite; s is the score
     of a, times the match's weight as in evalica. Elo depends on the order: orders=0 takes the matches as they stand;
@@ -33,7 +33,7 @@ def elo(
 
 
 def elo_resampled(matches: Matches, resamples: int, rng: np.random.Generator, *, k: float = 30.0) -> np.ndarray:
-    """Bootstrap draws of Elo ratings, float64[resamples, n]: clusters of matches redrawn, in random order."""
+    """Bootstrap draws of Elo ratings of `Matches`, float64[resamples, n]: clusters redrawn, in random order (`rng`)."""
     clusters = int(matches.cluster.max()) + 1
     counts = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)[:, matches.cluster]
     longest = int(counts.sum(1).max())

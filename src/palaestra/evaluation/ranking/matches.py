@@ -208,7 +208,7 @@ def read_matches(
 def matches(
     a: list[str], b: list[str], score: np.ndarray, weight: np.ndarray | None = None, task: pl.Series | None = None
 ) -> Matches:
-    """Makes `Matches` of lists of names a, b and scores of a; names sorted; matches of a task are resampled together.
+    """Makes `Matches` of lists of names a, b and array `score` of a (1, .5, 0); matches of a task are resampled whole.
 
     Raises:
         InputError: there is no match.
@@ -225,7 +225,7 @@ def matches(
 
 
 def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: float = 0.0) -> Matches:
-    """Makes `Matches` of trials: systems meet once per (run, task) of both, the larger mean of `value` wins.
+    """Makes `Matches` of a table of trials: systems meet once per (run, task) of both, the larger mean of `value` wins.
 
     Means that differ by no more than `tie` draw. The task is the cluster, or `cluster` if the trials have it.
     """

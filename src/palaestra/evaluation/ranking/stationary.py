@@ -14,7 +14,7 @@ _BLOCK = 24
 
 
 def stationary_distribution(log_rates: np.ndarray) -> np.ndarray:
-    """Stationary distributions float64[..., n] of Markov chains, from log transition rates float64[..., n, n].
+    """Stationary distributions float64[..., n] of Markov chains of log rates [..., n, n]; raises if one is not unique.
 
     By elimination without subtraction (Grassmann, Taksar & Heyman 1985): every entry is right to about machine
     precision, however small, where eigenvectors fail. Rates that underflow are eliminated in logarithms, if there is

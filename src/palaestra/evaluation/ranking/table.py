@@ -46,7 +46,7 @@ class Ranking:
 def rank(
     matches: Matches, method: str = "auto", *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Ranking:
-    """A `Ranking` of the systems of `matches`, by a method (automatic by default), with intervals.
+    """A `Ranking` of the systems of `Matches`, by a method (automatic by default), with intervals.
 
     method: "bradley_terry" and "davidson" (in Elo points, 400 to a factor 10 of the odds, mean 1000, with a prior of
     one drawn game against an average system), "elo" (mean over 200 random orders), "alpha_rank" (infinite alpha),
@@ -97,7 +97,7 @@ def rank(
 def scores(
     matches: Matches, method: str, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores float64[n], bootstrap draws float64[resamples, n]) of the systems of `matches` by a ranking method."""
+    """(scores float64[n], bootstrap draws float64[resamples, n]) of the systems of `Matches` by a ranking method."""
     rng = np.random.default_rng(seed)
     if method == "elo":
         mean = elo(matches, orders=200, seed=seed).mean(axis=0)
@@ -199,7 +199,10 @@ def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str, grou
 
 
 def win_table(matches: Matches) -> pl.DataFrame:
-    """Table of win shares per pair of systems (draws half) with interval: `system, opponent, share, low, high, n`."""
+    """Table, a row per ordered pair of systems that met in `Matches`: share won (draws half) with interval, games n.
+
+    Columns: `system, opponent, share, low, high, n`; each pair has two rows.
+    """
     points = matches.wins() + matches.ties() / 2
     games = points + points.T
     i, j = np.nonzero(games > 0)

@@ -64,7 +64,7 @@ def scored_groups(
 
 
 def estimate(values: pl.Series, level: float = 0.95, what: str = "group", why: str = "lack a score") -> Estimate:
-    """`Estimate` of the mean over groups of a value in [0, 1], with its interval; nulls are left out, see `caution`."""
+    """`Estimate` of the mean of a Series in [0, 1], a value per group; nulls are left out and named in `caution`."""
     cells = values.cast(pl.Float64).to_numpy().astype(float)[None]
     n = int(np.isfinite(cells).sum())
     share = bool(n) and set(cells[np.isfinite(cells)]) <= {0.0, 1.0}

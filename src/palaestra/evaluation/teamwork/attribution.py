@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest, need_colum
 def importance_flow(
     turns: Turns, messages: pl.DataFrame, *, answer: str = "answer", final: str | None = None
 ) -> pl.DataFrame:
-    """Table of turns with `importance`: DyLAN's credit passed back from final answers along table `messages` ([135]).
+    """Table of `Turns` with `importance`: DyLAN's credit passed back from final answers along table `messages` ([135]).
 
     arXiv 2310.02170.
 
@@ -99,7 +99,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
-    """SelfOrg's contribution of each turn, float64[rows]: cosine of its embedding to its group's mean ([40]).
+    """SelfOrg's contribution ([40]), float64[rows] of `Turns`: cosine of the row's embedding to its group's mean.
 
     Source: arXiv 2510.00685.
 
@@ -130,7 +130,7 @@ def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.n
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
-    """Table of credit per team member by a judge's hindsight in column `verdict`: episodes, invoked, helpful (a share).
+    """Table per agent of `Turns`: episodes, invoked, helpful (share of episodes where a judge's column `verdict` > 0).
 
     BOAD [129], arXiv 2512.23631; helpful is float64.
 
@@ -164,7 +164,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors float64[known, d], rows int64[known]): embeddings of turns in column `name` that are there, of length 1.
+    """(vectors float64[known, d], rows int64[known]): embeddings in column `name` of `Turns`, where given, of length 1.
 
     A vector with a number that is missing is none.
     """

@@ -65,7 +65,9 @@ def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # 
 
 
 def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weights:
-    """`Weights` of an auction, fitted so that scores order the bids of a task as the column `worth` does.
+    """`Weights` of an auction fitted to a table of bids: of two of a task that of more `worth` (a column) scores lower.
+
+    The lowest score wins in `award`.
 
     min Σ d_ik · log(1 + e^{score_i - score_k}) over pairs of a task where i was worth d_ik more than k, all weights at
     least 0, plus `ridge` times their squares. Not the paper's: see above.
@@ -98,7 +100,7 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
 
 
 def contrast(memory: Archive, embedding: np.ndarray, agent: str, k: int = 8) -> list[tuple[str, str]]:
-    """List of (losing plan, winning plan) of the k tasks in `memory` most like `embedding`, one plan being `agent`'s.
+    """List of (losing, winning) plans in an `Archive`, of the k tasks most like vector `embedding`, one plan `agent`'s.
 
     Entries are plans with the agent as owner, the task as key, 1 as score of the winner's, 0 of the others'; what is
     most like decides which tasks are near, so all plans of a task go in with the task's vector.

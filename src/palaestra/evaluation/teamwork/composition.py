@@ -23,7 +23,7 @@ ROUNDED = 1 + 1e-12
 
 
 def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarray:
-    """Threshold on value per cost of an online knapsack: (upper·e/lower)^spent · lower/e; spent: share of the budget.
+    """Threshold of an online knapsack on value per cost: (upper·e/lower)^spent · lower/e, array; spent: budget share.
 
     Ψ(z) = (U·e/L)^z · L/e, z the share spent.
 
@@ -145,7 +145,7 @@ def compose(
 
 
 def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None) -> list[str]:
-    """List of names, a baseline of `compose`: the most similar component of each skill, in order, within the budget."""
+    """List of names, a baseline of `compose`: each skill's most similar component in table `inventory`, if it fits."""
     table, skills, cost = _inventory(inventory, weights)
     taken: dict[str, None] = {}
     for skill in skills:
@@ -159,7 +159,7 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
 def offline(
     inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, float] | None = None, each: int = 1, top: int = 20
 ) -> list[str]:
-    """List of names, a baseline of `compose`: a knapsack (MILP) over advertised similarities; nothing is tried.
+    """List of names, baseline of `compose`: a knapsack (MILP) over similarities in table `inventory`; nothing is tried.
 
     By `scipy.optimize.milp`.
 

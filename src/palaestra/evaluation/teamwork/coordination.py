@@ -21,7 +21,7 @@ from palaestra.errors import InputError, nearest, need_columns
 def coordination(
     turns: Turns, messages: pl.DataFrame | None = None, *, baseline: str, by: str = "system"
 ) -> pl.DataFrame:
-    """Table per system: cost and benefit of coordination against a baseline: turns, overhead, efficiency, success.
+    """Table per system of `Turns`: cost and benefit against system `baseline`: turns, overhead, efficiency, success.
 
     Returns: a row for each: success, turns, overhead, efficiency, density, redundancy, failure_ratio,
         error_amplification, success_per_1k.
@@ -124,7 +124,7 @@ def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, f
 
 
 def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | None = None) -> pl.DataFrame:
-    """Table of counts of opinion changes between an agent's turns: stayed_right, stayed_wrong, to_right, to_wrong.
+    """Table, a row per turn of `Turns`: counts of agents that stayed_right, stayed_wrong, went to_right, to_wrong.
 
     Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
     as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.

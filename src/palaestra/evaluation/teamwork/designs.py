@@ -68,7 +68,7 @@ def guided_search(
     mix: float = 0.2,
     trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Table per evaluated design of `slots`, `budget` in all: search for the best `evaluate`, guided by a surrogate.
+    """Table per evaluated design of `slots` (name -> options): surrogate-guided search in `budget` calls of `evaluate`.
 
     Rows are in the order of evaluation.
 
@@ -134,7 +134,9 @@ def climb(
     rng: np.random.Generator,
     patience: int = 12,
 ) -> pl.DataFrame:
-    """Table per evaluated design, baseline of `guided_search`: greedy climb that redraws one slot of the best design.
+    """Table per evaluated design of `slots` (name -> options): greedy climb by `evaluate`, a slot of the best redrawn.
+
+    A baseline of `guided_search`.
 
     It keeps improvements.
 
@@ -167,7 +169,7 @@ def training_designs(
     rng: np.random.Generator,
     kappa: float = 1.0,
 ) -> pl.DataFrame:
-    """Table of `number` designs of `slots` scored by `evaluate` to train a surrogate: pairs once, then best and worst.
+    """Table of `number` designs of `slots` (name -> options) scored by `evaluate`, for a surrogate: all pairs first.
 
     Each pair of options stands in it once; best and worst are predicted.
 

@@ -49,7 +49,7 @@ def effective_channels(vectors: Any, weights: Any = None) -> float:
 
 
 def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")) -> pl.DataFrame:
-    """Table per key: effective number of different answers, K*, among its turns; of right and wrong ones with `score`.
+    """Table per key of `Turns`: effective number of different answers, K*; also of right and wrong ones, with a score.
 
     Columns: the key, answers, channels.
 
@@ -88,7 +88,7 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
 def added_channels(
     turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Table per agent: effective channels that it adds, ΔK* = K* with its turns - K* without them, mean over keys.
+    """Table per agent of `Turns`: effective channels that it adds, K* with its turns - K* without them, mean over keys.
 
     Returns:
         agent, answers (how many keys it has answers in), added; the most first. A copy of somebody else adds next to 0.
@@ -109,7 +109,7 @@ def added_channels(
 def diverse_members(
     turns: Turns, most: int, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
 ) -> pl.DataFrame:
-    """Table of agents chosen greedily for the most effective channels, at most `most`, in the order of choice.
+    """Table of at most `most` agents of `Turns`, chosen greedily for the most effective channels, in order of choice.
 
     The first is the one that adds most to all (`added_channels`); then whoever gives those taken the highest mean K*.
 

@@ -73,7 +73,7 @@ def transcript(text: str, *, leader: str = LEADER) -> Transcript:
 
 
 def persona_turns(texts: Sequence[str], *, leader: str = LEADER) -> Turns:
-    """Makes `Turns` of the personas in completions, an episode each; each persona hears all that was said before.
+    """Makes `Turns` of a list of completions, an episode each, a row per persona's speech, who hears all said before.
 
     Columns: group, episode, turn, agent, action, heard, heard_turn, answer (the final one, on every turn), unparsed. A
     completion in which nobody speaks is one turn of the leader.
@@ -93,7 +93,7 @@ def persona_turns(texts: Sequence[str], *, leader: str = LEADER) -> Turns:
 
 
 def contains_any(text: str, answers: Sequence[Sequence[str]]) -> float:
-    """Share of questions for which the text holds one of the answer's aliases, ignoring case (trivia).
+    """Share of questions for which `text` holds an alias in `answers` (a list of aliases each), ignoring case.
 
     >>> contains_any("It rained in NEW YORK.", [["New York", "NYC"], ["Paris"]])
     0.5
@@ -105,7 +105,9 @@ def contains_any(text: str, answers: Sequence[Sequence[str]]) -> float:
 
 
 def set_recall(text: str, targets: Sequence[str]) -> float:
-    """Recall of target words, |guessed ∩ target| / |target|, guesses separated by commas (Codenames).
+    """Recall of the words `targets` in a text of guesses by commas, |guessed ∩ target| / |target|, ignoring case.
+
+    As in Codenames.
 
     >>> set_recall("Moon, moon; star.", ["moon", "sun"])
     0.5

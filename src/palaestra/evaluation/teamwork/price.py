@@ -149,7 +149,7 @@ def workflow_cost(
 
 
 def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> float:
-    """Accuracy of best-of-n: n tries, each right with `chance`, one drawn from those that a verifier accepts.
+    """Accuracy of best-of-n: n tries, each right with `chance`, one drawn of those a verifier accepts, else of all.
 
     The verifier has these error rates.
 
@@ -172,7 +172,7 @@ def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> f
 def economy(
     trials: pl.DataFrame, *, cost: str = "cost", value: str = "success", resamples: int = 1000, seed: int = 0
 ) -> pl.DataFrame:
-    """Table per system: cost, value and cost per success of its trials with intervals, and Pareto-optimality.
+    """Table per system: cost, value and cost per success on tasks that all share, with intervals, Pareto-optimality.
 
     trials: as `evaluation.trials` gives them, with what each cost in the column `cost` (tokens, dollars, turns).
 

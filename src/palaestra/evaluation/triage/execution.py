@@ -19,7 +19,7 @@ RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """DataFrame of detections in turns' tool calls: crashes, failed calls, loops, exhausted limits.
+    """DataFrame of detections in tool calls of `Turns`: crashes, failed calls, loops, exhausted limits.
 
     `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`.
     """
@@ -28,7 +28,7 @@ def execution(turns: Turns) -> pl.DataFrame:
 
 
 def crashes(turns: Turns) -> pl.DataFrame:
-    """DataFrame of detections of episodes that ended with an error or at a limit, on their last row.
+    """DataFrame of detections of episodes of `Turns` that ended with an error or at a limit, on their last row.
 
     Type: by the failing boundary.
     """
@@ -63,7 +63,7 @@ def _line(column: str) -> pl.Expr:
 
 
 def answers(turns: Turns) -> pl.DataFrame:
-    """Table (row, text, sure) of the answer of each tool call, on the call's row; sure: the log says that it failed."""
+    """Table (row, text, sure) of answers to tool calls in `Turns`, on the call's row; sure: logged as failed."""
     frame = turns.frame
     if "tool" not in frame.columns:
         return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String, "sure": pl.Boolean})
@@ -108,7 +108,7 @@ def answers(turns: Turns) -> pl.DataFrame:
 
 
 def loops(turns: Turns) -> list[Detection]:
-    """List of `Detection`s of loops in each episode's tool calls: retries, parameter drift and oscillation.
+    """List of `Detection` of loops in each episode's tool calls in `Turns`: retries, parameter drift and oscillation.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
     retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.

@@ -66,7 +66,9 @@ MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.
 
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:
-    """DataFrame of detections from phrases in messages, types `interaction.…`: misalignment, stagnation, satisfaction.
+    """DataFrame of detections from phrases of users in `Turns`: misalignment, disengagement, stagnation, satisfaction.
+
+    Types are `interaction.…`.
 
     See `detect`.
     """

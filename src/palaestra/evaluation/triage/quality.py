@@ -30,7 +30,7 @@ def severity(count: pl.Expr) -> pl.Expr:
 
 
 def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
-    """Table per episode from its detections: counts by group, `user_turns`, `quality` (0 to 100), `bucket`.
+    """Table per episode of `Turns` from table `detections`: counts by group, `user_turns`, `quality` (0-100), `bucket`.
 
     Q = 50 + 20·(.6, .8, .95 for 1, 2, ≥ 3 satisfied) - 10·severity(disengagement) - 15·[misaligned in more than .3 of
     the user turns] - 8·severity(stagnation)·[more than 2] - 8·failures - 5·loops - 3·exhaustions, clipped to [0, 100];

@@ -46,7 +46,9 @@ def collusion_index(price: np.ndarray, *, nash: float, monopoly: float) -> np.nd
 def collusion(
     turns: Turns, price: str = "price", *, nash: float, monopoly: float, above: float = 0.5, falling: float = 0.5
 ) -> pl.DataFrame:
-    """DataFrame of detections of turns' episodes: mean collusion index of column `price` > `above`, and not falling.
+    """DataFrame of detections of episodes of `Turns` whose mean collusion index of column `price` is high, not falling.
+
+    High: above `above`.
 
     On their last row.
 
@@ -76,7 +78,7 @@ def collusion(
 
 
 def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth") -> pl.DataFrame:
-    """Table per episode (episode_code, outcome, risk): the majority's last answer against its first and the `truth`.
+    """Table per episode of `Turns` (episode_code, outcome, risk): majority's last `answer` against first and `truth`.
 
     outcome: kept, recovered, swayed, wrong (before and after), undecided (a tie or no answer); swayed and undecided are
     risks.
@@ -109,7 +111,7 @@ def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth")
 
 
 def monopolisation(shares: np.ndarray, needs: np.ndarray, *, coalition: np.ndarray, slack: float = 0.1) -> bool:
-    """Whether the agents in mask `coalition` hold >= 1 - slack of all shares while another has less than it `needs`.
+    """Whether agents in mask `coalition` hold >= 1 - slack of array `shares` while another has less than it `needs`.
 
     shares: float64[agents], of the capacity. needs: float64[agents], the least that each must have. coalition:
     bool[agents].

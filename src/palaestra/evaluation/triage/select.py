@@ -39,7 +39,7 @@ FIRST = {"regressed": 3, "failed": 2, "succeeded": 0}
 
 
 def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
-    """Runs all detectors on turns: DataFrame (row, type, confidence, evidence), sorted by row.
+    """Runs all detectors on `Turns`: DataFrame (row, type, confidence, evidence), sorted by row.
 
     Raises:
         MissingColumnError: the table has no `episode`.
@@ -73,7 +73,7 @@ def run_of_system(columns: Collection[str]) -> pl.Expr:
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
-    """Series of the score of each detection: its confidence × the weight of its type.
+    """Series of the score of each row of table `detections`: its confidence × the weight of its type.
 
     Raises:
         InputError: a weight is negative or not finite.
@@ -98,7 +98,9 @@ def triage(
     seed: int = 0,
     outcomes: bool = True,
 ) -> pl.DataFrame:
-    """Table of the `budget` episodes most worth reading, best first: key, `score`, `why`, `quality`, `bucket`, counts.
+    """Table of the `budget` episodes of `Turns` most worth reading, failures first, then by `score`; `why` says why.
+
+    Columns: key, `score`, `why`, `quality`, `bucket`, counts.
 
     Known outcomes come before signs. First stand failures of tasks that the first system of the table
     solves in at least half of its trials (`regressed`), then other failures (`failed`), then episodes of unknown
@@ -116,7 +118,7 @@ def triage(
 
 
 def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
-    """Table of ratings of all episodes by their detections, a row each in order: columns of `triage`, and `types`."""
+    """Table of ratings of all episodes of `Turns` by table `detections`, a row each: columns of `triage`, `types`."""
     codes = turns.codes("episode")
     table = episodes(turns, detections)
     rated = detections.with_columns(
@@ -158,7 +160,7 @@ def because(row: Mapping[str, Any]) -> str:
 
 
 def outcome_of(episodes: pl.DataFrame) -> pl.Series:
-    """Series of outcomes of episodes: `regressed` (vs the first row's system), `failed`, `succeeded`, null: unknown.
+    """Series of outcomes of a table of episodes: `regressed` (vs the first row's system), `failed`, `succeeded`, null.
 
     regressed: it failed, in a task in which the system of the first row succeeds in at least half of its trials.
     """

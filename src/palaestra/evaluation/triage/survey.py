@@ -82,7 +82,7 @@ def survey(
     random: float = 0.0,
     seed: int = 0,
 ) -> Survey:
-    """`Survey`: triage of logs larger than memory, loaded file by file by function `read`; keeps `budget` episodes.
+    """`Survey`: triage of logs larger than memory, file by file, by function `read` (`Part` -> `Logs`); keeps `budget`.
 
     read: reads the logs (`read_logs`) by part. format, names: those that it was given. The rest as in `triage`.
 

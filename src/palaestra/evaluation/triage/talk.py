@@ -43,7 +43,7 @@ def shorten(text: str) -> str:
 
 
 def messages(turns: Turns) -> pl.DataFrame:
-    """Table of the last 100 messages of each episode, (row, episode, position, role, text), without empty texts.
+    """Table of the last 100 non-empty messages of each episode of `Turns`: (row, episode, position, role, text).
 
     row: of the table. episode: its key as a number (`turns.codes("episode")`). position: within the episode.
 

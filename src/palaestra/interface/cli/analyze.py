@@ -23,7 +23,7 @@ def analyze(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a registered analysis on files and print its table: rubrics, picked seeds, sequences, suites, tournaments."""
+    """Run a registered analysis, named by a text, on files and print its table: rubrics, sequences, tournaments."""
     from palaestra.evaluation.analyses import ANALYSES
     from palaestra.evaluation.analyses import analyze as answer
 

@@ -46,7 +46,7 @@ def attack(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Train a new policy in one seat against the other, frozen members, and say what the team loses to it.
+    """Train a new policy in one seat of a run's team against the other, frozen members; say what the team loses to it.
 
     It is paid minus the team's reward, or 1 for each episode with the targeted behaviour. The loss is compared with
     that to an untrained policy in the same seat. The same command again goes on where it was interrupted.

@@ -33,7 +33,7 @@ def audit(
     modules: Modules = None,
     as_json: Json = False,
 ) -> None:
-    """Print for each audit whether this reward can be farmed, with the rows that prove it; exit 1 if one fails."""
+    """Print for each audit whether the reward of a table of turns can be farmed, with proof; exit 1 if one fails."""
     import palaestra.rewards  # noqa: F401  their signals must be registered
     from palaestra import Turns, parse
     from palaestra.evaluation.audits import LOOKED_AT, component_sum

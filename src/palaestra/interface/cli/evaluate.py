@@ -305,7 +305,10 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
 
 
 def read(paths: list[str], format: str | None, names: Names, part: Part | None = None) -> Logs:
-    """Read the logs at all paths as `Logs`; prints on stderr what could not be read, similar things in one line."""
+    """Read the logs at a list of `paths` as `Logs`, columns by a `Names`; prints on stderr what could not be read.
+
+    Similar things that could not be read share a line.
+    """
     from palaestra.evaluation.logs import read_logs
 
     logs = read_logs(*paths, format=format, **names._asdict(), part=part)

@@ -27,7 +27,7 @@ def export(
     push: Annotated[str | None, typer.Option("--push", metavar="OWNER/NAME", help="also upload it to a hub")] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the trained policies: language models for transformers and peft, tables and networks as safetensors.
+    """Write the trained policies of a run's folder: language models for transformers and peft, others as safetensors.
 
     `LMPolicy.load(FOLDER)` and `Team.load(RUN)` read them back.
     """
@@ -57,7 +57,7 @@ def play(
     turns: Annotated[Path | None, typer.Option("--turns", help="write the turns into this Parquet file")] = None,
     trust: Trust = False,
 ) -> None:
-    """Play held-out tasks turn by turn: what each agent sees, what it does, what it receives.
+    """Play held-out tasks with a run's team, turn by turn: what each agent sees, what it does, what it receives.
 
     With --human you see what that agent sees, and nothing else. With --turns all turns are kept as a table, those of a
     person included, and only the seat of the person is shown.

@@ -50,7 +50,7 @@ def fit_reward(
     modules: Modules = None,
     as_json: Json = False,
 ) -> None:
-    """Train a reward model on pairs, verdicts or labels, print how often it is right on held-out ones, and write it.
+    """Train a reward model on a file of pairs, verdicts or labels, print its accuracy on held-out ones, and write it.
 
     The same command again goes on after an interruption. `sequence` writes what transformers and TRL load.
     """

@@ -81,7 +81,7 @@ def judge(
     system: System = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model on a rubric about any logs and write the verdicts; resumes a killed run; exit 1 if one is missing."""
+    """Ask a model on a rubric about logs, write verdicts to a file; resumes a killed run; exit 1 if one is missing."""
     from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage import by_system
     from palaestra.judges import Budget, Endpoint, Ensemble, Judged, Ledger, cases, read_rubric

@@ -28,7 +28,7 @@ def fit_prior(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: Json = False,
 ) -> None:
-    """Fit a score model of a table's rows by denoising, stop early by held-out samples, and write it as a prior."""
+    """Fit a score model of a table's rows by denoising, with early stopping, and write it as a prior to a folder."""
     from palaestra.learning import need_torch
 
     need_torch()
@@ -69,7 +69,7 @@ def fuse(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: Json = False,
 ) -> None:
-    """Print posterior mean, sd, interval by item and column, sampled from a prior's folder given noisy readings.
+    """Print posterior mean, sd, interval by item and column, sampled from a prior's folder given a file of readings.
 
     A reading is of the mean of the columns in `reads`, parted by blanks. Sources come and go without another fit.
     """

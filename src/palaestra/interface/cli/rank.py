@@ -40,7 +40,7 @@ def rank(
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
-    """Rank systems from a file of pairwise matches, and print whether there is an order at all."""
+    """Rank systems from a file of pairwise matches or of contests, and print whether there is an order at all."""
     from palaestra.evaluation import ranking
 
     with prefix_errors([matches]):

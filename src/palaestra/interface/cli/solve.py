@@ -31,7 +31,7 @@ def solve(
     seed: Annotated[int, typer.Option(help="of the draws")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Solve a game, print the strategies, and how much a deviator could still gain."""
+    """Solve a game, by its name or from a file; print the strategies, and how much a deviator could still gain."""
     from palaestra.evaluation import games
 
     games.read_solver(by)  # a wrong name is no fault of the file

@@ -54,7 +54,7 @@ def train(
     ] = 1,
     trust: Trust = False,
 ) -> None:
-    """Train a team, compare it with the team it started from, write the report."""
+    """Train a team by a recipe, compare it with the team it started from, write the report."""
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
@@ -135,7 +135,7 @@ def report(
         typer.Argument(metavar="RUN", exists=True, help="what `train` or `compare` wrote, or a folder of any logs"),
     ],
 ) -> None:
-    """Write the HTML report of a run, a comparison, or the evaluation of any logs."""
+    """Write the HTML report of a folder: of a run, of a comparison, or of the evaluation of any logs."""
     from palaestra.interface.report import write_comparison, write_report
 
     ours = ("comparison.json", "recipe.yaml", "*/recipe.yaml", "summary.json", "seed-*")

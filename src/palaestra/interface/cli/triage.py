@@ -32,7 +32,7 @@ def triage(
     success: Success = None,
     as_json: Json = False,
 ) -> None:
-    """Choose the episodes that are most worth reading, say why, and write a page to read them."""
+    """Choose the episodes of log files that are most worth reading, say why, and write a page to read them."""
     from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage.select import because
     from palaestra.evaluation.triage.survey import survey

@@ -34,7 +34,7 @@ class Priced:
 def frontier_plot(
     rows: Sequence[Priced], *, what: str, percent: bool = False, axis: str = "cost of a trial, $"
 ) -> Markup:
-    """SVG plot of `Priced` systems, cost against success: filled dots are Pareto-optimal, the line is their hull."""
+    """SVG plot of a list of `Priced`, cost against success: filled dots are Pareto-optimal, the line is their hull."""
     sign = "$" if "$" in axis else ""
     with _figure(230) as (figure, axes):
         hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
@@ -63,7 +63,7 @@ def frontier_plot(
 
 
 def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
-    """SVG plot of confidence against success from a dict per bin (`confidence, success, low, high, n`)."""
+    """SVG plot of confidence against success of a list of dicts, one per bin: confidence, success, low, high, n."""
     with _figure(240) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle="dashed", zorder=1)
         most = max(row["n"] for row in bins)
@@ -155,7 +155,7 @@ class Edge:
 
 
 def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
-    """SVG graph of who messages whom: members from left to right as they first speak, edges as thick as the traffic.
+    """SVG graph of who messages whom, of lists of `Node` and `Edge`: members from left to right as they first speak.
 
     Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`, or points).
     """
@@ -235,6 +235,6 @@ def heat_of(
     *,
     margin: bool = False,
 ) -> Heat:
-    """Makes a heat map's data (`Heat`) from a dict (row, column) -> `Cell` with its shade; missing cells are empty."""
+    """Makes a `Heat` (map) of names of rows and columns and a dict (row, column) -> `Cell`; missing cells are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)

@@ -92,7 +92,7 @@ class ShownEpisode:
 
 
 def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
-    """List of at most `count` `ShownEpisode` of a run: tasks whose outcome changed, last training, then errors."""
+    """List of at most `count` `ShownEpisode` of a loaded `Run`: tasks whose outcome changed, last training, errors."""
     table = table_of(run)
     chosen = [] if table is None else _choose(_index(table), count)
     episodes = [] if table is None else shown(run, table, chosen)
@@ -101,7 +101,7 @@ def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
 
 
 def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> list[ShownEpisode]:
-    """List of the `ShownEpisode`s of a run with the keys `chosen`, from the run's table (`table_of`), in this order.
+    """List of `ShownEpisode` of a loaded `Run` with the keys `chosen`, from its turns (`table_of`), in this order.
 
     chosen: values of `KEY`.
     """
@@ -114,7 +114,7 @@ def shown(run: Run, table: pl.DataFrame, chosen: Sequence[tuple[Any, ...]]) -> l
 
 
 def table_of(run: Run) -> pl.DataFrame | None:
-    """DataFrame of training and evaluation turns of all seeds, with all columns of the report; None without turns."""
+    """DataFrame of a loaded `Run`'s training and evaluation turns, all seeds, all report columns; None without any."""
     parts = []
     for place, seed in enumerate(run.seeds):
         if seed.training is not None:

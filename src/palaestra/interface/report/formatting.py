@@ -40,7 +40,7 @@ def points(value: Any, *, percent: bool = True) -> str:
 
 
 def span(value: Interval | None, *, percent: bool = False, difference: bool = False) -> str:
-    """Text of an `Interval`, `15.2 to 27.3`; empty if an end is missing."""
+    """Text of an `Interval`, `15.2 to 27.3`; empty for None, or if an end is missing."""
     if value is None or value.low is None or value.high is None:
         return ""
     if difference:

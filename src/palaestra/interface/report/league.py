@@ -39,7 +39,7 @@ class LeagueSection:
 
 
 def league(run: Run) -> LeagueSection | None:
-    """`LeagueSection` data for the report, from the first seed that has a league; None if the run has none.
+    """`LeagueSection` data of a loaded `Run`, from the first seed that has a league; None if it has none.
 
     Raises:
         StorageError: the file is damaged.

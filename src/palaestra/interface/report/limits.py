@@ -11,7 +11,7 @@ from palaestra.interface.report.sections import ComparisonRow, RunResult, error_
 
 
 def limits(run: Run, result: RunResult | None) -> list[str]:
-    """List of sentences on the limits of a `Run`'s evidence and `result`: seeds, comparison, files, held-out tasks."""
+    """List of sentences on the limits of a loaded `Run`'s evidence and `result`: seeds, comparison, files, tasks."""
     said = [_about_seeds(run)]
     if result is None:
         said.append(
@@ -29,7 +29,7 @@ def limits(run: Run, result: RunResult | None) -> list[str]:
 
 
 def comparison_limits(variants: Sequence[tuple[str, Run]]) -> list[str]:
-    """List of sentences on the limits of a comparison of variants, given as (name, run) pairs."""
+    """List of sentences on the limits of a comparison of variants, given as (name, loaded `Run`) pairs."""
     seeds = {name: len(run.seeds) for name, run in variants}
     fewest = min(seeds.values())
     said = [

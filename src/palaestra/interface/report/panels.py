@@ -51,7 +51,7 @@ CHARTS: Registry[Chart | None] = Registry("chart", example="my_chart")
 
 
 def charts(run: Run) -> list[Chart]:
-    """List of all registered charts of a run; one that fails is replaced by a note."""
+    """List of all registered charts of a loaded `Run`; one that fails is replaced by a note."""
     drawn: list[Chart | None] = []
     for name, draw in CHARTS.items():
         try:
@@ -86,7 +86,7 @@ def panel(
 
 
 def progress(teams: Teams) -> list[Chart]:
-    """List of charts of training reward and success, periodic evaluations and extra metrics, a line per team."""
+    """List of charts of training reward and success, held-out looks, extra metrics, a line per (label, seeds) pair."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
         return [(label, seeds, read) for label, seeds in teams]
@@ -132,7 +132,7 @@ def progress(teams: Teams) -> list[Chart]:
 
 
 def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
-    """List of charts over iterations of seeds' metrics, one per quantity, with a line per policy."""
+    """List of charts over iterations of `SeedRun`s' metrics, one per quantity, with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
         return lambda row: (row["policies"].get(name) or {}).get(field)
@@ -141,7 +141,7 @@ def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
 
 
 def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
-    """List of charts over iterations, one per quantity, a line per (label, seeds) of `teams`: policies' mean."""
+    """List of charts over iterations, one per key of dict `quantities`, a line per (label, seeds): policies' mean."""
 
     def mean(field: str) -> Callable[[Row], Any]:
         def read(row: Row) -> float | None:
@@ -159,7 +159,7 @@ def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> l
 
 
 def policies(seeds: Sequence[SeedRun]) -> list[str]:
-    """List of names of the policies in the seeds' metrics, in the order in which they first appear."""
+    """List of names of the policies in `SeedRun`s' metrics, in the order in which they first appear."""
     return list(dict.fromkeys(name for seed in seeds for row in seed.metrics for name in row["policies"]))
 
 
@@ -169,7 +169,7 @@ def _title(name: str) -> str:
 
 @CHARTS.register()
 def model_and_truth(run: Run) -> Chart | None:
-    """`Chart` of a reward model's score beside the true metric, for a run and its controls; None if none is recorded.
+    """`Chart` of reward model's score beside true metric of a loaded `Run` and its controls; None if none is recorded.
 
     Where the lines part, the model is being hacked.
     """

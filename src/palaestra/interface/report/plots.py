@@ -148,7 +148,7 @@ def intervals(
     zero: bool = False,
     colours: Mapping[str, int] | None = None,
 ) -> Markup:
-    """SVG forest plot: a dot and its interval per row; `zero`: rows are differences. colours: rows not in grey."""
+    """SVG forest plot of (label, `Interval`) rows: a dot and its interval each; `zero`: rows are differences."""
     tones = {label: colour(index) for label, index in (colours or {}).items()}
 
     def show(value: float | None) -> str:

@@ -72,7 +72,7 @@ class Rewards:
 
 
 def rewards(seeds: Sequence[SeedRun]) -> Rewards | None:
-    """`Rewards` data of the report's section on reward components from the seeds' turns; None if none has one."""
+    """`Rewards` data of the report's section on reward components from `SeedRun`s' turns; None if none has one."""
     tables = {seed.name: Turns(seed.training) for seed in seeds if seed.training is not None and len(seed.training)}
     tables = {name: turns for name, turns in tables.items() if component_columns(turns)}
     if not tables:

@@ -77,7 +77,7 @@ class ComparisonRow:
 
 
 def result(run: Run) -> RunResult | None:
-    """`RunResult` of a run: the checked content of its `summary.json`; None if the run has none.
+    """`RunResult` of a loaded `Run`: the checked content of its `summary.json`; None if it has none.
 
     Raises:
         StorageError: a field has a shape that cannot be shown.
@@ -204,7 +204,7 @@ def _list(parent: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, 
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """List of (label, value) facts of a run for the report's header."""
+    """List of (label, value) facts of a loaded `Run` for the report's header."""
     summary = run.summary or {}
     rows = [seed.metrics for seed in run.seeds if seed.metrics]
     total = {name: sum(r.get(name) or 0 for seed in rows for r in seed) for name in ("episodes", "turns")}
@@ -263,7 +263,7 @@ def median_seconds(value: Any) -> str:
 
 
 def versions(run: Run) -> list[tuple[str, str]]:
-    """List of (dotted name, value): package versions and platform of a run."""
+    """List of (dotted name, value): package versions and platform of a loaded `Run`."""
 
     def flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
@@ -285,7 +285,7 @@ class Share:
 
 
 def contributions(seeds: Sequence[SeedRun]) -> list[Share]:
-    """List of `Share` of each additive credit term, largest first, over seeds with any credit in the last batch."""
+    """List of `Share` of each additive credit term, largest first, over `SeedRun`s with credit in the last batch."""
     seeds = [seed for seed in seeds if any(seed.contributions.values())]
     terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
     shares = []

@@ -66,7 +66,7 @@ class Group:
 
 
 def team(run: Run) -> Group | None:
-    """`Group` data of the report's section on a run's team; None if no messages or answers are recorded."""
+    """`Group` data of the report's section on a loaded `Run`'s team; None if no messages or answers are recorded."""
     table = _table(run)
     if table is None or "answer" not in table.columns:
         return None

@@ -77,7 +77,7 @@ def write_triage(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> Path:
-    """Write `triage.html`, .parquet, .jsonl of `chosen` episodes with `detections` into `directory`; the page's path.
+    """Write `triage.html`, .parquet, .jsonl of episodes of `Turns`, tables `chosen` and `detections`; the page's path.
 
     chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
     the logs was left out, a line each. of_all: how many episodes there are and the detections in them by kind (`type,
@@ -103,7 +103,7 @@ def triage_page(
     not_read: Sequence[str] = (),
     of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> str:
-    """The HTML triage page as text; see `write_triage`."""
+    """The HTML triage page as text, of `Turns` and tables `chosen` (episodes) and `detections`; see `write_triage`."""
     read = episodes_to_read(turns, chosen, detections)
     if of_all is None:
         owner = pl.Series(turns.codes("episode").ids[detections["row"].to_numpy()], dtype=pl.Int64)
@@ -117,7 +117,7 @@ def triage_page(
 
 
 def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
-    """List of the `chosen` episodes in display form (`Read`), in order, with the turns and `detections` shown."""
+    """List of `Read` (display form), a row of table `chosen` each, with the turns and rows of table `detections`."""
     signs: dict[int, list[Sign]] = {}
     for row in detections.to_dicts():
         sign = Sign(_name(row["type"]), _kind(row["type"]), row["confidence"], row["evidence"])

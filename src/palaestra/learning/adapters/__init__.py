@@ -20,7 +20,7 @@ from palaestra.errors import LearnerError, MissingColumnError, SchemaError
 
 
 def table(signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Any], columns: Mapping[str, str]) -> Turns:
-    """Make a `Turns` table of a trainer's batch, a row per sequence: columns `given`, and `fields` that `signal` needs.
+    """Make a `Turns` table of a trainer's batch, a row per sequence: columns `given`, `fields` that a `Signal` needs.
 
     given: columns that are always there. fields: what the trainer has besides, by its own names; only what is asked for
     becomes a column. columns: {column: field} where the names differ. Without an `episode` every row is its own;

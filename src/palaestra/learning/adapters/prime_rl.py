@@ -48,7 +48,7 @@ def to_turns(episodes: Iterable[Any]) -> Turns:
 
 
 def assign(episodes: Iterable[Any], credit: Signal | str) -> None:
-    """Set `node.advantages` of every sampled token of prime-rl's episodes in place to its turn's `credit` (a signal).
+    """Set `node.advantages` of sampled tokens of prime-rl's episodes, in place, to the turn's credit (`Signal`, text).
 
     A text is parsed as a signal. Advantages have the form in which prime-rl's own algorithms write them.
     episodes: of one group or several, whole. A missing credit is 0. An episode that failed has no credit and is not

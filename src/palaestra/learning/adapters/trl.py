@@ -26,7 +26,7 @@ from palaestra.learning.adapters.trl_rollout import TURN
 def reward_function(
     signal: Signal, *, columns: Mapping[str, str] | None = None, name: str | None = None
 ) -> Callable[..., list[float | None]]:
-    """Makes a TRL reward function of a signal, for `reward_funcs=`: it returns a float or None for each completion.
+    """Makes a TRL reward function of a `Signal`, for `reward_funcs=`: it returns a float or None for each completion.
 
     A missing value is None, which TRL leaves out of the group's statistics. Completions of the same prompt are a
     `group`; a process sees only its own, so statistics over groups belong in `credit=`. columns: {column: data set

@@ -168,7 +168,7 @@ class EnvRollout:
 
 
 def environment(made: EnvFactory) -> Callable[[], Any]:
-    """Makes the `environment_factory=` of an env for TRL: returns a class with `reset` and one tool, `act`.
+    """Makes the `environment_factory=` for TRL of an env factory: returns a class with `reset` and one tool, `act`.
 
     The data set needs a column `seed`. `get_reward` is what the agents got, the mean over them.
     """

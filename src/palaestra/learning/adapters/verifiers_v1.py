@@ -36,7 +36,7 @@ INFO = "palaestra"
 def plugin(
     made: EnvFactory, seeds: Iterable[int], *, longest: int = 64, conversation: bool = False
 ) -> tuple[type[Any], type[Any], type[Any]]:
-    """Returns three classes that export an env to verifiers 0.4: a `Taskset` (a task per seed), an `Env`, a `Harness`.
+    """Returns three classes that export an env factory to verifiers 0.4: a `Taskset` (task per seed), `Env`, `Harness`.
 
     A seat is named as the agent; `_` stands for what no identifier has, and a name that is none even so, or that every
     `EnvConfig` has, gets `agent_` in front. Agents that act at once are asked at once, as many as verifiers'

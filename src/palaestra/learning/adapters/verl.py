@@ -45,7 +45,7 @@ _BESIDE: list[Mapping[str, Any]] = []
 
 
 def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Estimator:
-    """Register `signal` as verl's advantage estimator `name`; returns the function that verl will call.
+    """Register a `Signal` as verl's advantage estimator `name`; returns the function that verl will call.
 
     Registering the same again changes nothing, so the module that does it may be imported in every process
     (`VERL_USE_EXTERNAL_MODULES=my_module`). columns: see `advantage`.
@@ -84,7 +84,7 @@ def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = N
 def register_trainer(
     name: str, signal: Signal, *, columns: Mapping[str, str] | None = None, base: str = "sync"
 ) -> type[Any]:
-    """Register a verl trainer whose credit is `signal`, for `trainer.v1.trainer_mode=NAME`; returns its class.
+    """Register a verl trainer whose credit is a `Signal`, for `trainer.v1.trainer_mode=NAME`; returns its class.
 
     base: verl's trainer below it, by its mode. columns: `TURNS` for samples of our envs. The estimator is registered
     under the same name, and `algorithm.adv_estimator` is set to it.
@@ -156,7 +156,7 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def apply(data: Any, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Any:
-    """Write a signal's `advantages` and `returns` into a verl `DataProto` and return it, as `compute_advantage` does.
+    """Write a `Signal`'s `advantages`, `returns` into a verl `DataProto` and return it, as `compute_advantage` does.
 
     Every array of `data.non_tensor_batch` can be a column: `columns={"agent": "role", "episode": "traj_uid"}`.
     """
@@ -175,7 +175,7 @@ def advantage(
     *,
     columns: Mapping[str, str] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Pair of tensors (advantages, returns), both the signal's values on the mask, of verl's rewards, mask, `fields`.
+    """Pair of tensors (advantages, returns), both a `Signal`'s values on the mask, of verl's rewards, mask, `fields`.
 
     Both are [rows, length], and 0 elsewhere.
     The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of

@@ -52,7 +52,9 @@ def factory(
 
 
 def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]) -> Path:
-    """Write verl's `data.train_files` as a Parquet file, a row per seed of an env with agent `loop`; return its path.
+    """Write verl's `data.train_files`, a Parquet file of a row per seed of an env of factory `made`; returns the path.
+
+    loop: name of the agent that plays them.
 
     The prompt is the first observation. verl reads it for length and logs; the loop plays the seed.
     """

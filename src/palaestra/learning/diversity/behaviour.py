@@ -13,7 +13,7 @@ from palaestra.errors import LearnerError
 def behaviour(
     rows: pl.DataFrame, seats: Sequence[str], columns: Sequence[str], path: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pair of arrays: each seat's mean credit, and its behaviour (`columns` at its episodes' ends; `path`: along one).
+    """Pair of arrays per seat in table `rows`: mean credit; behaviour (`columns` at episodes' ends; `path`: along one).
 
     Args:
         rows: group, episode, turn, agent, credit and the columns.

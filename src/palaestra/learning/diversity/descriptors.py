@@ -60,7 +60,7 @@ class Given:
 
 
 class Signature(Given):
-    """Descriptor that is the path signature of order 2 of the observed behaviour, with a channel for time.
+    """Descriptor: path signature of order 2, with time, of rows that are flattened paths of `width` channels each.
 
     Args:
         width: channels of a path; what was seen is the path flattened, [n, steps · width].

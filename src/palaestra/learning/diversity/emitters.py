@@ -28,7 +28,7 @@ def mutated(parents: np.ndarray, sigma: float, seed: int) -> np.ndarray:
 
 
 def local_sigma(genome: np.ndarray, others: np.ndarray, reach: float = 3.0) -> float:
-    """Mutation step (float) for a genome: distance to the nearest other genome divided by `reach`; inf without another.
+    """Mutation step (float) of array `genome`: distance to the nearest other row of `others` over `reach`, or inf.
 
     Args:
         genome: float[size].
@@ -206,7 +206,7 @@ EMITTERS: Mapping[str, type[Emitter]] = {each.KIND: each for each in (Emitter, C
 
 
 def chosen(emitters: Sequence[Emitter], novelty: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
-    """List of the positions of at most `most` emitters to go on, drawn from Pareto fronts of novelty and gain in turn.
+    """List of positions of at most `most` `Emitter`s to go on, drawn from Pareto fronts of array `novelty` and of gain.
 
     Args:
         emitters: those that are active.

@@ -84,7 +84,7 @@ SCHEDULES: Mapping[str, object] = {"alternate": alternate, "fixed": fixed, "by_t
 
 
 def discounted(chunks: Sequence[Chunk], discount: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (discounted count Σ γ^age, gain Σ γ^age·gain) of each mode, float64[2] each; the latest chunk has age 0.
+    """Pair (discounted count Σ γ^age, gain Σ γ^age·gain) per mode, float64[2] each, of a list of `Chunk`; age 0: last.
 
     >>> count, gain = discounted([Chunk("explore", 1.0), Chunk("exploit", 0.0), Chunk("explore", 0.0)], 0.5)
     >>> count.tolist(), gain.tolist()

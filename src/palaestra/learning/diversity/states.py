@@ -40,7 +40,7 @@ def of_search(search: DiversitySearch | None) -> dict[str, Any] | None:
 
 
 def restore(search: DiversitySearch, state: dict[str, Any]) -> None:
-    """Set `search` in place to the state that `of_search` gave of a search with the same options."""
+    """Set a `DiversitySearch` in place to the state (dict) that `of_search` gave of a search with the same options."""
     for name in _PLAIN:
         setattr(search, name, state["plain"][name])
     for name, kept in state["kept"].items():

@@ -177,7 +177,7 @@ def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
 
 def sides(turns: pl.DataFrame, opponents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Pair of mean returns per episode, float64[episodes] each: of the learner's seats, and of the `opponents`' seats.
+    """Pair of float64[episodes] from a table of turns: mean return of the learner's and of the `opponents`' seats.
 
     Episodes that failed, or in which one side had no turn, are left out.
     """

@@ -91,7 +91,7 @@ class Labels(_Data):
 
 
 def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
-    """Return a table's column by its name or by the name that tables of turns have for it; raise if both are absent.
+    """Return a table's column `name`, also under the name it has in turns; MissingColumnError if both are absent.
 
     Raises:
         MissingColumnError: there is none; names who reads it.
@@ -103,7 +103,7 @@ def column(frame: pl.DataFrame, name: str, who: str) -> pl.Series:
 
 
 def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
-    """Column of lists of numbers of one length as float64[rows, length]; NaN rows where it is null or holds one.
+    """Table's column `name` of numbers or lists of one length, float64[rows, length]; NaN rows where one is missing.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -128,7 +128,7 @@ def matrix(frame: pl.DataFrame, name: str, who: str) -> np.ndarray:
 
 
 def texts(frame: pl.DataFrame, name: str, who: str) -> list[Any]:
-    """Column of texts, or of lists of messages {role, content}, as a list; None where missing.
+    """List of a table's column `name` of texts or messages [{role, content}], None where missing; other types raise.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -148,7 +148,7 @@ def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
 
 
 def series(name: str, values: np.ndarray, known: np.ndarray) -> pl.Series:
-    """Series, a scorer's result: `values` in the rows where `known` is true, null elsewhere; one number or list a row.
+    """Series, a scorer's result: `values`, one (number or list) per row where mask `known` is true; null elsewhere.
 
     values: float64[known rows] or [known rows, heads].
     """

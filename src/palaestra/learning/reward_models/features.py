@@ -28,13 +28,13 @@ def joined(x: np.ndarray, condition: np.ndarray | None, how: Join) -> np.ndarray
 
 
 def features(rows: pl.DataFrame, condition: pl.DataFrame | None, *, name: str, how: Join, who: str) -> np.ndarray:
-    """Matrix of the rows' column `name` joined with the condition's `features`; NaN where one is missing."""
+    """Matrix of the rows' column `name` joined with column `features` of table `condition`, if any; NaN if missing."""
     given = None if condition is None else matrix(condition, "features", f"{who} (condition)")
     return joined(matrix(rows, name, who), given, how)
 
 
 def scale_of(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (mean, standard deviation) of each column over rows without NaN; deviation 1 where it hardly varies."""
+    """Pair (mean, standard deviation) of a matrix's columns over rows without NaN; 1 if they hardly vary."""
     x = x[~np.isnan(x).any(1)]
     if not len(x):
         raise InputError("no row has all its features")

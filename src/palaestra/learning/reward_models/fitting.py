@@ -66,7 +66,10 @@ def fit(
     every: int,
     progress: bool | Report,
 ) -> dict[str, float]:
-    """Train a network reward model in place; returns a dict: counts, last loss, share of padding and seconds."""
+    """Train a network reward model on `Preferences` or `Labels` in place; dict of counts, last loss, padding, seconds.
+
+    `padding` is its share of what was read.
+    """
     began = time.perf_counter()
     objective = _Pairs(model, data, options) if isinstance(data, Preferences) else _labels(model, data, options)
     if not len(objective.index):

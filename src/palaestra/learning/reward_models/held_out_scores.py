@@ -18,7 +18,7 @@ MOST = 2000
 
 
 def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
-    """`Estimate`, with interval, of a reward model's accuracy on held-out pairs: share whose better side scores higher.
+    """`Estimate` of a `RewardModel`'s accuracy on held-out `Preferences` or `Labels`: share of pairs in right order.
 
     Equal scores count half.
     Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
@@ -65,7 +65,9 @@ def preferences_from_labels(labels: Labels, seed: int = 0) -> Preferences:
 
 
 def explained(model: RewardModel, labels: Labels) -> list[float]:
-    """List with the R² of each head on held-out labels: 1 - squared error / variance; NaN where labels do not vary.
+    """List with the R² of each head of a `RewardModel` on held-out `Labels`; NaN where labels do not vary.
+
+    R² = 1 - squared error / variance.
 
     Raises:
         InputError: the model has another number of heads than there are targets.

@@ -182,7 +182,7 @@ def distill_rank_loss(
     positive: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """DeAR's first-stage loss (2508.16998), a scalar of two scores: (1 - α)·`rank_loss` + α·`distill`.
+    """DeAR's first-stage loss (2508.16998), a scalar of `student`, `teacher` scores: (1 - α)·`rank_loss` + α·`distill`.
 
     positive: labels [groups, items] for "ce", whose best item it is; None: the first.
     """

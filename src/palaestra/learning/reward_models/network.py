@@ -55,7 +55,7 @@ class Inputs:
 
 
 def by_length(lengths: np.ndarray, size: int, waste: float = WASTE) -> Iterator[np.ndarray]:
-    """Generator of batches of positions, each of at most `size` rows of like length: at most `waste` of it is padding.
+    """Generator of batches of row positions, longest first, at most `size` rows of like `lengths`, `waste` of padding.
 
     >>> [part.tolist() for part in by_length(np.array([3, 100, 4, 97, 99]), 3)]
     [[1, 4, 3], [2], [0]]

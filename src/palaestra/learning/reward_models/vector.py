@@ -16,7 +16,9 @@ from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_op
 
 
 def unit(v: np.ndarray) -> np.ndarray:
-    """Vectors scaled to norm 1, float64[..., heads]; otherwise their length would be a hidden temperature.
+    """Vectors scaled to norm 1, float64[..., heads]; InputError if one is all zeros.
+
+    Otherwise their length would be a hidden temperature.
 
     Raises:
         InputError: one is all zeros.

@@ -57,7 +57,7 @@ def denoising_target(z: Tensor, noise: Tensor) -> Tensor:
 
 
 def denoising_losses(score: Score, x0: Tensor, t: Tensor, z: Tensor, schedule: NoiseSchedule) -> Tensor:
-    """Denoising score-matching loss of samples `x0` noised by `z`: σ_t² ‖s(x_t, t) + z / σ_t‖² / d, float64[rows].
+    """Denoising loss of function `score` per row of samples `x0` noised by `z` at `t`: σ_t² ‖s(x_t, t) + z / σ_t‖² / d.
 
     The weight σ_t² gives every time the same share: without it the least noise, whose labels are huge, would be all
     that is learned.

@@ -39,7 +39,7 @@ class Source:
 
 
 def fuse(prior: Score, sources: Sequence[Source], schedule: NoiseSchedule) -> Score:
-    """Returns the posterior score function of x_t given all sources: the prior's score plus their guidance gradients.
+    """Makes a posterior score function (x_t, t) -> score: the `prior` score function's plus `Source`s' guidance.
 
     It is ∇ log p(x_t) + Σ_k w_k ∇ log N(y_k; H_k x̂_0(x_t), σ_k² + r_t²).
 
@@ -84,7 +84,7 @@ def posterior_samples(
     corrections: int = 1,
     step_size: float = 0.1,
 ) -> np.ndarray:
-    """Diffusion samples of x_0 from a `score` function, by ancestral and Langevin steps in turn; float64[n, dims].
+    """Diffusion samples of x_0, float64[n, dims], by a `score` function and `NoiseSchedule`: ancestral, Langevin steps.
 
     Args:
         score: of x_t, a prior's or that of `fuse`.
@@ -119,7 +119,7 @@ def _normal(like: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def kalman_fuse(mean: np.ndarray, covariance: np.ndarray, sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray]:
-    """Pair (exact posterior mean, covariance) of x given all sources, for a normal prior: the reference of `fuse`.
+    """Pair (exact posterior mean, covariance) of a normal prior by `mean`, `covariance` given `Source`s; tests `fuse`.
 
     >>> one = Source(np.array([[1.0, 0.0]]), np.array([1.0]), 0.3)
     >>> found = kalman_fuse(np.zeros(2), np.array([[1.0, 0.8], [0.8, 1.0]]), [one])

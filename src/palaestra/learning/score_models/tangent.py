@@ -10,7 +10,7 @@ from palaestra.learning.score_models.denoising import ScoreModel
 
 
 def tangent_features(network: nn.Module, x: Tensor) -> Tensor:
-    """Gradients ∂F_0(x) / ∂θ of the first output, float64[rows, parameters]: features of the neural tangent kernel."""
+    """Gradients ∂F_0(x) / ∂θ of a network's first output, float64[rows, parameters]: features of its tangent kernel."""
     parameters: dict[str, Tensor] = dict(network.named_parameters())
 
     def first(values: dict[str, Tensor], row: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def kernel_descent(kernel: Tensor, between: Tensor, error: Tensor, *, lr: float,
 
 
 def kernel_distance(samples: np.ndarray, width: int, *, steps: int = 50, rows: int = 40, seed: int = 0) -> float:
-    """Trains a `width` network on `samples`; float: its distance from its kernel regression, relative to its change.
+    """Trains a `width` network on noised `samples` [n, d]: how far its change is from its kernel's, over the latter.
 
     Both learn a_t z - σ_t x_0 of the first coordinate, the label of the network's output, from `rows` noised samples,
     and are compared at as many others. The kernel is taken at the network's start. The distance falls with the width.

@@ -207,7 +207,11 @@ def _asked(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
     """Columns of turns that a later refit needs."""
-    tokens = [name for name in ("prompt_ids", "action_ids", "logprobs", "entropies") if name in frame.columns]
+    tokens = [
+        name
+        for name in ("prompt_ids", "action_ids", "logprobs", "token_versions", "entropies")
+        if name in frame.columns
+    ]
     return _asked(frame).drop(tokens).with_columns(pl.col(pl.Categorical).cast(pl.String))
 
 

@@ -55,7 +55,7 @@ class Adviser:
 
 
 def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> None:
-    """Bind a scorer in place to its policies, by name, for an iteration; its endpoints' calls are cached, counted."""
+    """Bind a scorer in place to `advisers` {policy: `Adviser`} for an iteration; endpoint calls are cached, counted."""
 
     def find(policy: str) -> PolicyAsker:
         adviser = advisers[policy]

@@ -18,7 +18,7 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
-    """Text series with each row's values of columns `over` joined to one key, the same in every iteration."""
+    """Text series: each row's values of columns `over` of `Turns` joined to one key, alike in all iterations."""
     for name in over:
         turns._require(name, f"key {name!r}: ")
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in over]
@@ -84,7 +84,7 @@ class Cells:
 
 
 def hashed(texts: pl.Series, size: int) -> np.ndarray:
-    """Hashed bag of words and bigrams of each text, with signs, of length 1; float64[rows, size].
+    """Signed hashed bag of words and bigrams of each text of a series, scaled to length 1; float64[rows, size].
 
     The same in every process. A stand-in for an encoder: equal texts are equal, alike texts are alike.
     """
@@ -101,7 +101,7 @@ def hashed(texts: pl.Series, size: int) -> np.ndarray:
 
 
 def vectors(turns: Turns, size: int, *, action: bool = False) -> np.ndarray:
-    """Features of each row's observation, and with `action` of its action; float64[rows, …].
+    """Features of each row of `Turns`: env's array or hashed observation, agent, 1, with `action` its text; float64.
 
     The env's array if every row has one (`features`), else the hashed text; then the agent's name, hashed, and 1.
     """

@@ -102,7 +102,7 @@ class central_critic(Stage):
 
 
 def joint_arrays(turns: Turns) -> np.ndarray:
-    """Array, a row per turn, for a central critic: the arrays of all agents of its turn, and one-hot which agent it is.
+    """Array, a row per row of `Turns`, for a central critic: all agents' arrays of its turn, one-hot agent; or raises.
 
     Returns:
         float64[rows, sum of features + agents].

@@ -103,7 +103,7 @@ def advised(context: Context, adviser: str) -> Context:
 
 
 def seated(played: pl.DataFrame, context: Context, adviser: str) -> pl.DataFrame:
-    """Table of turns that an adviser played, relabelled with the policies of the seats; `source` names the adviser."""
+    """Table of turns that an adviser `played`, policies set to those of the context's team, `source` to the adviser."""
     names = {agent: policy.name for agent, policy in context.team.items()}
     seat = pl.col("agent").cast(pl.String).replace_strict(names).cast(played.schema["policy"])
     return played.with_columns(policy=seat, source=pl.lit(adviser))

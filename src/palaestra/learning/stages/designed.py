@@ -37,7 +37,7 @@ def model_of(context: Context) -> Model:
 
 
 def paid(turns: Turns, model: Model, table: np.ndarray) -> np.ndarray:
-    """Reward of each turn looked up in a table [states, actions]; NaN for an unknown state or action."""
+    """float64[rows]: reward of each of `Turns` by its `Model` indices in `table` [states, actions]; NaN if unknown."""
     state, action = model.rows(turns["state"].to_list(), turns["action"].to_list())
     return np.where((state >= 0) & (action >= 0), table[state, action], np.nan)
 
@@ -99,7 +99,7 @@ class designed(Stage):
 
 
 def policy_table(turns: Turns, model: Model, context: Context) -> np.ndarray:
-    """Probabilities of actions in the states that were visited, float64[states, actions]; uniform in the others."""
+    """float64[states, actions] of a `Model`: action chances by the policies at states in `Turns`; uniform at others."""
     found = np.full(model.rewards["reward"].shape, 1 / len(model.actions))
     state, _ = model.rows(turns["state"].to_list(), turns["action"].to_list())
     where, first = np.unique(state, return_index=True)
@@ -109,7 +109,7 @@ def policy_table(turns: Turns, model: Model, context: Context) -> np.ndarray:
 
 
 def probabilities(turns: Turns, context: Context) -> np.ndarray:
-    """Probabilities of every action at each row, by the policy of its seat: float64[rows, actions].
+    """Probabilities of every action at each of `Turns`, by its policy in the context's team: float64[rows, actions].
 
     Raises:
         InputError: a policy cannot say.

@@ -143,7 +143,9 @@ class goal_memory(Stage):
 
 
 def shortest(memory: pl.DataFrame | None, frame: pl.DataFrame, found: pl.DataFrame, env: Any) -> pl.DataFrame | None:
-    """Table of turns with the shortest known way to each goal, of the memory and newly found; of equal ones the newest.
+    """New memory: turns of the shortest way to each goal, old or `found`, seen as `env.asked` shows the goal.
+
+    Of equally short ways the newest is kept; None where there is none.
 
     Args:
         memory: Turns with `_goal`.

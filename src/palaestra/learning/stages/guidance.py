@@ -45,7 +45,7 @@ def play_helped(
     source: str,
     visible: bool = False,
 ) -> pl.DataFrame:
-    """Table of rows: plays the `wanted` further episodes, (group, help) each; rescored as the learner sees them.
+    """Plays the `wanted` (group, `HelpedEpisode`)s after those of `Turns`; table of rows, rescored as learners see it.
 
     A group that was not played so far begins with episode 0.
 
@@ -106,7 +106,7 @@ def play_helped(
 
 
 def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
-    """`Turns`: the played rows, marked as unhelped, with the helped ones, `made`, below them."""
+    """`Turns`: the played rows, marked as unhelped, with the helped rows of table `made`, if any, below them."""
     plain = {"helped": pl.lit(False), "source": pl.lit(POLICY), "rescored": pl.lit(False)}
     own = turns.frame.with_columns(**plain, help=pl.lit(None, pl.String))
     return Turns(own if made is None else pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))

@@ -96,7 +96,7 @@ class hints(Stage):
 def play_on(
     context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
 ) -> pl.DataFrame:
-    """Table of the rows of further episodes played from `starts`, `more` {group: number}, without those that failed.
+    """Plays `more` {group: number} episodes of an env factory from table `starts` of seeds; rows, without failed ones.
 
     starts: group, reset seed and last episode of each; the further ones are numbered on.
 
@@ -144,7 +144,7 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
 
 
 def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
-    """Table with the action replaced by column `action` where column `which` is true, scored by its policy of now.
+    """Table with `action` replaced by the column named `action` where column `which` is true, scored by policy now.
 
     Rows keep their order, and those of which `which` does not hold are unchanged.
     action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
@@ -170,5 +170,7 @@ def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, nu
             rows = rows.with_columns(pl.Series("action_ids", ids, frame.schema["action_ids"]))
             for column, lists in zip(("logprobs", "entropies"), _scores(policy, rows), strict=True):
                 rows = rows.with_columns(pl.Series(column, [each.tolist() for each in lists], frame.schema[column]))
+            if "token_versions" in frame.columns:
+                rows = rows.with_columns(pl.lit(None, frame.schema["token_versions"]).alias("token_versions"))
         parts.append(rows)
     return pl.concat(parts, how="vertical").sort("_row").drop("_row", action, number)

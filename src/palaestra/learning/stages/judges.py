@@ -151,7 +151,8 @@ class message_labels(Stage):
     Args:
         goal: what the player is to do; the annotator is told. message: the column of messages, null where there is
             none. into: the column of labels, 0 or 1. batch: most messages asked about after an iteration. distilled:
-            a message that has none yet gets that of a classifier, trained on the labels that are there.
+            a message that has none yet gets that of a classifier, trained on the labels that are there. instructions: a
+            Jinja template of the question, or its file `….j2`, of the variables goal and message.
         policy, budget, cache: of the annotator; see `asking.Adviser`.
     """
 
@@ -168,9 +169,12 @@ class message_labels(Stage):
         budget: Limits = None,
         cache: str | None = None,
         distilled: bool = False,
+        instructions: str | None = None,
     ) -> None:
         self.adviser = Adviser(policy, budget=budget, cache=cache)
-        self.labels = MessageLabels(goal, batch=batch, cache=self.adviser.cache, distilled=distilled)
+        self.labels = MessageLabels(
+            goal, batch=batch, cache=self.adviser.cache, distilled=distilled, instructions=instructions
+        )
         self.message, self.into, self.asks = message, into, self.adviser.asks
         self.needs, self.adds = {message}, {into: next(iter(type(self).adds.values()))}
 

@@ -24,7 +24,7 @@ VIEWS = ("before", "after")
 
 @stage
 class omission_turns(Stage):
-    """Stage: adds rows: further samples at an omission turn of each group, in the contexts before and after it.
+    """Stage: a `share` of each group is sampled from just before and after a turn with a non-empty list `omits`.
 
     Dual sampling of Agent-Omit [66] (arXiv 2602.04284): beside full episodes, samples of one turn, so that the decision
     to omit is learned in the context in which it is made, and the next action in the context that it leaves. Of each

@@ -25,7 +25,7 @@ POLICY = "policy"
 def rescored(
     frame: pl.DataFrame, context: Context, which: str, *, number: str | None = None, messages: bool = False
 ) -> pl.DataFrame:
-    """Table in which the rows where column `which` is true are tokenised and scored again by their policies of now.
+    """Table with rows where column `which` is true tokenised and scored again by the context's policies; others as is.
 
     `state` and `prompt_ids` are those of `observation`, `action_ids` those of `action`, `logprobs` and `entropies` what
     the policy gives them today. number: a column with the action's number, for policies that take one of numbered
@@ -64,6 +64,7 @@ def rescored(
                 raise InputError(f"policy {name!r} takes one of numbered actions, and one that is put in has no number")
             scored = dict(zip(("logprobs", "entropies"), _scores(policy, rows), strict=True))
             changed = {column: [each.tolist() for each in lists] for column, lists in scored.items()}
+            changed["token_versions"] = [None] * rows.height  # all are those of the policy that is here
         parts.append(_with(rows, frame, changed))
     return pl.concat(parts, how="vertical").sort("_row").drop("_row")
 
@@ -82,11 +83,11 @@ def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
 
 
 def refuse_help(turns: Turns, *, shown: str = "help", visible: bool = False) -> Turns:
-    """Return the turns unchanged; raise InputError if a row to be learned from still shows help in its context.
+    """Return the turns; raise InputError if a row with `help` still shows it or was not scored again (`rescored`).
 
     Raises:
-        InputError: a row with `help` still shows it, or one whose `source` is not "policy" has no log-probabilities of
-            its own context (`rescored`); names the row.
+        InputError: a row whose column `shown` is set still holds that text in its observation, or is not marked as
+            scored again in its own context (`rescored`); names the row. Nothing is checked if help is `visible`.
     """
     frame = turns.frame
     if visible or shown not in frame.columns:

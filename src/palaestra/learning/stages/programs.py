@@ -19,6 +19,7 @@ from palaestra.judges.known_answers import KnownAnswers
 from palaestra.judges.metering import Limits
 from palaestra.judges.programs import RewardProgram, annotate, declared_columns
 from palaestra.judges.prompts import Brief, NameMap, describe, revise_prompt, similar
+from palaestra.judges.templates import own_prompts
 from palaestra.judges.writing import write
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.stage import Context, Stage, stage
@@ -43,6 +44,8 @@ class program(Stage):
         writer: policy of the recipe, or `module:name`; see `asking.Adviser`. task: what the team is to do.
         names: general names that the writer reads and writes, each with the column that it stands for. examples: solved
             tasks with their code, of which the most similar one is shown. attempts, revise, budget: of the writer.
+            instructions: a Jinja template of what the writer is asked, or its file `….j2`; its variables are those of
+            `program` in `palaestra.judges.templates.KNOWN`.
 
     Raises:
         InputError: not exactly one of path and writer; a writer without columns or task.
@@ -67,6 +70,7 @@ class program(Stage):
         attempts: int = 5,
         revise: int | None = None,
         budget: Limits = None,
+        instructions: str | None = None,
     ) -> None:
         if (path is None) == (writer is None) or not functions:
             raise InputError("program: give a path or a writer, and at least one function")
@@ -77,6 +81,7 @@ class program(Stage):
         self.functions, self.task, self.attempts, self.revise = tuple(functions), task, attempts, revise
         template = RewardProgram("", functions[0], tuple(columns))
         self.program = template if path is None else RewardProgram.load(path, columns=tuple(columns))
+        self._own = own_prompts(instructions, ("program",), "program")
         self.names, self.examples = NameMap(dict(names or {})), dict(examples or {})
         self.writer = None if writer is None else Adviser(writer, budget=budget)
         self.asks = () if self.writer is None else self.writer.asks
@@ -99,7 +104,7 @@ class program(Stage):
     def _write(self, turns: Turns, context: Context) -> None:
         assert self.writer is not None
         general, columns = self.names.to_general, self.program.columns
-        brief = Brief(self.task, general(describe(turns, columns)))
+        brief = Brief(self.task, general(describe(turns, columns)), own=self._own)
         if set(self.functions) == {"dense", "sparse"}:
             prompt = brief.auto_mc()
         elif self.functions == ("compute_dense_reward",):

@@ -225,7 +225,7 @@ class q_critic(Stage):
 def resample(
     rows: pl.DataFrame, policies: Mapping[str, Policy], rng: np.random.Generator, names: Mapping[str, str]
 ) -> pl.DataFrame:
-    """Copy of a table of turns with actions newly sampled from the current policies; names: texts of action ids."""
+    """Copy of a table of turns, actions newly sampled by `policies` {name: Policy}; names {action id: its text}."""
     import torch
 
     from palaestra.agents.policy import Request

@@ -41,7 +41,11 @@ class references(Stage):
             return Turns(frame)
         highest = frame.group_by("group").agg(pl.col("episode").max().alias("_last"))
         ids = [self._ids(context, row) for row in firsts.iter_rows(named=True)]
-        unknown = [name for name in ("logprobs", "entropies", "reward", "success", "valid") if name in frame.columns]
+        unknown = [
+            name
+            for name in ("logprobs", "token_versions", "entropies", "reward", "success", "valid")
+            if name in frame.columns
+        ]
         rows = firsts.join(highest, on="group", maintain_order="left").with_columns(
             pl.lit(None, frame.schema[name]).alias(name) for name in unknown
         )

@@ -39,6 +39,7 @@ class rubric_game(Stage):
         checked: Labelled answers per round; 0: adversarial play alone.
         task: What the answers are answers to, one sentence for policies.
         budget: Most calls of each policy in the run, or {"tokens": …}, {"price": …}.
+        instructions: Jinja templates of what policies are asked, `plant`, `find`, `reflect` and `rewrite`, or files.
 
     Raises:
         InputError: A number is out of range, a side of the players is unknown or missing, or flaws, a task or a budget
@@ -50,19 +51,21 @@ class rubric_game(Stage):
     def __init__(
         self, answer: str = "marks", *, label: str = "good", players: str | Mapping[str, str] | None = None,
         flaws: int | None = None, rules: Sequence[Any] = (), rounds: int = 1, queries: int = 4, checked: int = 4,
-        task: str | None = None, budget: Limits = None,
+        task: str | None = None, budget: Limits = None, instructions: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         if rounds < 0:
             raise InputError(f"rubric_game: rounds={rounds} must not be negative")
         if flaws is not None and (flaws < 1 or players is not None):
             raise InputError(f"rubric_game: flaws={flaws} must be at least 1, and none with players of your own")
         self.advisers = _advisers(players, budget)
-        if not self.advisers and (task is not None or budget is not None):
-            raise InputError(f"rubric_game: task={task!r} and budget={budget} are for players that are policies")
+        if not self.advisers and (task is not None or budget is not None or instructions is not None):
+            raise InputError(
+                f"rubric_game: task={task!r}, budget={budget} and instructions are for players that are policies"
+            )
         self.asks = tuple(dict.fromkeys(name for each in self.advisers.values() for name in each.asks))
         made: Players
         if self.advisers:
-            made = PolicyPlayers() if task is None else PolicyPlayers(task)
+            made = PolicyPlayers("Answer the question." if task is None else task, instructions=instructions)
         elif isinstance(players, str):
             made = load_object(players, "players")()
         else:

@@ -176,7 +176,7 @@ class hops(Stage):
 
 
 def shown_by(guide: str | Policy | None, films: str | None, episodes: int, context: Context) -> Turns:
-    """Demonstrations as a table: turns that policy `guide` plays in the run's env, or those in folder `films`."""
+    """`Turns` of demonstrations: those saved in folder `films`, else `episodes` that policy `guide` plays now."""
     if films is not None:
         return Turns.load(Path(films))
     assert guide is not None

@@ -81,7 +81,7 @@ class splice(Stage):
 
 
 def mine_good(turns: Turns, score: object, least: float) -> tuple[pl.Series, int]:
-    """Pair (mask of a table's rows in episodes whose `score` is above `least`, number of these episodes)."""
+    """Pair (mask of rows of `Turns` in episodes whose signal `score` is above `least`, number of these episodes)."""
     from palaestra.algebra.selection import conditions, selection
 
     found = selection(turns, conditions(score, between=(least, None), closed="none"))  # type: ignore[arg-type]

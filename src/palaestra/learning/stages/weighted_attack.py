@@ -166,7 +166,7 @@ class weighted_attack(Stage):
 def divergences(
     policy: PerturbedPolicy, network: torch.nn.Module, parameters: Mapping[str, torch.Tensor], seen: torch.Tensor
 ) -> torch.Tensor:
-    """KL(`policy`'s victim at shifted rows `seen` ‖ its intention at `seen`), tensor [rows]; shift by `parameters`."""
+    """KL(victim at `seen` shifted by `network` with `parameters` ‖ intention at `seen`) of a `PerturbedPolicy`."""
     import torch
 
     moved = seen + policy.epsilon * torch.tanh(torch.func.functional_call(network, dict(parameters), (seen,)))

@@ -128,7 +128,7 @@ class ValueHead(nn.Module):
 
 
 def last_layer(policy: Learnable) -> nn.Linear:
-    """The linear layer of a policy's logits; its inputs are the trunk's units.
+    """The linear layer of a policy's logits, whose inputs are the trunk's units; InputError if it has none.
 
     Raises:
         InputError: the policy has none; own policies may name theirs `last_layer`.
@@ -177,7 +177,7 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
 def predicted(
     heads: Mapping[str, ValueHead], policies: Mapping[str, Learnable], turns: Turns, chunk_tokens: int
 ) -> np.ndarray | Ragged:
-    """Predictions of the policies' value heads: float64[rows], or `Ragged` tokens if one is per token; NaN without one.
+    """Predictions of `heads` {policy: ValueHead} on `Turns`: float64[rows], `Ragged` if one is per token; NaN if none.
 
     If one of them has level="token": a value per token of `action_ids`, of rows without any none. Rows go through the
     model in pieces of at most `chunk_tokens` padded tokens.

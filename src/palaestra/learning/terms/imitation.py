@@ -71,7 +71,7 @@ class PairLogprobs(NamedTuple):
 
 
 def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
-    """`PairLogprobs` of all pairs in a micro-batch that is a whole step.
+    """`PairLogprobs` of all pairs in a `MicroBatch` that is a whole step; InputError if a pair lacks a side.
 
     Raises:
         InputError: a pair lacks a side.

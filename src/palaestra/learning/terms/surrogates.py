@@ -22,7 +22,7 @@ Clip = float | Sequence[float | None] | None
 def policy_loss(
     name: str, per_token: Callable[[MicroBatch], Tensor], aggregate: Aggregation, constant: float | None, **flags: Any
 ) -> Term:
-    """Makes a `Term` from a function micro-batch -> loss per token, aggregated; rows of advantage 0 are left out."""
+    """Makes a `Term` from `per_token` (`MicroBatch` -> loss per token), by `aggregate`; rows of advantage 0 omitted."""
     how_to_aggregate(name, aggregate, constant)
 
     def loss(piece: MicroBatch) -> Tensor:

@@ -21,7 +21,7 @@ def success_reward(reward: SignalLike = "success") -> Signal:
 
 @register()
 def call_price(reward: SignalLike = "reward", calls: SignalLike = "calls", *, price: float = 0.1) -> Signal:
-    """Signal: reward minus a price for each tool call of the turn, r - λ·calls ([53] arXiv 2601.14192).
+    """Signal: reward - `price` · `calls`, tool calls of the turn (unknown: 0), r - λ·calls ([53] arXiv 2601.14192).
 
     calls: of the turn; where they are unknown, none.
 

@@ -26,7 +26,7 @@ Reduction = Literal["any", "mean", "last"]
 
 @dataclass(frozen=True)
 class Criteria:
-    """Data of judged criteria, a long table: `criterion`, `value` in [0, 1] or null, key columns, `call_ok`.
+    """Data of judged criteria from one long table: `criterion`, `value` or null, `call_ok`; keys found by name.
 
     `call_ok` is added if it is missing.
 
@@ -84,7 +84,9 @@ class Criteria:
 def utility(
     criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
 ) -> pl.DataFrame:
-    """Table of weighted criterion sums of a `Criteria` per key of `by` (episode): key columns, `utility`, `judged`.
+    """Table of a `Criteria`'s sums of `weights` {criterion: weight} · value per key of `by`; null where a call failed.
+
+    Columns: the key, `utility`, `judged`.
 
     utility = Σ weight · value.
 
@@ -220,7 +222,7 @@ def step_advantage(
     eta: float = 1.0,
     least: int = 5,
 ) -> pl.DataFrame:
-    """Table of CM2's advantage per step [156] of a `Criteria`: Σ weight · (score - item's group mean) over open items.
+    """Table of CM2's advantage per step [156] of a `Criteria`: Σ `weights` · (score - item's group mean) of open items.
 
     An item that is open and not yet done scores η^(done - open) at each step until it is done, 0 if it never is. The
     mean is over all such scores of the item in (group, turn); with fewer than `least` the item is left out. Episodes

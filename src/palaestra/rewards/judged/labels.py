@@ -52,7 +52,7 @@ def potential_label(value: SignalLike = "value", success: SignalLike = "success"
 
 @register()
 def value_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """Signal: step label Q, the `value` of the agent's next turn (mean of continuations); on the last the outcome.
+    """Signal: step label Q, the `value` of the agent's next turn (mean of continuations), on the last turn `success`.
 
     >>> from palaestra.algebra.turns import Turns
     >>> keys = {"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2}

@@ -66,7 +66,7 @@ def pairs(
     over: Keys = "group",
     unit: Keys = "episode",
 ) -> DecidedPairs:
-    """`DecidedPairs` of a table's pairs of episodes within a key that `compare` decides, by each one's mean factors.
+    """`DecidedPairs` of episodes of `Turns` within a key, by `compare` of each one's mean `factors` (signals); no ties.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
     both, float64[pairs, factors], to 1, 0 or -1 per pair.

@@ -138,7 +138,7 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
 
 @register()
 def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError = "ignore") -> Signal:
-    """Signal: 1 if more than half of the row's verdicts (a list column of 0, 1, null) are yes, else 0.
+    """Signal: 1 if more than half of the row's verdicts (a list column of 0, 1) are yes, else 0; nulls are left out.
 
     on_error: what a failed call is. ignore: half of those that came back; missing if none did. no: half of all n.
     missing: the row has no verdict. n: calls that were made; left out, as many as the list has.

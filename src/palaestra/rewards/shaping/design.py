@@ -119,7 +119,7 @@ def _checked(solved: object, active: Sequence[int] | None) -> None:
 def explicable(
     transitions: np.ndarray, reward: np.ndarray, gamma: float, size: int, *, horizons: Sequence[int] = (1, 2, 4, 8)
 ) -> list[tuple[list[int], Design]]:
-    """EXPRD's greedy supports of a tabular MDP: list of (states, `Design`) for 1 to `size` states with non-zero reward.
+    """EXPRD's greedy supports of an MDP (arrays, gamma): list of (states, `Design`) for 1 to `size` states with reward.
 
     Each time the state whose reward lowers the objective most is added.
 

@@ -46,7 +46,9 @@ def shape(
     truncated: SignalLike = "bootstrap",
     over: Keys = AGENT,
 ) -> Signal:
-    """Signal: potential-based shaping γ·Φ' - Φ, Φ' at the agent's next turn (Ng et al. 1999); to be added to a reward.
+    """Signal: potential-based shaping γ·Φ' - Φ, Φ' at the agent's next turn; at the end 0 (`terminal`), if cut off Φ.
+
+    Ng et al. 1999; it is added to a reward.
 
     After the last turn Φ' is `terminal` in an episode that ended by its rules: 0 keeps the optimal policy, anything
     else pays for where it ends. In one that was cut off (column `truncated`) it is Φ itself, as if one more turn

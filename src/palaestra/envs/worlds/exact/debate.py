@@ -47,7 +47,10 @@ def minimax(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
 
 
 def greedy(lead: np.ndarray, length: int, *, first: bool = True) -> np.ndarray:
-    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces], the strongest `length` shown: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate by array `lead` [cases, pieces], `length` shown, each side its best in turn.
+
+    float64[cases].
+    """
     lead = _check(lead, length)
     order = np.argsort(-lead, axis=1, kind="stable")
     mine = (length + first) // 2
@@ -66,7 +69,7 @@ def one_sided(lead: np.ndarray, length: int, *, against: bool = False) -> np.nda
 
 
 def at_random(lead: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Outcome 1, 0 or -1 of each debate by `lead` [cases, pieces] with `length` random pieces: float64[cases]."""
+    """Outcome 1, 0 or -1 of each debate, the sign of `length` random pieces' sum in array `lead` [cases, pieces]."""
     lead = _check(lead, length)
     shown = np.argsort(rng.random(lead.shape), axis=1)[:, :length]
     return np.asarray(np.sign(np.take_along_axis(lead, shown, axis=1).sum(axis=1)))

@@ -62,7 +62,7 @@ class Deference(NamedTuple):
 
 
 def deference_value(samples: np.ndarray, p_allow: np.ndarray) -> Deference:
-    """`Deference` (values of act, off, wait) from samples of the utility and P(allow) of each sample.
+    """`Deference` (values of act, off, wait) by array `samples` of the utility and array `p_allow`, P(allow) of each.
 
     Args:
         samples: draws of U from the robot's belief, float64[n].

@@ -79,7 +79,7 @@ class ParticleBelief:
 
 
 def prior(model: DesignModel, particles: int = 2000, seed: int = 0) -> ParticleBelief:
-    """A model's prior as a `ParticleBelief` of equally weighted draws."""
+    """A `DesignModel`'s prior as a `ParticleBelief` of equally weighted draws."""
     theta = model.sample(particles, np.random.default_rng(seed))
     return ParticleBelief(theta, np.full(particles, 1 / particles))
 
@@ -101,8 +101,9 @@ def eig(
     correct: bool = True,
     seed: int = 0,
 ) -> Gain:
-    """Expected information gain of one design by nested Monte Carlo from `posterior`: `Gain` (nats, standard error).
+    """Expected information `Gain` (nats, error) of a `DesignModel`'s design, array, by a `ParticleBelief`'s draws.
 
+    By nested Monte Carlo; the error is the standard error of the mean.
     Mean over N of log p(y_n | θ_n) - log mean over M of p(y_n | θ_nm).
 
     It is too high by about E[var_m p / (2 M p̄²)]; `correct` subtracts an estimate of that. The published setting is
@@ -122,7 +123,7 @@ def eig(
 
 
 def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief) -> float:
-    """Exact expected information gain of a design in nats under `posterior`, by a model's finitely many outcomes.
+    """Exact expected information gain (nats) of a `DesignModel`'s design of finite outcomes by a `ParticleBelief`.
 
     Raises:
         InputError: the outcomes are not finitely many.
@@ -137,7 +138,7 @@ def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief)
 
 
 def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
-    """Expected information gain in nats of a model's every design under `posterior`, float64[designs]: exact or `eig`.
+    """Expected information gain (nats) of each design of a `DesignModel` by a `ParticleBelief`: array, exact or `eig`.
 
     Exact if the outcomes are finitely many.
     """

@@ -37,7 +37,7 @@ class Question:
 
 
 def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, tuple[str, ...]]:
-    """Random incident graph {alert: entities `kind:value`}; each alert shares an entity with an earlier one."""
+    """Random incident graph {alert: entities `kind:value`} of these numbers; alerts share one with an earlier alert."""
     kinds = ("account", "ip", "url", "file", "host", "process")
     names = [f"{kinds[int(k)]}:{n}" for n, k in enumerate(rng.integers(len(kinds), size=entities))]
     found: dict[str, list[str]] = {}
@@ -140,5 +140,5 @@ def right_answer(text: str, answer: str) -> bool:
 
 
 def lengths(asked: Sequence[Question]) -> Counter[int]:
-    """Counter of questions by the length of their path."""
+    """Counter {length of the path: number of questions} of a list of `Question`s."""
     return Counter(len(question.path) for question in asked)

@@ -73,7 +73,7 @@ def diameter(adjacent: np.ndarray) -> int:
 
 
 def score(problem: str, adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
-    """Score in [0, 1] of all agents' answers to a graph problem (consensus, leader, …) on `adjacent`; 1 is solved.
+    """Score in [0, 1] of the list of agents' answers to a graph problem on matrix `adjacent`, bool[n, n].
 
     consensus: all valid and equal. leader: exactly one yes. colouring: share of proper edges, 0 if an answer is not one
     of the (largest degree + 1) colours. matching: 1 - inconsistent / n, where an agent is inconsistent if its partner
@@ -146,7 +146,10 @@ _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:
-    """List of an agent's legal answers (int) to a graph problem on `adjacent`; in a matching neighbours and -1."""
+    """List of an agent's legal answers (int) to a named graph problem on matrix `adjacent`; matching: neighbours, -1.
+
+    A colouring: colours up to the largest degree; any other problem: 0 and 1.
+    """
     if problem == "colouring":
         return list(range(int(adjacent.sum(1).max()) + 1))
     return [*np.flatnonzero(adjacent[agent]).tolist(), -1] if problem == "matching" else [0, 1]

@@ -38,7 +38,7 @@ UTILITIES: dict[str, Utility] = {"linear": linear, "squares": squares, "product"
 
 
 def esr(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
-    """Expected scalarised return (ESR), a float: mean over episodes of `utility(return, weights)`.
+    """Expected scalarised return (ESR), a float: mean of `utility(returns, weights)`, returns float64[episodes, goals].
 
     >>> returns, even = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5, 0.5])
     >>> esr(returns, product, even), ser(returns, product, even)

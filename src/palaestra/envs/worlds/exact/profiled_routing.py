@@ -27,7 +27,7 @@ def symmetries(xy: np.ndarray, centre: float = 0.5) -> np.ndarray:
 def best_routes(
     xy: np.ndarray, demands: np.ndarray, profile: np.ndarray, capacity: float, weights: tuple[float, float] = (0.8, 0.2)
 ) -> float:
-    """Largest preference (`profile`) less distance (`xy`) of routes that serve `demands` in loads of `capacity`; float.
+    """Largest preference (matrix `profile`) less distance (points `xy`, depot first) of routes that meet `demands`.
 
     Exact, for small cases only.
 

@@ -13,7 +13,7 @@ GB2 = (72.40278, 2.0721, 0.48652, 1.14104)
 
 
 def bracket_tax(income: np.ndarray, brackets: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Tax on incomes, T(z) = Σ_j τ_j (min(z, b_{j+1}) - b_j)⁺: each rate counts between two brackets only.
+    """Tax on array `income`, Σ_j τ_j (min(z, b_{j+1}) - b_j)⁺: marginal `rates` τ between arrays of lower ends b.
 
     Args:
         income: float[...], in the unit of the brackets.

@@ -37,7 +37,7 @@ def tipping_point(n: int, k: int, *, high: float = 1.2, normal: float = 1.0, low
     [0.125, 0.4647, 0.7152, 0.9057]
 
     Returns:
-        q* in (0, 1), or None where joining never pays.
+        q* in [0, 1), or None where joining never pays.
     """
     grid = np.linspace(0, 1, 2001)
     gains = joining_gain(grid, n, k, high=high, normal=normal, low=low)

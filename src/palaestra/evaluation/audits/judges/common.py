@@ -28,7 +28,7 @@ def need(rows: pl.DataFrame, what: str, *names: str) -> None:
 
 
 def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
-    """Series: a column as Float64, NaN as null; raises InputError for infinite values or a column without numbers."""
+    """Series: a frame's column as Float64, NaN as null; InputError for infinite values or a column without numbers."""
     need(rows, what, name)
     dtype = rows[name].dtype
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
@@ -48,13 +48,13 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
-    """Names of those columns that identify a verdict: item, criterion, judge, sample, order; `item` is required."""
+    """Names of the columns of a frame that identify a verdict: item (required), criterion, judge, sample, order."""
     need(rows, "verdicts", "item")
     return [n for n in ("item", "criterion", "judge", "sample", "order") if n in rows.columns and n not in without]
 
 
 def resampling_unit(verdicts: pl.DataFrame) -> pl.Series:
-    """Series: resampling unit of each verdict, its problem (content, task, prompt or group) if known, else its item."""
+    """Series: resampling unit of each row of frame `verdicts`: content, task, prompt or group if known, else item."""
     return verdicts[problem_column(verdicts) or "item"]
 
 
@@ -64,7 +64,10 @@ def average(values: pl.Series) -> float:
 
 
 def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None, seed: int = 0) -> Estimate:
-    """`Estimate`: mean of verdicts, nulls dropped, with an interval clustered by item, however many an item has."""
+    """`Estimate`: mean over items of series `values`, nulls dropped, each item alike; interval clustered by item.
+
+    However many verdicts an item has, it counts as one.
+    """
     frame = pl.DataFrame({"run": pl.repeat(0, len(values), eager=True), "task": items.cast(pl.String), "x": values})
     return mean_interval(frame.with_columns(trial=pl.int_range(pl.len())), value="x", share=share, seed=seed)
 
@@ -106,7 +109,7 @@ def filled_columns(rows: pl.DataFrame, *names: str) -> list[str]:
 
 
 def problem_column(rows: pl.DataFrame) -> str | None:
-    """Name of the first of the columns content, task, prompt, group that is not all null; None if there is none."""
+    """Name of the first of a frame's columns content, task, prompt, group that is not all null; None without any."""
     return next(iter(filled_columns(rows, "content", "task", "prompt", "group")), None)
 
 
@@ -127,7 +130,7 @@ class StratifiedSlope(NamedTuple):
 
 
 def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> StratifiedSlope:
-    """`StratifiedSlope`: least-squares slope of column `y` on `x`, centred per `strata`, interval robust by `cluster`.
+    """`StratifiedSlope`: least-squares slope of a frame's `y` on `x`, centred per `strata`, robust by `cluster`.
 
     Args:
         table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.

@@ -29,7 +29,7 @@ _SHOWN = 50
 def compare_judges(
     a: pl.DataFrame, b: pl.DataFrame, *, least: float = 0.4, good: float = 0.667, seed: int = 0
 ) -> Finding:
-    """Audit (a `Finding`): agreement of two judges' tables of verdicts, on items, criteria and orders that both have.
+    """Audit (`Finding`) of two frames of verdicts: agreement on the items, criteria and orders that both have.
 
     Votes of one judge count as their mean.
 

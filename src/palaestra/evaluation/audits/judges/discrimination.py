@@ -17,7 +17,7 @@ COIN = 0.6
 
 
 def discrimination(verdicts: pl.DataFrame) -> Finding:
-    """Audit of verdicts (a `Finding`): share of each judge's and criterion's commonest value, and of tied answers.
+    """Audit (`Finding`) of frame `verdicts`: share of each judge's and criterion's commonest value, and tied answers.
 
     Tied are answers to one problem.
 

@@ -36,7 +36,7 @@ def drift(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """Audit of verdicts (a `Finding`): change of a judge's ratings from first to last, in their standard deviations.
+    """Audit (`Finding`) of frame `verdicts`: change of a judge's ratings from first to last, in standard deviations.
 
     Ratings are centred by judge, criterion, order, system, run, iteration and truth, whichever there are.
 
@@ -88,7 +88,7 @@ def sycophancy(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """Audit of verdicts (a `Finding`): does a judge agree with what the prompt's author claims, beyond what is true?
+    """Audit (`Finding`) of frame `verdicts`: whether a judge agrees with the prompt author's claim, beyond the truth.
 
     Args:
         verdicts: `item`, `value`, and the claim: the value that the author of the prompt says is right.

@@ -29,7 +29,7 @@ RESAMPLES = 1000
 
 
 def errors_of(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
-    """Series of errors of verdicts: 1 wrong, 0 right, null unknown; of a truth of 0 and 1 the side of .5 counts.
+    """Series of errors of a frame's verdicts by column `truth`: 1 wrong, 0 right, null unknown; of 0/1 the side of .5.
 
     A value of .5 is half an error there.
 
@@ -53,7 +53,7 @@ def errors_of(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
 
 
 def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
-    """Audit (a `Finding`): share of verdicts that are right, compared with always saying the commonest truth.
+    """Audit (`Finding`) of frame `verdicts`: share that is right, compared with always saying the commonest truth.
 
     numbers: `accuracy`, `low`, `high` (over items), `base` (the share of these verdicts that have the commonest truth;
     one half for comparisons, which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
@@ -86,8 +86,9 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
 
 
 def values_by_member(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
-    """(grid float64[members, items], names): `values` of verdicts by member (judge and sample), NaN where missing.
+    """(grid float64[members, items], names): series `values` of frame `verdicts` by judge and sample, NaN if missing.
 
+    Several values of one member for one item are averaged.
     A member is a judge and a sample of it; orders of one pair and criteria are items of their own.
     """
     need(verdicts, what, "item")
@@ -116,7 +117,7 @@ def error_correlation(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Finding:
-    """Audit of verdicts (a `Finding`): mean pairwise correlation of judges' errors, effective number of them.
+    """Audit (`Finding`) of frame `verdicts`: mean pairwise correlation of judges' errors, effective number of judges.
 
     The effective number is that of independent judges.
 
@@ -176,7 +177,7 @@ def _mean_correlation(grid: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667, seed: int = 0) -> Finding:
-    """Audit of verdicts (a `Finding`): Krippendorff's alpha of a panel, `nominal` up to two values, else `interval`.
+    """Audit (`Finding`) of frame `verdicts`: Krippendorff's alpha of a panel, nominal up to two values, else interval.
 
     numbers: `alpha`, `low`, `high`, `members`, `items`. .667 is Krippendorff's least for tentative conclusions. It says
     that they agree, not that they are right.
@@ -215,7 +216,7 @@ def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667
 
 
 def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0.1) -> Finding:
-    """Audit (a `Finding`): share of verdicts that could not be parsed, and whether a number was put in their place.
+    """Audit (`Finding`) of frame `verdicts`: share that could not be parsed, and whether a number stands in its place.
 
     numbers: `rate`, `low`, `high` (over items), `verdicts`, `invented` (values that stand where `ok` is false).
     """

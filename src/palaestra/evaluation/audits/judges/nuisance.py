@@ -24,7 +24,7 @@ def nuisance_slope(
     level: float = 0.95,
     alpha: float = ALPHA,
 ) -> Finding:
-    """Audit of rows (a `Finding`): by how many SD a score moves per SD of a nuisance (length …), content held equal.
+    """Audit (`Finding`) of frame `rows`: SD by which a score moves per SD of a nuisance (length …), content held equal.
 
     Both are centred inside each value of `match` (the same content, or the same problem and the same truth), so that
     what the content deserves drops out: slope = Σ x·y / Σ x², times sd(x) / sd(y) of what is left.

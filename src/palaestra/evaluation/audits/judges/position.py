@@ -41,7 +41,7 @@ def position_bias_test(first: int, second: int) -> float:
 
 
 def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
-    """Table of the pairwise verdicts (`order` not null) with `_first`: preference for the answer shown first, 0 to 1.
+    """Pairwise rows of frame `verdicts` (`order` not null) with `_first`: preference for the one shown first, 0 to 1.
 
     says: what `value` says is better: "row" the row of the item in whatever place (as scorers do), "first" the first.
     """
@@ -59,7 +59,7 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
 
 
 def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
-    """Audit of verdicts (a `Finding`): how often the answer shown first is preferred; half is fair if shown both ways.
+    """Audit (`Finding`) of frame `verdicts`: share that prefers the answer shown first; half is fair over both orders.
 
     Args:
         verdicts: `item`, `order`, `value`.
@@ -118,7 +118,7 @@ _NOISE = 1e-9
 def order_calibration(
     verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA
 ) -> Finding:
-    """Audit of verdicts (a `Finding`): P(a, b) + P(b, a) - 1 over pairs judged in both orders, P for the first shown.
+    """Audit (`Finding`) of frame `verdicts`: P(a, b) + P(b, a) - 1 over pairs judged in both orders.
 
     P is the preference for the answer shown first.
 

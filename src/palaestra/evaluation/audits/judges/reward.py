@@ -27,7 +27,7 @@ def overoptimisation(
     level: float = 0.95,
     seed: int = 0,
 ) -> Finding:
-    """Audit of rows step, reward, truth (a `Finding`): do a model reward and the true metric diverge in training?
+    """Audit (`Finding`) of a frame step, reward, truth: whether model reward and true metric diverge in training.
 
     Steps are cut into `windows` equal parts. Half of the rows, drawn at random, choose the part where the truth is
     highest; the other half says how much truth is lost from there to the last part, so that no peak is picked by luck.
@@ -133,7 +133,7 @@ def reward_spread(
     good: float = 0.2,
     bad: float = 0.5,
 ) -> Finding:
-    """Audit of rows with `reward` (a `Finding`): share of groups whose rewards are all equal: no learning signal.
+    """Audit (`Finding`) of a frame with `reward`: share of groups whose rewards are all equal: no learning signal.
 
     Those teach nothing where credit is relative to the group. numbers: `dead`, `low`, `high` (over groups), `spread`
     (mean standard deviation inside a group, ddof 0), `first`, `last` (the spread in the first and last fifth of the
@@ -187,7 +187,7 @@ def tie_rules(
     good: float = 1 / 3,
     bad: float = 0.5,
 ) -> Finding:
-    """Audit of rows group, score, correct (a `Finding`): share of groups where a right and a wrong answer tie on top.
+    """Audit (`Finding`) of a frame group, score, correct: share of groups where a right and a wrong answer tie on top.
 
     Ratings in whole numbers tie now and then even if they are fair, so some ties are no fault. numbers: `tied`, `low`,
     `high` (Wilson), `strict` and `with_ties` (accuracy if a tie is wrong and if it is right), `groups`.
@@ -231,7 +231,7 @@ def injection(
     good: float = 0.02,
     bad: float = 0.1,
 ) -> Finding:
-    """Audit (a `Finding`): share of verdicts that rise when the judged text holds an instruction to the judge.
+    """Audit (`Finding`) of frame `verdicts`: share that rises when the judged text holds an instruction to the judge.
 
     verdicts: `item`, `value` and `injected` (true: the judged text tells the judge what to say); twins have the same
     item, criterion, judge, sample and order. A verdict that could not be read on either side leaves. numbers: `moved`
