@@ -133,13 +133,13 @@ def test_checks_read_no_weights(tmp_path: Path) -> None:
 
 def test_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transformers.LlamaConfig(hidden_size=4096, num_hidden_layers=32, intermediate_size=11008).save_pretrained(tmp_path)
-    monkeypatch.setattr(loading, "memory", lambda device: 64e9)
+    monkeypatch.setattr(loading, "free_memory", lambda device: 64e9)
     parts = r"108 GB: 27 weights in float32, 27 gradients, 54 moments of Adam; cpu has 64 GB free \(.* 27 more\); lora="
     with pytest.warns(UserWarning, match=parts):
         LMPolicy.check(tmp_path)
     with pytest.warns(UserWarning, match=r"needs 121 GB: 27 weights in float32, 13 copies in bfloat16, 27 gradients"):
         LMPolicy.check(tmp_path, compute="bf16")
-    monkeypatch.setattr(loading, "memory", lambda device: 16e9)
+    monkeypatch.setattr(loading, "free_memory", lambda device: 16e9)
     with pytest.warns(UserWarning, match=r"needs 13.5 GB: 13 weights, 0.017 adapters, 0.017 gradients, 0.034 moments"):
         LMPolicy.check(tmp_path, lora={"r": 8}, dtype="bf16")
     with pytest.raises(
@@ -186,7 +186,7 @@ def test_arithmetic_of_16_bits_can_be_asked_for_on_a_cpu(tmp_path: Path, request
 def test_a_learner_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny()
     learn = sum(parameter.numel() for parameter in policy.parameters())
-    monkeypatch.setattr(loading, "memory", lambda device: 13.0 * learn)
+    monkeypatch.setattr(loading, "free_memory", lambda device: 13.0 * learn)
     PolicyGradient(Team(a=policy))
     with pytest.raises(InputError, match=r"policy 'lm' needs .* GB: .* reference copy to learn .* lora=\{'r': 8\}"):
         PolicyGradient(Team(a=policy), "surrogate(), kl(.1)")

@@ -98,7 +98,8 @@ def test_save_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(a=shared, b=table, c=shared, d=random_legal(), e=ChatPolicy("m", api_key_env=None))
     chat = {"kind": "chat", "options": {"model": "m", "api_key_env": None}, "seed": 0}
     monkeypatch.setattr(
-        "palaestra.runs.policies.again", lambda name, part, trust: ScriptedPolicy(lambda request: part, name=name)
+        "palaestra.runs.policies.remake_policy",
+        lambda name, part, trust: ScriptedPolicy(lambda request: part, name=name),
     )
     folder = team.save(tmp_path / "team", others={"m": chat})
     assert sorted(path.name for path in folder.iterdir()) == ["%2E.", "org%2Fmodel", "team.json"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from palaestra.errors import InputError, MissingExtraError
-from palaestra.learning.trackers import Tracked, Tracker, Trackers, build, check, numbers
+from palaestra.learning.trackers import Tracked, Tracker, Trackers, build, check, finite_numbers
 
 LINE = {
     "iteration": 3, "reward": 0.5, "success": None, "errors": {"env": 2}, "alarms": ["x"], "evaluation": None,
@@ -45,7 +45,7 @@ def run(directory: Path, since: int = 0) -> Tracked:
 
 
 def test_numbers_of_a_line_by_their_path() -> None:
-    assert numbers(LINE) == NUMBERS
+    assert finite_numbers(LINE) == NUMBERS
 
 
 def test_one_of_your_own_that_fails_is_not_asked_again(tmp_path: Path) -> None:

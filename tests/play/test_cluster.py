@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from palaestra.play.cluster import _opened, _sealed
-from palaestra.play.shards import ShardResult, together
+from palaestra.play.shards import ShardResult, concatenated
 
 
 def table(rows: int) -> bytes:
@@ -25,8 +25,8 @@ def test_an_answer_is_what_it_was_with_all_that_stands_behind_its_table(rows: in
     sent = ShardResult(table(rows), None, ("slow", "odd"), 1.5, 3)
     found = _opened(_sealed(sent))
     assert found[1:] == sent[1:]
-    assert together([found]).equals(together([sent]))
-    assert together([found]).height == rows
+    assert concatenated([found]).equals(concatenated([sent]))
+    assert concatenated([found]).height == rows
 
 
 def test_an_error_comes_without_a_table() -> None:

@@ -16,7 +16,7 @@ from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.play import shards
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan, cut
-from palaestra.play.shards import Player, PlayJob, Published, ShardResult, digest, pack, together, unpack
+from palaestra.play.shards import Player, PlayJob, Published, ShardResult, concatenated, digest, pack, unpack
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -78,7 +78,7 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
         states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
         answer = player.play(PlayJob(env, maker, states), [Plan(6, 2)])
         answer.raise_()
-        return Turns(together([answer]))
+        return Turns(concatenated([answer]))
 
     assert play().frame.drop("duration").equals(Local().play(KUHN, team, Plan(6, 2)).frame.drop("duration"))
     assert len(fetched) == 4  # env, team, two policies
@@ -106,7 +106,7 @@ def test_shards_are_played_in_a_row_until_it_is_enough(
     answer = Player(lambda place: place).play(job, parts)
     alone = [Local().play(KUHN, team, part) for part in parts[:played]]
     assert answer.shards == played
-    assert together([answer]).drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
+    assert concatenated([answer]).drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
 
 
 def answer_of(frame: pl.DataFrame) -> ShardResult:
@@ -122,12 +122,12 @@ def test_answers_are_put_together_whatever_their_columns_are() -> None:
     more = other.with_columns(fact=pl.Series([1.0, None, 2.0]))  # what only some of them tell
     nothing = first.with_columns(said=pl.Series([None, None], dtype=pl.Null))
     for frames in ([first, other], [other, first], [first, more], [nothing, other], [first], []):
-        found = together(map(answer_of, frames))
+        found = concatenated(map(answer_of, frames))
         assert found.equals(Turns.concat(frames).frame)
         assert found.schema == Turns.concat(frames).frame.schema
         assert set(found.n_chunks("all")) <= {1}
     with pytest.raises(SchemaError):
-        together(map(answer_of, [first, first.with_columns(said=pl.Series([[1], [2]]))]))
+        concatenated(map(answer_of, [first, first.with_columns(said=pl.Series([[1], [2]]))]))
 
 
 def test_what_goes_wrong_in_a_worker_is_told() -> None:

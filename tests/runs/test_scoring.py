@@ -15,7 +15,7 @@ from palaestra.errors import RecipeError
 from palaestra.interface.library import train
 from palaestra.runs.config import ScorerPart
 from palaestra.runs.recipe import load
-from palaestra.runs.scoring import Scoring, compared
+from palaestra.runs.scoring import Scoring, compare_scores
 
 JUDGE = (
     "policies.judge={kind: script, options: {script: 'palaestra.judges.scripted:mentions', words: ['answer 1'], "
@@ -55,7 +55,7 @@ def test_what_no_scorer_could_say_is_said_to_be_missing() -> None:
     assert scoring(Turns(frame.filter(pl.col("system") == "after")))["score.r"].to_list() == [None]
     assert scoring.totals()["r"] == {"episodes": 1, "missing": 1, "calls": 0, "tokens": 0, "cost": 0.0, "refused": 0}
     both = Turns(frame.with_columns(pl.lit(None, pl.Float64).alias("score.r")))
-    assert compared(both, ["r"], None)["r"]["systems"] == {}
+    assert compare_scores(both, ["r"], None)["r"]["systems"] == {}
 
 
 @pytest.mark.parametrize(("unit", "budget"), [("calls", 12), ("calls", {"calls": 12}), ("tokens", {"tokens": 36})])
@@ -76,7 +76,7 @@ def test_a_judge_of_held_out_play_keeps_its_budget_which_all_systems_share_alike
     assert judge.asked == 12
     whole = Turns.concat(Turns(each.frame.with_columns(system=pl.lit(name)))
                          for name, each in zip(("before", "after", "random"), played, strict=True))  # fmt: skip
-    found = compared(whole, ["kind"], None, [{"kind": told}, {"kind": told}])["kind"]
+    found = compare_scores(whole, ["kind"], None, [{"kind": told}, {"kind": told}])["kind"]
     assert found["spent"] == {"calls": 24, "tokens": 72, "cost": 12.0, "refused": 30}
     assert found["missing"] == 30
     assert "30 of 54 episodes have no score, 30 questions were beyond the budget" in found["verdict"]

@@ -80,16 +80,16 @@ def test_after_a_cut_the_conversation_extends_again() -> None:
 
 
 def test_what_is_left_out_may_be_summarised() -> None:
-    turns = play(budget=60, down_to=30, how="summarise")
+    turns = play(budget=60, down_to=30, method="summarise")
     assert turns["dropped"].to_list() == [[]] * 8
     assert turns["summarised"][5].to_list() == [2, 3, 4, 5, 6, 7, 8, 9]
     assert shown(turns, 5)[1][1].splitlines()[2:4] == ["assistant: go", "tool: r r r r r r r r r r 1."]
-    own = play(budget=60, down_to=30, how="summarise", summarise=lambda messages: f"{len(messages)} of them")
+    own = play(budget=60, down_to=30, method="summarise", summarise=lambda messages: f"{len(messages)} of them")
     assert shown(own, 5)[1][1] == "the task\n\n8 of them"
 
 
 def test_results_may_be_cleared_while_answers_stay() -> None:
-    turns = play(budget=60, down_to=45, how="clear")
+    turns = play(budget=60, down_to=45, method="clear")
     assert turns["dropped"].drop_nulls()[7].to_list()[:2] == [3, 5]
     assert shown(turns, 7)[2:4] == [("a", "go"), ("t", "[left out: 12 tokens]")]
     assert [role for role, _ in shown(turns, 7)] == [*"su", *"at" * 7]
@@ -114,7 +114,9 @@ def test_envs_without_messages_are_shown_as_they_are() -> None:
 
 
 def test_a_recipe_names_what_counts_and_what_summarises() -> None:
-    turns = play(budget=100, how="summarise", count="builtins:len", summarise="palaestra.teams.context_window:digest")
+    turns = play(
+        budget=100, method="summarise", count="builtins:len", summarise="palaestra.teams.context_window:digest"
+    )
     assert turns["history_tokens"][0] == len("be brief") + len("the task")
     assert turns["summarised"].list.len().max() > 0
 
@@ -125,7 +127,7 @@ def test_a_recipe_names_what_counts_and_what_summarises() -> None:
         ({"budget": 0}, "budget=0"),
         ({"budget": 5, "down_to": 6}, "down_to=6"),
         ({"keep": 0}, "keep=0"),
-        ({"how": "sumarise"}, "did you mean 'summarise'"),
+        ({"method": "sumarise"}, "did you mean 'summarise'"),
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:

@@ -203,7 +203,7 @@ class Team(Mapping[str, Policy]):
             elif "folder" in part:
                 made[name] = load_policy(folder / folder_name(str(part["folder"])), device=device)
             else:  # who knows recipes knows how; the seats of scripts and endpoints are made anew
-                made[name] = load_object("palaestra.runs.policies:again", "policy")(name, part, trust=trust)
+                made[name] = load_object("palaestra.runs.policies:remake_policy", "policy")(name, part, trust=trust)
         return cls({agent: made[name] for agent, name in agents.items()})
 
 

@@ -135,7 +135,7 @@ class _Statistic:
 class Collected:
     """Evaluator of one signal on a table that comes in parts: collects its wide statistics first, then gives values.
 
-    The parts cut no group; wide statistics are those of `partition.wide`.
+    The parts cut no group; wide statistics are those of `partition.iteration_nodes`.
 
     `while not done: for part in parts: collected.add(part); collected.next_pass()`, then `value(part)` of each part is
     what the signal gives on the whole table, bit for bit if parts come in the order of its rows.

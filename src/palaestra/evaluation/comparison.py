@@ -26,7 +26,7 @@ from palaestra.evaluation.intervals import (
     unit_scale,
 )
 from palaestra.evaluation.reducers import k_estimate
-from palaestra.evaluation.trials import error_kind, infrastructure, lost
+from palaestra.evaluation.trials import count_infrastructure_failures, error_kind, infrastructure
 from palaestra.foundation.scalars import float_or_zero
 
 ALPHA = 0.05
@@ -183,7 +183,7 @@ def _inside(scale: Scale, trials: pl.DataFrame) -> Scale:
 def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
     gone = trials.filter(infrastructure() & pl.col(value).is_null())
     kinds = gone.select(error_kind()).to_series().value_counts(sort=True)
-    return lost(trials, value), len(trials), dict(kinds.iter_rows())
+    return count_infrastructure_failures(trials, value), len(trials), dict(kinds.iter_rows())
 
 
 def _per_task(trials: pl.DataFrame) -> tuple[int, int, int]:

@@ -55,7 +55,7 @@ _OPTIONAL = {
 }
 _EPISODE = ["system", "run", "iteration", "group", "episode"]
 KEPT = ("_trial", "_when")
-"""Of logs: which trial of an evaluation an episode is, and when it was written; `played` leaves them as they are."""
+"""Of logs: which trial of an evaluation an episode is, and when it was written; `episode_outcomes` keeps them."""
 READS = (*_REQUIRED, *_OPTIONAL)
 """All columns that trials are made from, but for those of `where`, `score` and `cluster`."""
 
@@ -105,7 +105,9 @@ def trials(
     """
     frame = turns if isinstance(turns, pl.DataFrame) else turns.frame
     check_columns(frame.columns, score, cluster)
-    return numbered(played(frame, where=where, agents=agents, score=score, errors=errors, cluster=cluster), cluster)
+    return trials_of_outcomes(
+        episode_outcomes(frame, where=where, agents=agents, score=score, errors=errors, cluster=cluster), cluster
+    )
 
 
 def check_columns(columns: Sequence[str], score: str | None = None, cluster: str | None = None) -> None:
@@ -138,7 +140,7 @@ def groups_of_tasks(pairs: pl.DataFrame) -> int:
     return values if len(pairs) == tasks and 2 <= values < tasks else 0
 
 
-def played(
+def episode_outcomes(
     frame: pl.DataFrame,
     *,
     where: pl.Expr | None = None,
@@ -147,7 +149,7 @@ def played(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """Table of the episodes of a table of turns with their keys and outcomes, in order, for `numbered`.
+    """Table of the episodes of a table of turns with their keys and outcomes, in order, for `trials_of_outcomes`.
 
     Of a table in parts, none of which cuts a group, these rows together are those of the whole.
     """
@@ -223,8 +225,8 @@ def played(
     )
 
 
-def numbered(rows: pl.DataFrame, cluster: str | None = None) -> pl.DataFrame:
-    """Table of trials from the rows of `played`, of one table or of several parts put below each other."""
+def trials_of_outcomes(rows: pl.DataFrame, cluster: str | None = None) -> pl.DataFrame:
+    """Table of trials from the rows of `episode_outcomes`, of one table or of several parts put below each other."""
     table = (
         rows.lazy()
         .with_columns(pl.coalesce("task", pl.format("group {}", "group")).alias("task"))
@@ -259,7 +261,7 @@ def infrastructure() -> pl.Expr:
     return (boundary.is_in(INFRASTRUCTURE) | pl.col("error").str.contains(OUTAGES)).fill_null(False)
 
 
-def lost(trials: pl.DataFrame, value: str) -> int:
+def count_infrastructure_failures(trials: pl.DataFrame, value: str) -> int:
     """Number of rows of a table of trials without a value in column `value` because the infrastructure failed."""
     return int(trials.select((infrastructure() & pl.col(value).is_null()).sum()).item())
 

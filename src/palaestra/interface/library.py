@@ -238,10 +238,10 @@ def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.
     """
     from palaestra.algebra.parse import parse
     from palaestra.evaluation.audits import audit as run
-    from palaestra.evaluation.audits import paid
+    from palaestra.evaluation.audits import component_sum
 
     signal = parse(reward, columns=turns.columns) if isinstance(reward, str) else reward
-    return list(run(turns, paid(turns) if signal is None else signal, gamma=gamma))
+    return list(run(turns, component_sum(turns) if signal is None else signal, gamma=gamma))
 
 
 def triage(turns: Turns, budget: int = 100, *, seed: int = 0) -> pl.DataFrame:

@@ -42,7 +42,7 @@ def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent
     return play
 
 
-def writes(*answers: str) -> Play:
+def scripted_writer(*answers: str) -> Play:
     """Makes a scripted writer (request -> text): gives these answers in order, then the last one again and again."""
     left = list(answers)
     return lambda request: left.pop(0) if len(left) > 1 else left[0]
@@ -111,7 +111,9 @@ def staged() -> Play:
 
 def nearer() -> Play:
     """Makes a scripted writer of [34]'s pair of reward programs for a lava map: first a constant, then a useful one."""
-    return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)
+    return scripted_writer(
+        NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER
+    )
 
 
 def reviewer(most: int = 2, errs: float = 0.0) -> Play:

@@ -201,7 +201,7 @@ class Trackers:
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Send the numbers of a line of metrics to every tracker."""
-        metrics = numbers(line)
+        metrics = finite_numbers(line)
         self._ask(lambda tracker: tracker.log(line["iteration"], metrics))
 
     def close(self) -> None:
@@ -217,10 +217,10 @@ class Trackers:
                 _warn(type(tracker).__name__, error)
 
 
-def numbers(line: Mapping[str, Any]) -> dict[str, float]:
+def finite_numbers(line: Mapping[str, Any]) -> dict[str, float]:
     """Dict of the finite numbers in a nested line of metrics, by their path: "policies/solver/kl".
 
-    >>> numbers({"iteration": 3, "reward": 0.5, "success": None, "policies": {"a": {"kl": 1}}, "alarms": ["x"]})
+    >>> finite_numbers({"iteration": 3, "reward": 0.5, "success": None, "policies": {"a": {"kl": 1}}, "alarms": ["x"]})
     {'reward': 0.5, 'policies/a/kl': 1.0}
     """
     return {

@@ -151,7 +151,7 @@ class ShardResult(NamedTuple):
             raise PalaestraError(f"a worker failed: {self.error[0]}: {self.error[1]}")
 
 
-def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
+def concatenated(answers: Iterable[ShardResult]) -> pl.DataFrame:
     """DataFrame of the tables of shard results, concatenated in order, each column in one chunk.
 
     Raises:

@@ -24,7 +24,7 @@ from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan, cut
-from palaestra.play.shards import ENOUGH, MOST_MADE, PlayJob, Published, ShardResult, digest, pack, together
+from palaestra.play.shards import ENOUGH, MOST_MADE, PlayJob, Published, ShardResult, concatenated, digest, pack
 
 if TYPE_CHECKING:
     from palaestra.play.engine import Seats
@@ -301,7 +301,7 @@ class Spread(abc.ABC):
                 self._spent.seconds = self.cpu_seconds + answer.seconds
         for text in said[:1]:  # the others say the same of other groups
             warnings.warn(text, stacklevel=2)
-        return Turns(together(answers[number] for number in sorted(answers)))
+        return Turns(concatenated(answers[number] for number in sorted(answers)))
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
         """See `Executor.starts`; done in this process."""

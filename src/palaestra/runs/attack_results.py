@@ -22,9 +22,9 @@ from palaestra.errors import InputError
 from palaestra.evaluation import comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.difference import Difference
 from palaestra.evaluation.intervals import unit_scale
-from palaestra.evaluation.trials import played
+from palaestra.evaluation.trials import episode_outcomes
 from palaestra.runs.recipe import Recipe
-from palaestra.runs.summary import ALPHA, judged, value_of
+from palaestra.runs.summary import ALPHA, counted_agents, value_of
 
 INTACT, UNTRAINED, TRAINED = "intact", "untrained", "trained"
 SYSTEMS = {"before": UNTRAINED, "after": TRAINED, INTACT: INTACT}
@@ -59,7 +59,7 @@ def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) 
         InputError: the training has left no evaluation.
     """
     frame = _evaluations(training)
-    table = trials(frame, where=judged(recipe.evaluation))
+    table = trials(frame, where=counted_agents(recipe.evaluation))
     measure = value_of(recipe.evaluation.measure, table)
     rows = comparison_table(table, baseline=INTACT, value=measure)
     found: dict[str, Any] = {
@@ -71,7 +71,7 @@ def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) 
         "table": [row.to_dict() | {"verdict": verdict(row)} for row in rows],
     }
     said = [_sentence(seat, found["systems"], found["differences"], measure)]
-    outcomes, sign = played(frame, where=judged(recipe.evaluation)), 1
+    outcomes, sign = episode_outcomes(frame, where=counted_agents(recipe.evaluation)), 1
     if target is not None:
         happened = _happened(frame, target)
         hits = trials(happened)
@@ -80,7 +80,7 @@ def summarise(training: Path, recipe: Recipe, *, seat: str, target: str | None) 
         }
         found["target_differences"] = _differences(hits, "success", {k: (b, a) for k, (a, b) in PAIRS.items()})
         said.insert(0, _target_sentence(found["target_systems"], found["target_differences"]))
-        outcomes, sign = played(happened), -1
+        outcomes, sign = episode_outcomes(happened), -1
     value = "success" if target is not None else measure
     return found | {"verdict": " ".join(said), "worst": _worst(outcomes, value, sign)}
 

@@ -28,7 +28,7 @@ Budget = Mapping[str, float]
 """{"tokens": 200000}, or {"price": 2.5, "input": 1e-6, "output": 4e-6}."""
 
 
-def checked(budget: Budget) -> Budget:
+def validated(budget: Budget) -> Budget:
     """The budget itself, if it is valid: one unit, numbers above 0; else raises InputError.
 
     Raises:
@@ -57,7 +57,7 @@ def read(text: str) -> Budget:
             found[name.strip()] = float(value)
         except ValueError:
             raise InputError(f"--budget {text!r}: write tokens=200000, turns=5000 or price=2.5") from None
-    return checked(found)
+    return validated(found)
 
 
 def unit(budget: Budget) -> str:
@@ -126,7 +126,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
         )
 
 
-def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def budget_summary(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Dict {budget, spent: {variant: mean cost, iterations}, budget_said} of {variant: result dicts}; {} if None."""
     if budget is None:
         return {}

@@ -288,7 +288,7 @@ class TrainPart(Section):
     @model_validator(mode="after")
     def _has_a_budget_to_keep(self) -> TrainPart:
         if self.budget is not None:
-            checked(budget.checked, self.budget)
+            checked(budget.validated, self.budget)
             if self.lag:
                 raise ValueError("budget and lag: what is played ahead is spent already; write lag: 0")
         return self
@@ -491,11 +491,11 @@ class EvaluationPart(Section):
     @field_validator("metrics")
     @classmethod
     def _are_measures(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        from palaestra.runs.measures import named  # brings SciPy
+        from palaestra.runs.measures import bare_name  # brings SciPy
 
         for name in value:
             if ":" not in name:
-                looked_up(named, name, info)
+                looked_up(bare_name, name, info)
         return value
 
 

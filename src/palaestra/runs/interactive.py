@@ -80,7 +80,7 @@ def episode(
     return total
 
 
-def recorded(
+def play_recorded(
     factory: EnvFactory,
     team: Team,
     *,

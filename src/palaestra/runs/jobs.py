@@ -31,7 +31,7 @@ from palaestra.learning.ranks import by_itself, world
 from palaestra.learning.run_lock import locked
 from palaestra.play import forkserver
 from palaestra.runs import build
-from palaestra.runs.budget import UNBOUND, spending
+from palaestra.runs.budget import UNBOUND, budget_summary
 from palaestra.runs.budget import read as read_budget
 from palaestra.runs.envs import agents_of, env
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
@@ -451,7 +451,7 @@ def _compare(
         "vary": field,
         "seeds": seeds,
         "variants": folders,
-        **spending(first.train.budget, results),
+        **budget_summary(first.train.budget, results),
         "economy": economics(trials(after_training(directory, folders)), first.train.budget),
         "pairs": pairs(first, directory, folders, results),
     }

@@ -92,7 +92,7 @@ def lower_is_better(name: str) -> bool:
     return name.removeprefix(AVERAGE).removeprefix(LEAGUE) in ("exploitability", "nash_conv")
 
 
-def named(name: str) -> str:
+def bare_name(name: str) -> str:
     """The bare name of an exact measure, without `average_` or `league_`; RecipeError if there is no such measure.
 
     Raises:
@@ -115,7 +115,7 @@ def measure(
     Raises:
         RecipeError: there is no measure of that name.
     """
-    bare = named(name)
+    bare = bare_name(name)
     if name.startswith(AVERAGE) and len(tables) > 1:
         return MEASURES[bare](game, average_policy(game, tables, [float(n) for n in range(1, len(tables) + 1)]))
     if name.startswith(LEAGUE) and league:

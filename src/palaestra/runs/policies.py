@@ -371,7 +371,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
         check(found[0], rest, ".options", fixed, accepts=found[1:], given=given)
 
 
-def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
+def remake_policy(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
     """Make a policy that has no parameters anew from its entry in a stored team: `{"kind", "options", "seed"}`.
 
     Raises:

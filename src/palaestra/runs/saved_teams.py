@@ -22,7 +22,7 @@ from palaestra.runs.measures import lower_is_better
 from palaestra.runs.recipe import Recipe, alone, load
 
 
-def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
+def save_team(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
     """Save a recipe's trained team of a seed to a folder, scripts and endpoints as recipe entries; returns the path."""
     others = {
         name: {"kind": part.kind, "options": part.options, "seed": seed * 1000 + number}
@@ -77,7 +77,7 @@ def export(
         with whole_folder(folder) as temporary:
             stored[policy].save(temporary)
         return {policy: folder}
-    folder = keep(recipe, seed, team, out or directory / "policies")
+    folder = save_team(recipe, seed, team, out or directory / "policies")
     return {name: folder / folder_name(name) for name in stored}
 
 

@@ -93,7 +93,7 @@ class Scoring:
         return found
 
 
-def compared(
+def compare_scores(
     turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, dict[str, Any]]:
     """Dict by scorer name from `Turns` of all systems with `score.NAME`: means with intervals, difference, verdict.

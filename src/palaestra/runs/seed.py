@@ -46,10 +46,10 @@ from palaestra.runs.measures import AVERAGE, LEAGUE, Table, lower_is_better, mea
 from palaestra.runs.policies import reads_conversations
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
-from palaestra.runs.saved_teams import keep
+from palaestra.runs.saved_teams import save_team
 from palaestra.runs.scoring import Scoring
 from palaestra.runs.searching import searching
-from palaestra.runs.summary import check_result, judged, value_of
+from palaestra.runs.summary import check_result, counted_agents, value_of
 from palaestra.runs.trainers import trainer_of
 from palaestra.runs.unjudged import silence
 from palaestra.teams.instructions import TEMPLATES as teams_templates
@@ -105,7 +105,7 @@ def _trained_and_proved(
     set_aside_for_good()
     lines = trained.run()
     spent = {"after": budgets.total(lines)}
-    keep(recipe, seed, trained.team, directory / "policies")
+    save_team(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     # a judge that also plays judges as it was before training: one measure for all systems
     asked = setup.evaluation.scorers or setup.searches
@@ -430,7 +430,7 @@ class Training:
     def _look_at(self, team: Team, iteration: int) -> dict[str, Any]:
         """Held-out play during training; the mean of each task goes to disk for `seconds_to_significance`."""
         played = evaluate(self.part, self.executor, self.test, team, seed=LOOK, run=str(self.seed), look=True)
-        table = trials(played, where=judged(self.part))
+        table = trials(played, where=counted_agents(self.part))
         self.looked = {name: table[name].sum() for name in ("turns", "tokens_in", "tokens_out")}
         value = value_of(self.part.measure, table)
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs

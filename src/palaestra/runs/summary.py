@@ -30,7 +30,7 @@ from palaestra.runs.budget import Budget, cost, total, unit
 from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.recipe import Recipe, look
-from palaestra.runs.scoring import compared
+from palaestra.runs.scoring import compare_scores
 from palaestra.runs.unjudged import unjudged
 
 PLAYED = ("success", "score")
@@ -48,7 +48,7 @@ Results = Sequence[Mapping[str, Any]]
 """`result.json` of every seed."""
 
 
-def judged(part: EvaluationPart) -> pl.Expr | None:
+def counted_agents(part: EvaluationPart) -> pl.Expr | None:
     """A Polars expression for the rows of agents whose play an `EvaluationPart` counts; None for all."""
     agents = part.agents
     return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
@@ -81,7 +81,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
     Times and versions are added elsewhere.
     """
     played = [_evaluation(directory / f"seed-{result['seed']}") for result in results]
-    table = trials(Turns.concat(played), where=judged(recipe.evaluation))
+    table = trials(Turns.concat(played), where=counted_agents(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
     measure = value if recipe.evaluation.measure in PLAYED else recipe.evaluation.measure
     rows = comparison_table(table, baseline="before", value=value)
@@ -117,10 +117,10 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,
-        "scores": compared(
+        "scores": compare_scores(
             Turns.concat(played),
             recipe.evaluation.scorers,
-            judged(recipe.evaluation),
+            counted_agents(recipe.evaluation),
             [result.get("scorers") or {} for result in results],
         ),
         "spent": spent,
@@ -257,7 +257,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
             )
             for (a, b), change, p in zip(names, changes, corrected, strict=True)
         ]
-    table = trials(after_training(directory, variants), where=judged(recipe.evaluation))
+    table = trials(after_training(directory, variants), where=counted_agents(recipe.evaluation))
     value = value_of(measure, table)
     scale = unit_scale(table["score"]) if value == "score" else None
     differences = [paired_difference(table, a, b, value=value, scale=scale, comparisons=len(names)) for a, b in names]
@@ -409,10 +409,10 @@ def evaluate(
         stored = path / next(iter(variants.values()), "") / "recipe.yaml"
         if stored.exists():
             recipe = look(stored)
-            measure, where = recipe.evaluation.measure, judged(recipe.evaluation)
+            measure, where = recipe.evaluation.measure, counted_agents(recipe.evaluation)
     elif (path / "recipe.yaml").exists():
         recipe = look(path / "recipe.yaml")
-        turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
+        turns, measure, where = _evaluations(path), recipe.evaluation.measure, counted_agents(recipe.evaluation)
     else:
         turns = _evaluation(path) if (path / "evaluation.parquet").exists() else Turns.load(path)
     if not len(turns):

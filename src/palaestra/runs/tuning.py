@@ -37,7 +37,7 @@ from palaestra.runs.inline import learn, started
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import BEFORE_LEARNING, evaluate
-from palaestra.runs.summary import PLAYED, judged, value_of
+from palaestra.runs.summary import PLAYED, counted_agents, value_of
 
 if TYPE_CHECKING:
     import optuna
@@ -126,14 +126,14 @@ def applied(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
 
 def described(side: Mapping[str, Any]) -> str:
     """Text of one line on what a hyperparameter search found and what it cost, from its result dict."""
-    settings = ", ".join(f"{field}={plain(value)}" for field, value in side["found"].items())
+    settings = ", ".join(f"{field}={short_value(value)}" for field, value in side["found"].items())
     early = f", {side['pruned']} ended early" if side["pruned"] else ""
-    before = f" ({plain(side['as_written'])} as written)" if side["as_written"] is not None else ""
+    before = f" ({short_value(side['as_written'])} as written)" if side["as_written"] is not None else ""
     cost = f"{side['trials']} trials{early}, {side['cpu_seconds']:.0f} CPU-s"
-    return f"{settings}; {plain(side['value'])}{before} in {cost}"
+    return f"{settings}; {short_value(side['value'])}{before} in {cost}"
 
 
-def plain(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Text of a value for messages: three significant digits for a float, `str` otherwise."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
@@ -288,7 +288,7 @@ def _look(setup: Setup, executor: Any, team: Team, tables: list[Table], due: boo
         if not due:
             return []
         played = evaluate(part, executor, setup.test, team, seed=TUNING, run="tuning", look=True)
-        table = trials_of(played, where=judged(part))
+        table = trials_of(played, where=counted_agents(part))
         value = table[value_of(part.measure, table)].cast(float).mean()
         return [value if isinstance(value, float) else math.nan]
     if not due and not part.measure.startswith(AVERAGE):

@@ -21,7 +21,7 @@ from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import load_object
 
-HOWS = ("drop", "summarise", "clear")
+METHODS = ("drop", "summarise", "clear")
 Message = Mapping[str, Any]
 
 
@@ -68,7 +68,7 @@ class ContextWindowEnv:
         env: makes the env, or its registered name. options: of a name.
         budget: most tokens that are shown. down_to: how few a cut leaves, if it can; default: half of the budget.
         keep: so many latest messages always stay, and those of the turn that they belong to.
-        how: "drop" says how many messages are left out; "summarise" says what they were; "clear" keeps answers and
+        method: "drop" says how many messages are left out; "summarise" says what they were; "clear" keeps answers and
             calls, and leaves out what tools and others said.
         summarise: of "summarise", from messages to text, or `module:function`; default: their beginnings.
         count: from text to tokens, or `module:function`; default: as the policy that reads counts where the env's
@@ -86,20 +86,20 @@ class ContextWindowEnv:
         budget: int = 2000,
         down_to: int | None = None,
         keep: int = 2,
-        how: str = "drop",
+        method: str = "drop",
         summarise: Callable[[Sequence[Message]], str] | str = digest,
         count: Callable[[str], int] | str | None = None,
     ) -> None:
         down_to = budget // 2 if down_to is None else down_to
         if not 0 < down_to <= budget or keep < 1:
             raise InputError(f"context_window: 0 < down_to={down_to} <= budget={budget} and keep={keep} of at least 1")
-        if how not in HOWS:
-            raise InputError(f"context_window: how={how!r}{nearest(how, HOWS)}")
+        if method not in METHODS:
+            raise InputError(f"context_window: method={method!r}{nearest(method, METHODS)}")
         self.inner = make(env, **(options or {}))() if isinstance(env, str) else env()
         self.agents, self.task = tuple(self.inner.agents), ""
         own = {"dropped": list[int], "summarised": list[int], "shown_tokens": int, "history_tokens": int, "cut": bool}
         self.facts = {**facts_of(self.inner), **own}
-        self._budget, self._down_to, self._keep, self._how = budget, down_to, keep, how
+        self._budget, self._down_to, self._keep, self._method = budget, down_to, keep, method
         self._summarise = load_object(summarise, "summarise") if isinstance(summarise, str) else summarise
         self._count = load_object(count, "count") if isinstance(count, str) else count
 
@@ -149,13 +149,13 @@ class ContextWindowEnv:
                     view.cut |= set(turn)
                     cut = True
                     total = self._size(self._cut(view))
-            if cut and self._how == "summarise":
+            if cut and self._method == "summarise":
                 view.summary = str(self._summarise([messages[place] for place in sorted(view.cut)]))
             shown = self._cut(view)
         left_out = sorted(view.cut)
         view.facts = {
-            "dropped": [] if self._how == "summarise" else left_out,
-            "summarised": left_out if self._how == "summarise" else [],
+            "dropped": [] if self._method == "summarise" else left_out,
+            "summarised": left_out if self._method == "summarise" else [],
             "shown_tokens": self._size(shown),
             "history_tokens": self._size(messages),
             "cut": cut,
@@ -175,7 +175,7 @@ class ContextWindowEnv:
             for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)
             if end <= len(messages) - self._keep
         ]
-        if self._how == "clear":
+        if self._method == "clear":
             turns = [[place for place in turn if messages[place]["role"] != "assistant"] for turn in turns]
         return [turn for turn in turns if turn]
 
@@ -183,7 +183,7 @@ class ContextWindowEnv:
         """The messages without those that were cut, and a word about them."""
         if not view.cut:
             return view.messages
-        if self._how == "clear":
+        if self._method == "clear":
             return tuple(
                 {**each, "content": f"[left out: {self._counts(content(each))} tokens]"} if place in view.cut else each
                 for place, each in enumerate(view.messages)

@@ -22,11 +22,11 @@ from palaestra.evaluation.audits import (
     cheap,
     compare_rewards,
     component_farming,
+    component_sum,
     cycle_gain,
     insert_copies,
     max_mean_cycle,
     order_audit,
-    paid,
     repeat_insertion,
     scale_sensitivity,
     telescopes,
@@ -470,9 +470,9 @@ def test_a_reward_that_is_the_sum_of_its_components_is_taken_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = walk([[0, 1]] * 4, r_right=[0.0, 1.0] * 4, r_loud=[0.5, 0.0] * 4, reward=[0.5, 1.0] * 4)
-    assert str(paid(turns)) == "col('r_right') + col('r_loud')"
-    assert str(paid(turns.with_column(reward=[1.0] * 8))) == "col('reward')"
-    assert str(paid(scored())) == "col('reward')"
+    assert str(component_sum(turns)) == "col('r_right') + col('r_loud')"
+    assert str(component_sum(turns.with_column(reward=[1.0] * 8))) == "col('reward')"
+    assert str(component_sum(scored())) == "col('reward')"
     path = turns.save(tmp_path / "turns.parquet")
     with pytest.raises(SystemExit):
         main(["audit", str(path), "--only", "scale"])

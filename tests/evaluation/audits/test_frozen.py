@@ -120,7 +120,7 @@ def of_play() -> Iterator[tuple[str, Case]]:
         yield f"copies, {kind}", lambda k=kind: a.insert_copies(walks(k), np.array([3, 1, 10]), 2).frame
         yield (
             f"steps, {kind}",
-            lambda k=kind: [cycles.steps(walks(k)), cycles.place(walks(k)), telescoping.transitions(walks(k))],
+            lambda k=kind: [cycles.steps(walks(k)), cycles.turn_positions(walks(k)), telescoping.transitions(walks(k))],
         )
         yield (
             f"farming, {kind}",
@@ -138,8 +138,8 @@ def of_play() -> Iterator[tuple[str, Case]]:
             f"components, {kind}",
             lambda k=kind: [
                 a.component_columns(walks(k)),
-                str(a.paid(walks(k))),
-                a.shares(walks(k), ["r_one", "r_two"]),
+                str(a.component_sum(walks(k))),
+                a.reward_shares(walks(k), ["r_one", "r_two"]),
                 episode_sums(walks(k), np.ones(len(walks(k)))),
             ],
         )

@@ -20,7 +20,7 @@ from palaestra.evaluation import trials
 from palaestra.evaluation.logs import Part, read_logs
 from palaestra.evaluation.triage import by_system, triage
 from palaestra.evaluation.triage.survey import survey
-from palaestra.evaluation.trials import numbered
+from palaestra.evaluation.trials import trials_of_outcomes
 from palaestra.interface import cli
 from palaestra.interface.cli.evaluate import Asked
 
@@ -64,7 +64,7 @@ def asked_of(path: Path, *more: Path, **options: Any) -> pl.DataFrame:
     logs = read_logs(path, *more, part=Part(asked.columns, asked.of))
     assert {"observation", "tool"} <= set(logs.columns)
     assert not {"observation", "tool"} & set(logs.turns.columns)
-    return numbered(logs.turns.frame, asked.cluster)
+    return trials_of_outcomes(logs.turns.frame, asked.cluster)
 
 
 @pytest.mark.parametrize(

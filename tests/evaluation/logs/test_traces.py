@@ -18,9 +18,9 @@ from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.logs import read_logs
-from palaestra.evaluation.logs.prompts import Message, conversation, message_of
+from palaestra.evaluation.logs.prompts import LoggedMessage, conversation, message_of
 from palaestra.evaluation.logs.rows import Rows
-from palaestra.evaluation.logs.spans import Span, Tree, facts_of
+from palaestra.evaluation.logs.spans import Span, SpanTree, facts_of
 from palaestra.evaluation.logs.traces import add_episodes
 
 DATA = Path(__file__).parent / "data"
@@ -31,8 +31,10 @@ def span(identity: str, parent: str | None, kind: Any, name: str, start: int, en
 
 
 def call(identity: str, parent: str, start: int, end: int, heard: list[str] | None, said: str, **more: Any) -> Span:
-    prompt = None if heard is None else [Message("user", words) for words in heard]
-    return span(identity, parent, "model", "m", start, end, prompt=prompt, said=Message("assistant", said), **more)
+    prompt = None if heard is None else [LoggedMessage("user", words) for words in heard]
+    return span(
+        identity, parent, "model", "m", start, end, prompt=prompt, said=LoggedMessage("assistant", said), **more
+    )
 
 
 def turns(*spans: Span) -> tuple[pl.DataFrame, Rows]:
@@ -52,7 +54,7 @@ def test_the_nearest_marked_ancestor_is_what_walking_up_finds(parents: list[int]
     known = [parent if parent < len(parents) else -1 for parent in parents]
     marked = np.array(data.draw(st.lists(st.booleans(), min_size=len(known), max_size=len(known))))
     rows = Rows("log")
-    tree = Tree([span(str(n), None if p < 0 else str(p), "other", "", 0, 1) for n, p in enumerate(known)], rows)
+    tree = SpanTree([span(str(n), None if p < 0 else str(p), "other", "", 0, 1) for n, p in enumerate(known)], rows)
     above = tree.parents.tolist()
 
     def walk(n: int, steps: int = 0) -> int:
@@ -102,15 +104,22 @@ def test_calls_by_their_ids_are_heard_and_agents_below_agents_hear_their_caller(
     assert back is not None
     frame, _ = turns(
         span("a", None, "agent", "ann", 0, 99),
-        span("a1", "a", "model", "m", 1, 2, prompt=[Message("user", "?")], said=asks),
+        span("a1", "a", "model", "m", 1, 2, prompt=[LoggedMessage("user", "?")], said=asks),
         span("t", "a", "tool", "ask_bob", 3, 9, call="c1"),
         span("b", "t", "agent", "bob", 4, 8),
         call("b1", "b", 5, 7, ["Please think."], "Bob thinks it is nine."),
         span(
-            "a2", "a", "model", "m", 10, 11, prompt=[Message("user", "?"), asks, back], said=Message("assistant", "9")
+            "a2",
+            "a",
+            "model",
+            "m",
+            10,
+            11,
+            prompt=[LoggedMessage("user", "?"), asks, back],
+            said=LoggedMessage("assistant", "9"),
         ),
         span("d", None, "agent", "dee", 12, 20),
-        span("d1", "d", "model", "m", 13, 14, prompt=[asks], said=Message("assistant", "ok")),
+        span("d1", "d", "model", "m", 13, 14, prompt=[asks], said=LoggedMessage("assistant", "ok")),
     )
     assert edges(frame) == [("ann", 0, "bob", 1), ("bob", 1, "ann", 2), ("ann", 0, "dee", 3)]
     assert frame["tool"].to_list() == ["ask_bob", None, None, None]
@@ -133,7 +142,9 @@ def test_without_words_the_order_says_it_and_turns_at_one_time_are_one() -> None
 
 
 def test_an_instrumented_client_below_a_framework_is_no_second_call() -> None:
-    outer = span("o", "a", "model", "m", 1, 9, prompt=[Message("user", "?")], said=Message("assistant", "yes"))
+    outer = span(
+        "o", "a", "model", "m", 1, 9, prompt=[LoggedMessage("user", "?")], said=LoggedMessage("assistant", "yes")
+    )
     inner = span("i", "o", "model", "m", 2, 8, usage={"tokens_in": 5, "tokens_out": 2}, model="m-1")
     frame, _ = turns(span("a", None, "agent", "ann", 0, 10), outer, inner)
     assert frame.select("agent", "policy", "tokens_in", "action").rows() == [("ann", "m-1", 5, "yes")]

@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError, StorageError
 from palaestra.evaluation.ranking import read_matches
-from palaestra.evaluation.ranking.headers import NUMBERS, PAIRS, plain
+from palaestra.evaluation.ranking.headers import NUMBERS, PAIRS, normalised_header
 from palaestra.evaluation.ranking.matches import matches_from_trials
 from palaestra.interface import cli
 
@@ -134,7 +134,7 @@ def test_trials_of_one_cluster_are_drawn_together() -> None:
 
 @pytest.mark.parametrize("pair", dict.fromkeys((*PAIRS, *NUMBERS)))
 def test_every_pair_of_the_table(pair: tuple[str, str]) -> None:
-    assert pair == tuple(map(plain, pair))
+    assert pair == tuple(map(normalised_header, pair))
     frame = pl.DataFrame({pair[0].title(): ["x", "x"], pair[1].title(): ["y", "z"], "winner": ["x", "z"]})
     assert read_matches(frame).wins().tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
 

@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import InputError, StorageError
 from palaestra.interface.report import write_comparison
-from palaestra.interface.report.health import Health, health, spikes
+from palaestra.interface.report.health import TrainingHealth, health, spikes
 from palaestra.interface.report.load import SeedRun
 
 
@@ -77,7 +77,7 @@ def test_spikes_are_far_above_the_median(norms: list[float], found: int) -> None
 
 def test_nothing_learned_has_no_share() -> None:
     line = {"iteration": 1, "policies": {"p": {"zero_credit": None, "grad_norm": None}}, "metrics": {}, "errors": {}}
-    assert health([SeedRun("0", [line], False, None, None, {})]) == Health(None, 0, 1)
+    assert health([SeedRun("0", [line], False, None, None, {})]) == TrainingHealth(None, 0, 1)
 
 
 def test_policies_count_by_their_rows() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from palaestra.interface.report.charts import Edge, Node, graph_plot, rank_plot
+from palaestra.interface.report.charts import Edge, GraphNode, graph_plot, rank_plot
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.plots import Series, _short, curves, intervals, legend, over_seeds, pairs
 
@@ -103,7 +103,7 @@ def test_long_names_wrap_and_keep_both_ends() -> None:
 def test_every_rank_is_marked_and_edges_are_as_thick_as_the_traffic() -> None:
     ranks = rank_plot([("a", 1, 1, 2), ("b", 2, 1, 3), ("c", 3, 2, 3)], what="wins")
     assert [text for text in re.findall(r"<text[^>]*>(.*?)</text>", ranks) if text.strip().isdigit()] == ["1", "2", "3"]
-    nodes = [Node("a", 0, 1.0), Node("b", 1, 0.5), Node("c", 2, 0.0)]
+    nodes = [GraphNode("a", 0, 1.0), GraphNode("b", 1, 0.5), GraphNode("c", 2, 0.0)]
     graph = graph_plot(nodes, [Edge("a", "b", 8.0), Edge("b", "c", 2.0)], worth="points")
     widths = {float(each) for each in re.findall(r"stroke-width: ([\d.]+)", graph)}
     assert {5.0, 1.85} <= widths  # from .8 to 5

@@ -9,7 +9,7 @@ import pytest
 from stage_play import context, script, talk, trained
 
 from palaestra.errors import InputError, StorageError
-from palaestra.judges.scripted import writes
+from palaestra.judges.scripted import scripted_writer
 from palaestra.learning.stages.programs import program
 
 PLAY = talk([["good", "bad"], ["bad", "bad"]]).with_column(success=[True, True, False, False])
@@ -20,7 +20,7 @@ BROKEN = "def reward(turn)\n    return 1"
 
 def writer(*answers: str) -> tuple[Any, list[str]]:
     """A policy that answers in order, and what it was told."""
-    play, told = writes(*answers), []
+    play, told = scripted_writer(*answers), []
 
     def answer(text: str) -> str:
         told.append(text)

@@ -13,7 +13,13 @@ from functools import partial
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, nearest
-from palaestra.evaluation.audits.components import component_columns, component_farming, paid, scale_sensitivity, shares
+from palaestra.evaluation.audits.components import (
+    component_columns,
+    component_farming,
+    component_sum,
+    reward_shares,
+    scale_sensitivity,
+)
 from palaestra.evaluation.audits.cycles import cycle_gain, max_mean_cycle
 from palaestra.evaluation.audits.distance import (
     canonical_on_table,
@@ -42,6 +48,7 @@ __all__ = [
     "compare_rewards",
     "component_columns",
     "component_farming",
+    "component_sum",
     "cycle_gain",
     "dard",
     "epic",
@@ -50,11 +57,10 @@ __all__ = [
     "optimal_policy",
     "order_audit",
     "outcome_audit",
-    "paid",
     "regret",
     "repeat_insertion",
+    "reward_shares",
     "scale_sensitivity",
-    "shares",
     "starc",
     "table_starc",
     "telescopes",

@@ -14,7 +14,7 @@ import scipy
 
 from palaestra.algebra.signals import Signal, col
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.finding import Finding, Verdict, per_turn, prove, require
+from palaestra.evaluation.audits.finding import Finding, Verdict, evidence_rows, per_turn, require
 from palaestra.foundation.scalars import float_or_zero
 
 PREFIX = "r_"
@@ -35,7 +35,7 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
     ]
 
 
-def paid(turns: Turns) -> Signal:
+def component_sum(turns: Turns) -> Signal:
     """Makes a `Signal` for `Turns`: sum of their `r_…` columns if it equals column `reward` everywhere, else `reward`.
 
     So audits can take the sum apart.
@@ -93,7 +93,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
     return Finding("scale", "warn" if numbers[weakest] < least else "pass", sentence, numbers)
 
 
-def shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
+def reward_shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
     """Dict: share of each column of `names` in the reward, its total absolute value in `Turns` over all theirs."""
     sizes = {n: float(np.abs(per_turn(turns, col(n))).sum()) for n in names}
     whole = sum(sizes.values())
@@ -128,7 +128,7 @@ def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Fin
     if low == high:
         return Finding("farming", "cannot tell", "one iteration: nothing has been trained yet")
     early, late = (turns.filter(mask) for mask in (pl.col("iteration") <= low, pl.col("iteration") >= high))
-    first, then = shares(early, names), shares(late, names)
+    first, then = reward_shares(early, names), reward_shares(late, names)
     name = max(names, key=lambda n: then[n] - first[n])
     numbers = {f"before_{n}": first[n] for n in names} | {f"after_{n}": then[n] for n in names}
     sentence = f"{name} went from {first[name]:.0%} to {then[name]:.0%} of the return"
@@ -144,4 +144,4 @@ def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Fin
     rows = np.flatnonzero(iteration >= high)
     worst = rows[np.argsort(-values[rows], kind="stable")[:3]]
     verdict = "fail" if solved[1] < solved[0] else "warn"
-    return Finding("farming", verdict, sentence, numbers, prove(turns, worst, values))
+    return Finding("farming", verdict, sentence, numbers, evidence_rows(turns, worst, values))

@@ -18,7 +18,7 @@ import scipy
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
+from palaestra.evaluation.audits.finding import Finding, evidence_rows, per_turn, require
 from palaestra.evaluation.audits.growth import CHECKS, beyond_chance, endless
 
 LAPS = (8, 16)
@@ -131,7 +131,7 @@ def _best_cycle(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple
     return float(mean[node]), choice[walk]
 
 
-def place(turns: Turns) -> np.ndarray:
+def turn_positions(turns: Turns) -> np.ndarray:
     """int64[rows]: position, from 0, of each of `Turns` among those of its agent in its episode."""
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
@@ -218,7 +218,7 @@ def cycle_gain(
         if gain > 0 and goes_on and sure[0]:
             rows = tries[int(np.argmax(gains >= gains.max() - tolerance * size))]
             sentence = f"{loop} and earns {gain:.4g} a lap, for as many laps as one likes"
-            return Finding("cycles", "fail", sentence, numbers, prove(turns, rows, values))
+            return Finding("cycles", "fail", sentence, numbers, evidence_rows(turns, rows, values))
         if gain > 0 and goes_on:
             doubt = (
                 doubt

@@ -64,7 +64,7 @@ def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
     return np.asarray(np.nan_to_num(scores(turns, reward)))
 
 
-def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
+def evidence_rows(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:
     """List of dicts of given rows of `Turns`: position, episode keys, state, action, reward from array `values`."""
     shown = [n for n in ("iteration", "group", "episode", "turn", "agent", "state", "action") if n in turns.columns]
     rows = np.asarray(rows, dtype=np.int64)

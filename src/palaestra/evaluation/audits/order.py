@@ -8,9 +8,9 @@ import scipy
 
 from palaestra.algebra.signals import Signal, count, evaluate
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.cycles import place
+from palaestra.evaluation.audits.cycles import turn_positions
 from palaestra.evaluation.audits.distance import table_starc
-from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require, scores
+from palaestra.evaluation.audits.finding import Finding, evidence_rows, per_turn, require, scores
 from palaestra.evaluation.audits.outcome import SHAPING, depends_on_start
 from palaestra.rewards.shaping.potential import voc
 
@@ -46,7 +46,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
     require(turns, "episode", "agent")
     codes = turns.codes("episode")
     values = per_turn(turns, reward)
-    earned = np.bincount(codes.ids, gamma ** place(turns).astype(float) * values, minlength=codes.size)
+    earned = np.bincount(codes.ids, gamma ** turn_positions(turns).astype(float) * values, minlength=codes.size)
     if np.ptp(values) and depends_on_start(turns, codes, earned, 1e-6 * float(np.abs(values).max())):
         return Finding("order", "cannot tell", SHAPING)
     solved = turns
@@ -70,7 +70,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
     order = np.arange(len(solved)) if segments.order is None else segments.order
     worst = int(kept[np.argmin(found)])
     rows = order[segments.starts[worst] : segments.starts[worst] + segments.lengths[worst]][:5]
-    return Finding("order", "warn", sentence, numbers, prove(solved, rows, per_turn(solved, reward)))
+    return Finding("order", "warn", sentence, numbers, evidence_rows(solved, rows, per_turn(solved, reward)))
 
 
 def compare_rewards(

@@ -12,8 +12,8 @@ import polars as pl
 from palaestra.algebra.codes import Codes
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.cycles import place
-from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
+from palaestra.evaluation.audits.cycles import turn_positions
+from palaestra.evaluation.audits.finding import Finding, evidence_rows, per_turn, require
 
 SHAPING = "episodes of one start all earn the same, as under shaping: judge it together with the task's own reward"
 
@@ -42,7 +42,7 @@ def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance
         return Finding("outcome", "cannot tell", "the table does not say what succeeded (a column `success`)")
     values = per_turn(turns, reward)
     codes, solved, known = _plays(turns)
-    earned = np.bincount(codes.ids, gamma ** place(turns).astype(float) * values, minlength=codes.size)
+    earned = np.bincount(codes.ids, gamma ** turn_positions(turns).astype(float) * values, minlength=codes.size)
     failures, successes = np.flatnonzero(known & ~solved), np.flatnonzero(known & solved)
     if not len(failures) or not len(successes):
         found = f"{len(successes)} successes and {len(failures)} failures"
@@ -66,7 +66,7 @@ def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance
     if earned[best] <= worst + margin and earned[best] < median - margin:
         return Finding("outcome", "pass", sentence, numbers)
     rows = np.flatnonzero(codes.ids == best)
-    proof = prove(turns, rows[np.argsort(-values[rows], kind="stable")[:3]], values)
+    proof = evidence_rows(turns, rows[np.argsort(-values[rows], kind="stable")[:3]], values)
     if earned[best] >= median - margin:
         return Finding("outcome", "fail", f"{sentence}: failing pays as much as success", numbers, proof)
     return Finding("outcome", "warn", f"{sentence}: some successes pay less than a failure", numbers, proof)

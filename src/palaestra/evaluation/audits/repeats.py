@@ -12,8 +12,8 @@ import polars as pl
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.cycles import not_truncated, place, steps
-from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
+from palaestra.evaluation.audits.cycles import not_truncated, steps, turn_positions
+from palaestra.evaluation.audits.finding import Finding, evidence_rows, per_turn, require
 from palaestra.evaluation.audits.growth import CHECKS, beyond_chance, endless
 
 COPIES = (0, 5, 10)
@@ -101,10 +101,10 @@ def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit:
     grows = f"ten idle copies of one row take its episode from {none[worst]:.4g} to {many[worst]:.4g}"
     if len(certain):
         sentence = f"{grows}: {slopes[worst]:.4g} for each repetition, and still so after {CHECKS[-1]}"
-        return Finding("repeats", "fail", sentence, numbers, prove(turns, rows[[worst]], values))
+        return Finding("repeats", "fail", sentence, numbers, evidence_rows(turns, rows[[worst]], values))
     if len(pays):
         sentence = f"{grows}, but rows of its kind pay now more, now less: on average this may be chance"
-        return Finding("repeats", "cannot tell", sentence, numbers, prove(turns, rows[[worst]], values))
+        return Finding("repeats", "cannot tell", sentence, numbers, evidence_rows(turns, rows[[worst]], values))
     if tried < kinds:
         return Finding("repeats", "cannot tell", f"{grows}; of {kinds} kinds of rows only {tried} were tried", numbers)
     why = "each pays less than the last, up to a limit" if slopes[worst] > 0 else "repetition does not pay"
@@ -113,9 +113,9 @@ def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit:
 
 def _sums(turns: Turns, reward: Signal, rows: np.ndarray, copies: int, gamma: float) -> np.ndarray:
     """Return of each row's episode with so many copies put before the row: float64[rows]."""
-    start, repeated = place(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
+    start, repeated = turn_positions(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
     table = insert_copies(turns, rows, copies)
     episode = table["episode"].to_numpy()
     delayed = table["agent"].cast(pl.String).to_numpy() == repeated[episode]
-    later = np.where(delayed, np.maximum(place(table) - start[episode], 0), 0)
+    later = np.where(delayed, np.maximum(turn_positions(table) - start[episode], 0), 0)
     return np.bincount(episode, gamma**later * per_turn(table, reward), minlength=len(rows))

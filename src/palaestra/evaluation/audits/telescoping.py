@@ -15,7 +15,7 @@ from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.cycles import steps
-from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
+from palaestra.evaluation.audits.finding import Finding, evidence_rows, per_turn, require
 
 
 def _fit(
@@ -112,15 +112,15 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
                 f"shaping that leaks at the end: terminal steps miss by up to {numbers['leak']:.4g}; "
                 "let the potential be 0 after a terminal step"
             )
-            return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))
+            return Finding("telescoping", "warn", sentence, numbers, evidence_rows(turns, worst, unit * values))
         sentence = (
             f"potential-based shaping with γ = {gamma:g} but for up to {numbers['at_end']:.4g} at the end: no rank "
             "changes but by that (right for the task's own outcome, wrong for a shaping term)"
         )
-        return Finding("telescoping", "pass", sentence, numbers, prove(turns, worst, unit * values))
+        return Finding("telescoping", "pass", sentence, numbers, evidence_rows(turns, worst, unit * values))
     worst = rows[_largest(whole)]
     sentence = (
         f"no potential explains {left_all:.0%} of this reward: it can change what is optimal (right for the task's own "
         "reward, wrong for a shaping term)"
     )
-    return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))
+    return Finding("telescoping", "warn", sentence, numbers, evidence_rows(turns, worst, unit * values))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.evaluation.logs.messages import of_autogen
-from palaestra.evaluation.logs.prompts import Message, message_of, parsed
+from palaestra.evaluation.logs.prompts import LoggedMessage, message_of, parsed
 from palaestra.evaluation.logs.rows import items, mapping, text
 from palaestra.evaluation.logs.spans import Span
 from palaestra.evaluation.logs.usage import tokens
@@ -61,7 +61,7 @@ def note(span: Span, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, Any]]]]) -> None:
     """Adds to AutoGen agents' `Span`s, in place, what they got and sent, from `delivered`: (span, messages) pairs."""
     _by_start(spans)
-    boxes: dict[tuple[str | None, str | None], list[tuple[int, Message]]] = defaultdict(list)
+    boxes: dict[tuple[str | None, str | None], list[tuple[int, LoggedMessage]]] = defaultdict(list)
     sent: dict[tuple[str | None, str], dict[str, list[dict[str, Any]]]] = defaultdict(dict)
     for span, many in sorted(delivered, key=lambda pair: pair[0].start or 0):
         for raw in many:

@@ -20,18 +20,18 @@ _HEAD = 4096
 _LONGEST = 1 << 26
 
 
-def read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
+def read_file(path: Path, format: str | None, rows: Rows) -> pl.DataFrame | None:
     """Reads one log file of any known format into a `Rows`; returns a DataFrame only if the file is a table already.
 
     What is recognised as no log of episodes at all is a problem too, with `rows.foreign` set.
     """
     with no_collection():
-        return _read_file(path, form, rows)
+        return _read_file(path, format, rows)
 
 
-def _read_file(path: Path, form: str | None, rows: Rows) -> pl.DataFrame | None:
-    if form is not None:
-        reader = READERS[form]()
+def _read_file(path: Path, format: str | None, rows: Rows) -> pl.DataFrame | None:
+    if format is not None:
+        reader = READERS[format]()
         return reader.read(path if reader.sees else documents(path, rows), rows)
     try:
         with path.open("rb") as file:

@@ -33,7 +33,7 @@ def content(path: Path, rows: Rows) -> bytes | None:
         rows.problem("", error.strerror or str(error))
         return None
     if len(data) > MOST_BYTES:
-        rows.problem("", f"more than {size(MOST_BYTES)}, the most that is read of one file; split it")
+        rows.problem("", f"more than {size_text(MOST_BYTES)}, the most that is read of one file; split it")
         return None
     return data
 
@@ -50,10 +50,10 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def size(count: float) -> str:
+def size_text(count: float) -> str:
     """A number of bytes as text with a unit: `2.77 MiB`.
 
-    >>> size(3.2e9), size(2_900_000)
+    >>> size_text(3.2e9), size_text(2_900_000)
     ('3.0 GiB', '2.77 MiB')
     """
     for unit in ("bytes", "KiB", "MiB"):
@@ -68,9 +68,9 @@ def too_much(archive: zipfile.ZipFile, packed: int) -> str:
     declared = [entry.file_size for entry in archive.infolist()]
     total, largest = sum(declared), max(declared, default=0)
     if largest > MOST_BYTES:
-        return f"a file in it unpacks to {size(largest)}; the most that is read is {size(MOST_BYTES)}"
+        return f"a file in it unpacks to {size_text(largest)}; the most that is read is {size_text(MOST_BYTES)}"
     if total > MOST_UNPACKED or total > max(SMALL, MOST_RATIO * packed):
-        return f"{size(packed)} that unpack to {size(total)}: not a log, or one to be split; it is not opened"
+        return f"{size_text(packed)} that unpack to {size_text(total)}: not a log, or one to be split; it is not opened"
     return ""
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from palaestra.evaluation.logs.prompts import Call, Message, conversation, message_of, parsed
+from palaestra.evaluation.logs.prompts import LoggedCall, LoggedMessage, conversation, message_of, parsed
 from palaestra.evaluation.logs.rows import mapping, text
 from palaestra.evaluation.logs.spans import Kind, Span, facts_of
 from palaestra.evaluation.logs.usage import tokens
@@ -150,20 +150,20 @@ def _speak(span: Span, attributes: Mapping[str, Any], events: Sequence[Event], w
     span.prompt, span.said = prompt, joined(said)
     if span.kind == "agent" and not said and isinstance(output := _read(told, "output.value", wrong), Mapping):
         raw = output.get("raw")  # of CrewAI's task
-        span.said = Message("assistant", text(raw)) if raw is not None else None
+        span.said = LoggedMessage("assistant", text(raw)) if raw is not None else None
 
 
-def joined(said: Sequence[Message]) -> Message | None:
-    """One assistant `Message` of texts and calls of the assistant's `Message`s, or of all if none is; None of none."""
+def joined(said: Sequence[LoggedMessage]) -> LoggedMessage | None:
+    """One assistant `LoggedMessage` of texts and calls of the assistant, or of all if it has none; None of none."""
     said = [each for each in said if each.role == "assistant"] or list(said)
     if not said:
         return None
     words = [each.text for each in said if each.text]
     calls = tuple(call for each in said for call in each.calls)
-    return Message("assistant", "\n".join(words) or None, said[0].name, calls)
+    return LoggedMessage("assistant", "\n".join(words) or None, said[0].name, calls)
 
 
-def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Message]:
+def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[LoggedMessage]:
     """Messages that are spread over attributes: `gen_ai.prompt.0.role`, `llm.input_messages.0.message.content`."""
     found: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -178,7 +178,7 @@ def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[Message]:
                 place, _, name = key.removeprefix("tool_calls.").partition(".")
                 calls.setdefault(place, {})[name.rpartition(".")[2]] = value
         made = tuple(
-            Call(_text(c.get("id")), text(c["name"]), c.get("arguments")) for c in calls.values() if "name" in c
+            LoggedCall(_text(c.get("id")), text(c["name"]), c.get("arguments")) for c in calls.values() if "name" in c
         )
         role = "assistant" if prefix in ("gen_ai.completion.", "llm.output_messages.") else fields.get("role", "user")
         message = message_of({"role": role, "name": fields.get("name"), "content": fields.get("content")})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from palaestra.evaluation.logs.prompts import Message
+from palaestra.evaluation.logs.prompts import LoggedMessage
 
 LONG_ENOUGH = 16
 """Characters from which on a text that stands within a message is no accident; a shorter one needs its agent's name."""
@@ -24,7 +24,7 @@ _FEW = 20_000
 
 
 @dataclass(slots=True)
-class Turn:
+class TraceTurn:
     """Data of one turn of a trace, reduced to what `listen` needs to find the earlier turns that it read.
 
     Attributes:
@@ -44,15 +44,15 @@ class Turn:
     agent: str | None
     start: int | None
     end: int | None
-    prompt: Sequence[Message] | None
-    said: Message | None
+    prompt: Sequence[LoggedMessage] | None
+    said: LoggedMessage | None
     caller: int | None = None
     heard: list[int] = field(default_factory=list)
     source: str = "order"
 
 
-def listen(turns: Sequence[Turn]) -> None:
-    """Sets `heard` (indices of earlier turns whose output a turn read) and `source` of sorted `Turn` objects, in place.
+def listen(turns: Sequence[TraceTurn]) -> None:
+    """Sets `heard` (indices of earlier turns whose output a turn read) and `source` of sorted `TraceTurn`s, in place.
 
     The turns are sorted by episode and number.
     """
@@ -76,11 +76,11 @@ def listen(turns: Sequence[Turn]) -> None:
         turn.heard = others or (turns[own[-1]].heard if own else [])
 
 
-def _over(first: Turn, second: Turn) -> bool:
+def _over(first: TraceTurn, second: TraceTurn) -> bool:
     return first.end is None or second.start is None or first.end <= second.start
 
 
-def _by_words(turns: Sequence[Turn]) -> dict[int, set[int]]:
+def _by_words(turns: Sequence[TraceTurn]) -> dict[int, set[int]]:
     """Of each turn, whose words its prompt holds. A text that stands there n times is of the last n that said it."""
     codes: dict[str, int] = {}
     texts: list[str] = []
@@ -129,7 +129,7 @@ def _by_words(turns: Sequence[Turn]) -> dict[int, set[int]]:
     return found
 
 
-def _keys(message: Message) -> list[str]:
+def _keys(message: LoggedMessage) -> list[str]:
     """Marks by which a message is recognised: its words, the calls that it makes and those that it answers."""
     words = (message.text or "").strip()
     calls = [f"\0{call.id}" for call in message.calls if call.id]
@@ -137,7 +137,7 @@ def _keys(message: Message) -> list[str]:
 
 
 def _within(
-    turns: Sequence[Turn], said: Sequence[tuple[int, int, int]], plain: dict[int, set[int]], texts: Sequence[str]
+    turns: Sequence[TraceTurn], said: Sequence[tuple[int, int, int]], plain: dict[int, set[int]], texts: Sequence[str]
 ) -> list[tuple[int, int, int]]:
     """(episode, text of a prompt, text that stands within it) for texts that nobody said as they are."""
     spoken: dict[int, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))

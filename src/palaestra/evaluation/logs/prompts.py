@@ -23,7 +23,7 @@ _CALLS = ("tool_call", "tool_use", "function_call", "server_tool_call")
 _ANSWERS = ("tool_call_response", "tool_result", "function_call_output", "server_tool_call_response")
 
 
-class Call(NamedTuple):
+class LoggedCall(NamedTuple):
     """Data of a tool call in a message: id (None if not logged), tool name and arguments."""
 
     id: str | None
@@ -31,7 +31,7 @@ class Call(NamedTuple):
     arguments: Any
 
 
-class Message(NamedTuple):
+class LoggedMessage(NamedTuple):
     """Data of one chat message of a log: role, text, the agent's name, calls that it makes and ids that it answers.
 
     name: of the agent that said it. answers: the calls that it answers.
@@ -40,12 +40,12 @@ class Message(NamedTuple):
     role: str
     text: str | None = None
     name: str | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[LoggedCall, ...] = ()
     answers: tuple[str, ...] = ()
 
 
-def conversation(value: Any, *, role: str = "user") -> list[Message]:
-    """Parses a logged prompt or answer (a list of messages, one, or a text) into a list of `Message`.
+def conversation(value: Any, *, role: str = "user") -> list[LoggedMessage]:
+    """Parses a logged prompt or answer (a list of messages, one, or a text) into a list of `LoggedMessage`.
 
     role: whose a message is that does not say it.
 
@@ -60,8 +60,8 @@ def conversation(value: Any, *, role: str = "user") -> list[Message]:
             return conversation(inner, role=role)
         value = [value]
     if not isinstance(value, list | tuple):
-        return [Message(role, text(value))]
-    found: list[Message] = []
+        return [LoggedMessage(role, text(value))]
+    found: list[LoggedMessage] = []
     for each in value:
         if isinstance(
             each, list
@@ -72,10 +72,10 @@ def conversation(value: Any, *, role: str = "user") -> list[Message]:
     return found
 
 
-def message_of(raw: Any, role: str = "user") -> Message | None:
-    """Converts a raw chat message to a `Message`; None for internal kinds that no agent reads."""
+def message_of(raw: Any, role: str = "user") -> LoggedMessage | None:
+    """Converts a raw chat message to a `LoggedMessage`; None for internal kinds that no agent reads."""
     if not isinstance(raw, Mapping):
-        return Message(role, text(raw))
+        return LoggedMessage(role, text(raw))
     if (plain := _plain(raw)) is not None:
         return plain
     kind = raw.get("type")
@@ -98,10 +98,10 @@ def message_of(raw: Any, role: str = "user") -> Message | None:
     if (answered := inner.get("tool_call_id")) is not None:
         answers.append(text(answered))
         name = None  # a tool's name is no agent's
-    return Message(whose, words, None if name is None else text(name), tuple(calls), tuple(answers))
+    return LoggedMessage(whose, words, None if name is None else text(name), tuple(calls), tuple(answers))
 
 
-def _plain(raw: Mapping[str, Any]) -> Message | None:
+def _plain(raw: Mapping[str, Any]) -> LoggedMessage | None:
     """A message of one text in OpenAI's or OpenTelemetry's form: most of every log, and a tenth of the time."""
     said, words, name = raw.get("role"), raw.get("content"), raw.get("name")
     parts = raw.get("parts")
@@ -109,10 +109,10 @@ def _plain(raw: Mapping[str, Any]) -> Message | None:
         words = parts[0].get("content")
     if said not in ("user", "assistant", "system") or type(words) is not str or not raw.keys() <= _OF_PLAIN:
         return None
-    return Message(said, clean(words), name if name is None else text(name))
+    return LoggedMessage(said, clean(words), name if name is None else text(name))
 
 
-def _blocks(message: Mapping[str, Any]) -> tuple[list[Call], list[str], str | None]:
+def _blocks(message: Mapping[str, Any]) -> tuple[list[LoggedCall], list[str], str | None]:
     """Calls, answered calls and words in the parts, blocks or content of a message, or in a message that is one."""
     parts = message.get("parts", message.get("content"))
     if message.get("type") in (*_CALLS, *_ANSWERS):
@@ -140,7 +140,7 @@ def _blocks(message: Mapping[str, Any]) -> tuple[list[Call], list[str], str | No
     return calls, answers, "\n".join(words) if words else None
 
 
-def _call(raw: Any) -> Call | None:
+def _call(raw: Any) -> LoggedCall | None:
     if not isinstance(raw, Mapping):
         return None
     inner = mapping(raw.get("function")) or mapping(raw.get("tool_call")) or mapping(raw.get("function_call")) or raw
@@ -149,7 +149,7 @@ def _call(raw: Any) -> Call | None:
         return None
     arguments = next((inner[key] for key in ("arguments", "args", "input") if inner.get(key) is not None), None)
     identity = next((raw[key] for key in ("call_id", "id") if raw.get(key) is not None), inner.get("id"))
-    return Call(None if identity is None else text(identity), text(name), arguments)
+    return LoggedCall(None if identity is None else text(identity), text(name), arguments)
 
 
 def parsed(value: Any) -> Any:
@@ -163,6 +163,6 @@ def parsed(value: Any) -> Any:
     return json.loads(value)
 
 
-def words_of(messages: Sequence[Message]) -> str | None:
-    """The texts of a list of `Message` joined by line breaks; None if there is none."""
+def words_of(messages: Sequence[LoggedMessage]) -> str | None:
+    """The texts of a list of `LoggedMessage` joined by line breaks; None if there is none."""
     return "\n".join(each.text for each in messages if each.text) or None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.evaluation.logs.columns import SUCCESS, truth_of
-from palaestra.evaluation.logs.prompts import Message
+from palaestra.evaluation.logs.prompts import LoggedMessage
 from palaestra.evaluation.logs.rows import Rows, text
 
 Kind = Literal["agent", "model", "tool", "other"]
@@ -69,8 +69,8 @@ class Span:
     end: int | None = None
     agent: str | None = None
     model: str | None = None
-    prompt: list[Message] | None = None
-    said: Message | None = None
+    prompt: list[LoggedMessage] | None = None
+    said: LoggedMessage | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     cost: Any = None
     call: str | None = None
@@ -83,7 +83,7 @@ class Span:
     delivered: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Tree:
+class SpanTree:
     """Parent links of all spans of a file, for looking up ancestors of every span at once.
 
     Attributes:

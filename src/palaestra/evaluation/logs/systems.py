@@ -30,7 +30,7 @@ def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
     """
     if rows.system or ("system" in frame.columns and frame["system"].null_count() < len(frame)):
         return frame
-    chosen = choose(frame, rows.file)
+    chosen = system_column(frame, rows.file)
     if chosen is not None:
         return frame.with_columns(system=frame[chosen].cast(pl.String))
     structs = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Struct)]
@@ -54,7 +54,7 @@ def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | No
         named = [{plain(name): _name(value) for name, value in record.items()} for record in each]
         table = [{name: record.get(name) for name in NAMES} for record in named]
         frame = pl.DataFrame(table, schema=dict.fromkeys(NAMES, pl.String))
-        if (chosen := choose(frame, rows.file)) is not None:
+        if (chosen := system_column(frame, rows.file)) is not None:
             return frame[chosen].to_list()
     return [None] * len(records)
 
@@ -77,7 +77,7 @@ def plain(name: str) -> str:
     return "_".join(re.findall(r"[^\W_]+", name.casefold()))
 
 
-def choose(frame: pl.DataFrame, file: str) -> str | None:
+def system_column(frame: pl.DataFrame, file: str) -> str | None:
     """Name of the column of a table that names the system, or None; raises InputError if several disagree."""
     columns = {plain(name): name for name in reversed(frame.columns)}
     found = [columns[name] for name in NAMES if name in columns]

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from palaestra.evaluation.logs.columns import task_of
-from palaestra.evaluation.logs.heard import Turn, listen
-from palaestra.evaluation.logs.prompts import Message, words_of
+from palaestra.evaluation.logs.heard import TraceTurn, listen
+from palaestra.evaluation.logs.prompts import LoggedMessage, words_of
 from palaestra.evaluation.logs.rows import Rows, rest, text
-from palaestra.evaluation.logs.spans import Span, Tree
+from palaestra.evaluation.logs.spans import Span, SpanTree
 
 _ANYBODY = -2
 """Instead of the index of an agent's span: any of the episode."""
@@ -27,7 +27,7 @@ _ANYBODY = -2
 
 def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     """Adds all episodes of a list of `Span` to a `Rows`; a trace without agents, models and tools becomes a problem."""
-    tree = Tree(spans, rows)
+    tree = SpanTree(spans, rows)
     spans = tree.spans
     if not spans:
         return
@@ -70,7 +70,7 @@ def _merge(outer: Span, inner: Span) -> None:
     outer.cost = inner.cost if outer.cost is None else outer.cost
 
 
-def _episodes(spans: Sequence[Span], tree: Tree) -> np.ndarray:
+def _episodes(spans: Sequence[Span], tree: SpanTree) -> np.ndarray:
     """Number of each span's episode, int64[spans], in the order in which episodes begin in the file."""
     above = tree.parents.tolist()
     own = [
@@ -90,7 +90,7 @@ def _episodes(spans: Sequence[Span], tree: Tree) -> np.ndarray:
     return np.array([numbers[key] for key in keys], np.int64)
 
 
-def _roots(spans: Sequence[Span], tree: Tree, episodes: np.ndarray) -> dict[int, list[int]]:
+def _roots(spans: Sequence[Span], tree: SpanTree, episodes: np.ndarray) -> dict[int, list[int]]:
     """The spans of each episode without a parent in it, by their start."""
     parents = tree.parents
     outside = (parents < 0) | (episodes != episodes[parents])
@@ -102,10 +102,10 @@ def _roots(spans: Sequence[Span], tree: Tree, episodes: np.ndarray) -> dict[int,
 
 def _turns(
     spans: Sequence[Span], numbers: np.ndarray, agents: np.ndarray, episodes: np.ndarray
-) -> tuple[list[tuple[Turn, int]], list[int]]:
+) -> tuple[list[tuple[TraceTurn, int]], list[int]]:
     """Turns in their order with their spans, and the agent's span that each belongs to (-1: none)."""
     order = sorted(numbers.tolist(), key=lambda n: (episodes[n], spans[n].start or 0, n))
-    found: list[tuple[Turn, int]] = []
+    found: list[tuple[TraceTurn, int]] = []
     owner: list[int] = []
     episode, number, first_end, acting = -1, 0, None, set[str | None]()
     for n in order:
@@ -119,7 +119,7 @@ def _turns(
             acting.add(agent)
         else:
             number, first_end, acting = number + 1, span.end, {agent}
-        turn = Turn(episode, number, agent, span.start, span.end, span.prompt, span.said)
+        turn = TraceTurn(episode, number, agent, span.start, span.end, span.prompt, span.said)
         found.append((turn, n))
         owner.append(above)
     return found, owner
@@ -130,7 +130,7 @@ def _tools(
     numbers: np.ndarray,
     agents: np.ndarray,
     episodes: np.ndarray,
-    turns: Sequence[tuple[Turn, int]],
+    turns: Sequence[tuple[TraceTurn, int]],
     owner: Sequence[int],
 ) -> dict[int, list[Span]]:
     """Spans of tools by the turn that called them: the one that names the call, else the last before of its agent."""
@@ -158,7 +158,7 @@ def _tools(
 
 
 def _callers(
-    spans: Sequence[Span], agents: np.ndarray, turns: Sequence[tuple[Turn, int]], owner: Sequence[int]
+    spans: Sequence[Span], agents: np.ndarray, turns: Sequence[tuple[TraceTurn, int]], owner: Sequence[int]
 ) -> None:
     """The turn that called each agent which runs below another one: the outer agent's last before it."""
     own: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -186,7 +186,7 @@ def _only_model(spans: Sequence[Span]) -> str | None:
 def _episode(
     roots: list[Span],
     own: list[int],
-    turns: Sequence[tuple[Turn, int]],
+    turns: Sequence[tuple[TraceTurn, int]],
     spans: Sequence[Span],
     tools: dict[int, list[Span]],
     rows: Rows,
@@ -199,7 +199,7 @@ def _episode(
             name: value for name, value in root.facts.items() if name not in facts or name in ("success", "score")
         }
         scores |= root.scores
-    before: dict[str | None, tuple[Sequence[Message], Message | None]] = {}
+    before: dict[str | None, tuple[Sequence[LoggedMessage], LoggedMessage | None]] = {}
     found: list[dict[str, Any]] = []
     for index in own:
         turn, n = turns[index]
@@ -224,7 +224,7 @@ def _episode(
     )
 
 
-def _task(roots: Sequence[Span], turns: Sequence[Turn]) -> str | None:
+def _task(roots: Sequence[Span], turns: Sequence[TraceTurn]) -> str | None:
     """First message of a user, else the name of the trace."""
     for turn in turns:
         for message in turn.prompt or ():
@@ -234,11 +234,11 @@ def _task(roots: Sequence[Span], turns: Sequence[Turn]) -> str | None:
 
 
 def _rows(
-    turn: Turn,
+    turn: TraceTurn,
     span: Span,
-    turns: Sequence[tuple[Turn, int]],
+    turns: Sequence[tuple[TraceTurn, int]],
     tools: Sequence[Span],
-    before: dict[str | None, tuple[Sequence[Message], Message | None]],
+    before: dict[str | None, tuple[Sequence[LoggedMessage], LoggedMessage | None]],
 ) -> list[dict[str, Any]]:
     """The rows of one turn: the first has its words and tokens, each further call of a tool one more.
 
@@ -267,7 +267,9 @@ def _rows(
     return [row | (calls[0] if calls else {}), *more]
 
 
-def _new(prompt: Sequence[Message], known: Sequence[Message], said: Message | None) -> Sequence[Message]:
+def _new(
+    prompt: Sequence[LoggedMessage], known: Sequence[LoggedMessage], said: LoggedMessage | None
+) -> Sequence[LoggedMessage]:
     """Messages of a prompt that are new to its agent and not its own."""
     if not known or list(prompt[: len(known)]) != list(known):
         return prompt
@@ -276,12 +278,12 @@ def _new(prompt: Sequence[Message], known: Sequence[Message], said: Message | No
     return new if own is None else new[:own] + new[own + 1 :]
 
 
-def _same(one: Message, other: Message) -> bool:
+def _same(one: LoggedMessage, other: LoggedMessage) -> bool:
     calls = [[call.id for call in each.calls] for each in (one, other)]
     return one.role == "assistant" and (one.text or "") == (other.text or "") and calls[0] == calls[1]
 
 
-def _calls(turn: Turn, tools: Sequence[Span]) -> list[dict[str, Any]]:
+def _calls(turn: TraceTurn, tools: Sequence[Span]) -> list[dict[str, Any]]:
     """Calls that the turn made, each with what became of it; spans of tools that no call names come last."""
     left = list(tools)
     found = []

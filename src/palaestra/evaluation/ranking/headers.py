@@ -79,16 +79,16 @@ class Layout:
     outcome: tuple[str, ...]
 
 
-def plain(name: str) -> str:
+def normalised_header(name: str) -> str:
     """Column header normalised for comparison: lower case, words joined by underscores.
 
-    >>> plain(" Model A "), plain("winner-model_a"), plain("1/2-1/2")
+    >>> normalised_header(" Model A "), normalised_header("winner-model_a"), normalised_header("1/2-1/2")
     ('model_a', 'winner_model_a', '1_2_1_2')
     """
     return re.sub(r"[^a-z0-9½]+", "_", name.strip().casefold()).strip("_")
 
 
-def layout(
+def find_layout(
     columns: list[str], what: str, a: str | None = None, b: str | None = None, winner: str | None = None
 ) -> Layout:
     """`Layout` of a match file's columns: finds those that hold the competitors and the result; raises if it cannot.
@@ -109,7 +109,7 @@ def layout(
             raise MissingColumnError(f"{what}: {option} {name}: no such column{nearest(name, columns)}")
     if (a is None) != (b is None):
         raise InputError(f"{what}: name both, --a and --b")
-    by = {plain(name): name for name in reversed(columns)}
+    by = {normalised_header(name): name for name in reversed(columns)}
     if a is not None and b is not None:
         return _outcome(Layout(a, b, "", ()), by, what, winner)
     named, numbered = ([(by[x], by[y]) for x, y in some if x in by and y in by] for some in (PAIRS, NUMBERS))
@@ -130,7 +130,7 @@ def layout(
 
 
 def _outcome(found: Layout, by: dict[str, str], what: str, winner: str | None) -> Layout:
-    a, b = plain(found.a), plain(found.b)
+    a, b = normalised_header(found.a), normalised_header(found.b)
     if winner is not None:
         return Layout(found.a, found.b, "winner", (winner,))
     hot = [by.get(f"winner_{side}") for side in (a, b)]
@@ -139,7 +139,7 @@ def _outcome(found: Layout, by: dict[str, str], what: str, winner: str | None) -
         return Layout(found.a, found.b, "one of three", (hot[0], hot[1], *([tie] if tie else [])))
     words = [by[name] for name in OUTCOMES if name in by and by[name] not in (found.a, found.b)]
     if words:
-        kind = "winner" if plain(words[0]).startswith(("winner", "winning")) else "words"
+        kind = "winner" if normalised_header(words[0]).startswith(("winner", "winning")) else "words"
         return Layout(found.a, found.b, kind, (words[0],))
     for of in OF_ONE:
         for x, y in _sides(a, b, of):
@@ -165,7 +165,7 @@ def _sides(a: str, b: str, of: str) -> list[tuple[str, str]]:
     ]
 
 
-def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
+def scores(table: pl.DataFrame, layout: Layout, what: str) -> pl.Series:
     """Series, score of side a in each row of a match table by its `Layout`: 1, 1/2 or 0; null without a result.
 
     table: `row`, `a`, `b` and the columns of the outcome as text.
@@ -173,50 +173,54 @@ def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
     Raises:
         InputError: a value that says something else; names the row.
     """
-    if how.kind == "loser":
-        if not how.outcome:
+    if layout.kind == "loser":
+        if not layout.outcome:
             return pl.Series([1.0] * len(table), dtype=pl.Float64)
-        tied = _plain(how.outcome[0]).is_in([*TIES, "1", "true", "yes"]).fill_null(False)
+        tied = _plain(layout.outcome[0]).is_in([*TIES, "1", "true", "yes"]).fill_null(False)
         return table.select(pl.when(tied).then(0.5).otherwise(1.0)).to_series()
-    numbers = [table[name].str.strip_chars().cast(pl.Float64, strict=False) for name in how.outcome]
-    if how.kind == "one of three":
+    numbers = [table[name].str.strip_chars().cast(pl.Float64, strict=False) for name in layout.outcome]
+    if layout.kind == "one of three":
         ones = [(number == 1).fill_null(False) for number in numbers]
         if len(ones) == 2:  # no column for ties: neither is one
             ones.append(~ones[0] & ~ones[1] & numbers[0].is_not_null() & numbers[1].is_not_null())
         total = ones[0].cast(pl.Int8) + ones[1].cast(pl.Int8) + ones[2].cast(pl.Int8)
-        _refuse(table, total > 1, how, what, "more than one of them is 1")
+        _refuse(table, total > 1, layout, what, "more than one of them is 1")
         first, second, third = (pl.lit(one) for one in ones)
         return table.select(pl.when(first).then(1.0).when(second).then(0.0).when(third).then(0.5)).to_series()
-    if how.kind == "two scores":
-        for name, number in zip(how.outcome, numbers, strict=True):
+    if layout.kind == "two scores":
+        for name, number in zip(layout.outcome, numbers, strict=True):
             wrong = number.is_null() & ~table.select(_empty(name)).to_series()
-            _refuse(table, wrong, how, what, "a score is a number")
+            _refuse(table, wrong, layout, what, "a score is a number")
         return ((numbers[0] - numbers[1]).sign() + 1) / 2 if len(table) else numbers[0]
-    if how.kind == "a's score":
-        said = ~table.select(_empty(how.outcome[0])).to_series()
+    if layout.kind == "a's score":
+        said = ~table.select(_empty(layout.outcome[0])).to_series()
         wrong = said & ~numbers[0].is_in([0.0, 0.5, 1.0]).fill_null(False)
         if wrong.any():
             at = int(wrong.arg_max() or 0)
-            given = table[how.outcome[0]][at]
+            given = table[layout.outcome[0]][at]
             raise InputError(f"{what}: row {table['row'][at] + 1}: a score of {given}; it is 1, 0.5 or 0")
         return numbers[0]
-    return _words(table, how, what, numbers[0])
+    return _words(table, layout, what, numbers[0])
 
 
-def _words(table: pl.DataFrame, how: Layout, what: str, number: pl.Series) -> pl.Series:
+def _words(table: pl.DataFrame, layout: Layout, what: str, number: pl.Series) -> pl.Series:
     """A name of the two, the name of their column, or one of the words above; a number if it means one thing."""
-    column = how.outcome[0]
+    column = layout.outcome[0]
     winner, said = pl.col(column).str.strip_chars(), _plain(column)
-    first, second = {*FIRST, plain(how.a)}, {*SECOND, plain(how.b)}
-    for name, words in ((how.a, first), (how.b, second)):
-        words |= {side for side in ("white", "black", "home", "away", "red", "blue") if side in plain(name).split("_")}
-    if plain(how.b).startswith("away") and not table.select(said.eq("b").any()).item():
+    first, second = {*FIRST, normalised_header(layout.a)}, {*SECOND, normalised_header(layout.b)}
+    for name, words in ((layout.a, first), (layout.b, second)):
+        words |= {
+            side
+            for side in ("white", "black", "home", "away", "red", "blue")
+            if side in normalised_header(name).split("_")
+        }
+    if normalised_header(layout.b).startswith("away") and not table.select(said.eq("b").any()).item():
         first, second = first - {"a"}, second | {"a"}  # H, D and A
     score = (
         pl.when(winner == pl.col("a")).then(1.0)
         .when(winner == pl.col("b")).then(0.0)
         .when(_empty(column)).then(None)
-        .when(pl.lit(number).is_not_null()).then(pl.lit(_numbers(table, how, what, number)))
+        .when(pl.lit(number).is_not_null()).then(pl.lit(_numbers(table, layout, what, number)))
         .when(said.is_in(TIES)).then(0.5)
         .when(said.is_in(sorted(first))).then(1.0)
         .when(said.is_in(sorted(second))).then(0.0)
@@ -235,21 +239,21 @@ def _words(table: pl.DataFrame, how: Layout, what: str, number: pl.Series) -> pl
     return found["score"]
 
 
-def _numbers(table: pl.DataFrame, how: Layout, what: str, number: pl.Series) -> pl.Series:
+def _numbers(table: pl.DataFrame, layout: Layout, what: str, number: pl.Series) -> pl.Series:
     """A winner as a number is a player's, counted from 0 or from 1; a result as a number is what a got.
 
     Raises:
         InputError: it could be one or the other.
     """
-    column = how.outcome[0]
+    column = layout.outcome[0]
     named = table.select((pl.col(column) == pl.col("a")) | (pl.col(column) == pl.col("b"))).to_series().fill_null(False)
     values = set(number.filter(~named).drop_nulls().to_list())
     if not values:
         return number
     readings: list[dict[float, float]] = []
-    if how.kind == "winner":
+    if layout.kind == "winner":
         readings += [{0.0: 1.0, 1.0: 0.0}, {1.0: 1.0, 2.0: 0.0}]
-    if 0.5 in values or plain(column) in ("result", "outcome"):
+    if 0.5 in values or normalised_header(column) in ("result", "outcome"):
         readings.append({0.0: 0.0, 0.5: 0.5, 1.0: 1.0})
     if -1 in values:
         readings.append({-1.0: 0.0, 0.0: 0.5, 1.0: 1.0})
@@ -264,7 +268,7 @@ def _numbers(table: pl.DataFrame, how: Layout, what: str, number: pl.Series) -> 
 
 
 def _plain(column: str) -> pl.Expr:
-    """`plain` of a column of texts."""
+    """`normalised_header` of a column of texts."""
     return pl.col(column).str.strip_chars().str.to_lowercase().str.replace_all(r"[^a-z0-9½]+", "_").str.strip_chars("_")
 
 
@@ -272,8 +276,8 @@ def _empty(column: str) -> pl.Expr:
     return pl.col(column).is_null() | pl.col(column).str.strip_chars().str.to_lowercase().is_in(NOBODY)
 
 
-def _refuse(table: pl.DataFrame, wrong: pl.Series, how: Layout, what: str, why: str) -> None:
+def _refuse(table: pl.DataFrame, wrong: pl.Series, layout: Layout, what: str, why: str) -> None:
     if wrong.any():
         at = int(wrong.arg_max() or 0)
-        said = ", ".join(f"{name}={table[name][at]!r}" for name in how.outcome)
+        said = ", ".join(f"{name}={table[name][at]!r}" for name in layout.outcome)
         raise InputError(f"{what}: row {table['row'][at] + 1}: {said}: {why}")

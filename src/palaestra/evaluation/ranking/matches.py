@@ -169,10 +169,10 @@ def read_matches(
     """
     frame = source if isinstance(source, pl.DataFrame) else _read(Path(source))
     what = "matches" if isinstance(source, pl.DataFrame) else str(source)
-    how = headers.layout(frame.columns, what, a, b, winner)
+    how = headers.find_layout(frame.columns, what, a, b, winner)
     if cluster is not None and cluster not in frame.columns:
         raise MissingColumnError(f"{what}: --cluster {cluster}: no such column{nearest(cluster, frame.columns)}")
-    by = {headers.plain(name): name for name in reversed(frame.columns)}
+    by = {headers.normalised_header(name): name for name in reversed(frame.columns)}
     extra = {
         key: next((by[n] for n in names if n in by), None)
         for key, names in (("task", headers.TASKS), ("weight", headers.WEIGHTS))

@@ -36,7 +36,7 @@ def audit(
     """Print for each audit whether the reward of a table of turns can be farmed, with proof; exit 1 if one fails."""
     import palaestra.rewards  # noqa: F401  their signals must be registered
     from palaestra import Turns, parse
-    from palaestra.evaluation.audits import LOOKED_AT, paid
+    from palaestra.evaluation.audits import LOOKED_AT, component_sum
     from palaestra.evaluation.audits import audit as run
     from palaestra.evaluation.audits.components import is_component
 
@@ -48,7 +48,7 @@ def audit(
     table = Turns.load(turns, {*known[:1], *LOOKED_AT, *filter(is_component, known), *needed})
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
-    signal = paid(table) if signal is None else signal
+    signal = component_sum(table) if signal is None else signal
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     findings = run(table, signal, gamma=gamma, only=names, against=other, canonical=canonical)
     if as_json:

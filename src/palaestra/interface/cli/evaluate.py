@@ -226,7 +226,7 @@ class Asked:
         """Table of the episodes of one log file; counts and groups are noted on the way."""
         import polars as pl
 
-        from palaestra.evaluation.trials import grouping, played
+        from palaestra.evaluation.trials import episode_outcomes, grouping
 
         self.turns += len(frame)
         for name, pairs in grouping(frame).items():
@@ -236,7 +236,7 @@ class Asked:
         lacking = {name: pl.lit(None) for name in ("task", score, self.cluster) if name and name not in frame.columns}
         frame = frame.with_columns(**lacking)
         where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
-        return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
+        return episode_outcomes(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
 
     def not_clustered(self) -> dict[str, int]:
         """Dict of columns that group the tasks but are not the cluster, with their number of groups."""
@@ -266,7 +266,7 @@ def _to_show(paths: list[str], format: str | None, names: Names, asked: Asked, l
 def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows, each with what of its logs was not read, and the trials that they are made of."""
     from palaestra.evaluation import changed_tasks, comparison_table, verdict
-    from palaestra.evaluation.trials import check_columns, numbered
+    from palaestra.evaluation.trials import check_columns, trials_of_outcomes
     from palaestra.runs.summary import baseline_of, value_of
 
     for each in asked.agents:
@@ -274,7 +274,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
             raise InputError(f"--agent {each!r}: nobody of that name{nearest(each, asked.seats)}")
     score, cluster = asked.score, asked.cluster
     check_columns(logs.columns, next((name for name in asked.scores if name in logs.columns), score), cluster)
-    table = numbered(logs.turns.frame, cluster)
+    table = trials_of_outcomes(logs.turns.frame, cluster)
     value = "score" if score is not None else value_of("success", table)
     if value == "score" and not asked.agents and len(asked.seats) > 1 and table["score"].abs().max() == 0:
         hint("every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent")

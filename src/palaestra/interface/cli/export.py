@@ -81,7 +81,7 @@ def play(
         return line.rstrip("\n") if line else None
 
     if turns is not None:
-        played = interactive.recorded(factory, team, episodes=episodes, first=task, say=say, human=human, ask=ask)
+        played = interactive.play_recorded(factory, team, episodes=episodes, first=task, say=say, human=human, ask=ask)
         say(f"{len(played)} turns of {episodes} episodes: {played.save(turns)}")
         return
     for number in range(episodes):

@@ -134,7 +134,7 @@ def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """Data of a member in `graph_plot`: name, first turn, and its contribution.
 
     first: the turn in which it first speaks. worth: what it contributed.
@@ -154,8 +154,8 @@ class Edge:
     amount: float
 
 
-def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
-    """SVG graph of who messages whom, of lists of `Node` and `Edge`: members from left to right as they first speak.
+def graph_plot(nodes: Sequence[GraphNode], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
+    """SVG graph of who messages whom, of lists of `GraphNode` and `Edge`: left to right as they first speak.
 
     Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`, or points).
     """

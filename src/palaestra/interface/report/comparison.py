@@ -10,7 +10,7 @@ from typing import Any
 from palaestra.errors import InputError, StorageError
 from palaestra.foundation.files import read_object
 from palaestra.interface.report.formatting import short_verdict
-from palaestra.interface.report.health import Health, health
+from palaestra.interface.report.health import TrainingHealth, health
 from palaestra.interface.report.limits import comparison_limits
 from palaestra.interface.report.load import Interval, Run, load_run
 from palaestra.interface.report.page import render, write_page
@@ -33,7 +33,7 @@ class Variant:
     run: Run
     result: RunResult | None
     facts: dict[str, str]
-    health: Health
+    health: TrainingHealth
     link: str | None
 
 

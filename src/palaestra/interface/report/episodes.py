@@ -46,7 +46,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ShownTurn:
     """Data of a turn as the report shows it, with shades of reward and credit.
 
     reward_shade, credit_shade: -1 … 1, the share of the largest magnitude among the episodes shown.
@@ -79,8 +79,8 @@ class ShownEpisode:
     error: str | None
     truncated: bool
     returns: tuple[tuple[str, float | None], ...]
-    turns: tuple[Turn, ...]
-    folded: tuple[Turn, ...]
+    turns: tuple[ShownTurn, ...]
+    folded: tuple[ShownTurn, ...]
     left_out: int
     open: bool = False
     expected: str = ""
@@ -231,13 +231,13 @@ def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float])
     )
 
 
-def _turn(row: dict[str, Any], scales: dict[str, float]) -> Turn:
+def _turn(row: dict[str, Any], scales: dict[str, float]) -> ShownTurn:
     def shade(name: str) -> float:
         value = row[name]
         known = value is not None and math.isfinite(value) and scales[name] > 0
         return max(-1.0, min(1.0, value / scales[name])) if known else 0.0
 
-    return Turn(
+    return ShownTurn(
         number=row["turn"],
         agent=row["agent"],
         policy=row["policy"] or "",

@@ -16,7 +16,7 @@ SPIKE = 5.0
 
 
 @dataclass(frozen=True)
-class Health:
+class TrainingHealth:
     """Data on training health: share of rows with zero credit, number of gradient spikes, number of iterations.
 
     zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
@@ -29,8 +29,8 @@ class Health:
     iterations: int
 
 
-def health(seeds: Sequence[SeedRun]) -> Health:
-    """`Health` over the `SeedRun`s of a variant from their metrics; spikes are found within each seed and policy."""
+def health(seeds: Sequence[SeedRun]) -> TrainingHealth:
+    """`TrainingHealth` over the `SeedRun`s of a variant from their metrics; spikes are found per seed and policy."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
         for seed in seeds
@@ -39,7 +39,7 @@ def health(seeds: Sequence[SeedRun]) -> Health:
         if _is_number(policy.get("zero_credit"))
     ]
     rows = sum(weight for _, weight in shares)
-    return Health(
+    return TrainingHealth(
         zero_credit=sum(share * weight for share, weight in shares) / rows if rows else None,
         spikes=sum(len(set(_spiking(seed))) for seed in seeds),
         iterations=sum(len(seed.metrics) for seed in seeds),

@@ -16,7 +16,7 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.evaluation.audits import Finding, audit
-from palaestra.evaluation.audits.components import PREFIX, component_columns, episode_sums, paid
+from palaestra.evaluation.audits.components import PREFIX, component_columns, component_sum, episode_sums
 from palaestra.interface.report.charts import Cell, Heat, heat_of, histogram
 from palaestra.interface.report.formatting import number
 from palaestra.interface.report.load import SeedRun
@@ -184,7 +184,7 @@ def _findings(tables: Mapping[str, Turns]) -> list[AuditSummary]:
     by_audit: dict[str, list[tuple[str, Finding]]] = {}
     for seed, turns in tables.items():
         try:
-            for finding in audit(turns, paid(turns)):
+            for finding in audit(turns, component_sum(turns)):
                 by_audit.setdefault(finding.audit, []).append((seed, finding))
         except PalaestraError as error:
             by_audit.setdefault("reward", []).append((seed, Finding("reward", "cannot tell", str(error))))

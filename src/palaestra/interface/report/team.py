@@ -18,7 +18,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import StorageError
 from palaestra.evaluation import teamwork
 from palaestra.foundation.scalars import float_or_zero
-from palaestra.interface.report.charts import Edge, Node, Priced, frontier_plot, graph_plot
+from palaestra.interface.report.charts import Edge, GraphNode, Priced, frontier_plot, graph_plot
 from palaestra.interface.report.load import Interval, Run
 from palaestra.interface.report.panels import Chart
 
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberStatistics:
     """Data of one agent's statistics, per episode.
 
     Attributes:
@@ -56,7 +56,7 @@ class Group:
     system: str
     episodes: int
     panels: list[Chart]
-    members: list[Member]
+    members: list[MemberStatistics]
     baseline: str | None
     coordination: list[dict[str, Any]]
     channels: tuple[float, float, str] | None
@@ -140,7 +140,7 @@ def _success(table: pl.DataFrame, system: str) -> float:
     return float_or_zero(table.filter(pl.col("system") == system)["success"].cast(pl.Float64).mean())
 
 
-def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) -> list[Member]:
+def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) -> list[MemberStatistics]:
     flow = teamwork.importance_flow(turns, sent)
     episodes = turns.codes("episode").size
     right = pl.col("score").cast(pl.Float64) >= 1 if "score" in flow.columns else pl.lit(None, pl.Boolean)
@@ -152,15 +152,17 @@ def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) 
         right=pl.when(right.count() > 0).then(right.fill_null(False).mean()),
         overruled=pl.when(right.count() > 0).then((right & ~pl.col("success").fill_null(False)).sum()),
     )
-    return [Member(shapley=shapley.get(row["agent"]), name=row.pop("agent"), **row) for row in rows.to_dicts()]
+    return [
+        MemberStatistics(shapley=shapley.get(row["agent"]), name=row.pop("agent"), **row) for row in rows.to_dicts()
+    ]
 
 
-def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Chart:
+def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[MemberStatistics]) -> Chart:
     """Nodes in the order in which they first speak, edges as thick as what was said over them."""
     by = {member.name: member for member in members}
     worth = {m.name: m.shapley.mean if m.shapley else m.importance for m in members}
     first = turns.frame.group_by("agent", maintain_order=True).agg(pl.col("turn").min())
-    nodes = [Node(name, int(turn), worth[name]) for name, turn in first.iter_rows() if name in by]
+    nodes = [GraphNode(name, int(turn), worth[name]) for name, turn in first.iter_rows() if name in by]
     amount = pl.col("tokens").sum() if sent["tokens"].null_count() == 0 else pl.len()
     over = sent.filter(pl.col("kept")).group_by("sender", "receiver", maintain_order=True).agg(amount.alias("amount"))
     episodes = turns.codes("episode").size

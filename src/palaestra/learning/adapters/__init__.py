@@ -49,7 +49,7 @@ def table(signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Any], c
     return Turns(frame)
 
 
-def spread(value: Value, mask: np.ndarray) -> np.ndarray:
+def over_tokens(value: Value, mask: np.ndarray) -> np.ndarray:
     """Spread a signal's value per row or token over the tokens: float64[rows, length], 0 outside `mask` or if missing.
 
     Raises:

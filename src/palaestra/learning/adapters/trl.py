@@ -19,7 +19,7 @@ from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, missing_extra
-from palaestra.learning.adapters import spread, table
+from palaestra.learning.adapters import over_tokens, table
 from palaestra.learning.adapters.trl_rollout import TURN
 
 
@@ -135,7 +135,7 @@ class SignalCredit:
             _relog(trainer, every.sum(1) / np.maximum((every != 0).sum(1), 1))
         elif isinstance(value, Ragged):
             mask = np.arange(max(value.lengths, default=0)) < value.lengths[:, None]
-            every = spread(value, mask)
+            every = over_tokens(value, mask)
             output["advantages"] = advantages.new_tensor(_fit(every[mine], output["completion_ids"].shape[1]))
             _relog(trainer, every.sum(1) / np.maximum(value.lengths, 1))
         else:

@@ -24,7 +24,7 @@ import numpy as np
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Ragged
 from palaestra.errors import InputError, RewardError, missing_extra
-from palaestra.learning.adapters import spread, table
+from palaestra.learning.adapters import over_tokens, table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -203,7 +203,7 @@ def advantage(
     if "uid" in known:
         given["group"] = np.array([str(uid) for uid in known["uid"]], dtype=object)
     turns = table(signal, given, known, columns or {})
-    placed = token_level_rewards.new_tensor(spread(signal.evaluate(turns), mask))
+    placed = token_level_rewards.new_tensor(over_tokens(signal.evaluate(turns), mask))
     return placed, placed
 
 

@@ -258,7 +258,7 @@ class League:
                 sources[agent], policies[agent] = (own, name), copies[own]
         team = Team(policies)
         if self.team.maker is not None and (self.make_scripts is not None or not self.scripts):
-            team.maker = functools.partial(seated, self.team.maker, self.make_scripts, sources)
+            team.maker = functools.partial(seated_team, self.team.maker, self.make_scripts, sources)
         return team
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class League:
         return found if told.per_iteration is None else found | {"per_iteration": told.per_iteration}
 
 
-def seated(
+def seated_team(
     make_team: Callable[[], Team],
     make_scripts: Callable[[], Mapping[str, Policy]] | None,
     sources: Mapping[str, tuple[str, str]],

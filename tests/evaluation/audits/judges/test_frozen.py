@@ -136,11 +136,14 @@ def of_verdicts() -> Iterator[tuple[str, Case]]:
         yield f"members on {items}", lambda t=few: [j.error_correlation(t), j.agreement(t)]
     yield (
         "wrong by little",
-        lambda: members.wrong(
+        lambda: members.errors_of(
             pl.DataFrame({"value": [0.0, 1e-9, 2e-9, 2.0, None], "truth": [0.0, 0.0, 0.0, 2.0, 2.0]}), "truth", ""
         ),
     )
-    yield "ends", lambda: [common.ends(np.array([0, 1, math.nan, 4, 9]), level) for level in (0.0, 0.5, 0.9)]
+    yield (
+        "ends",
+        lambda: [common.percentile_interval(np.array([0, 1, math.nan, 4, 9]), level) for level in (0.0, 0.5, 0.9)],
+    )
 
 
 def panel(a: list[int], b: list[int]) -> pl.DataFrame:

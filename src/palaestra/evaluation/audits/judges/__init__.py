@@ -15,7 +15,7 @@ import polars as pl
 
 from palaestra.errors import InputError, PalaestraError
 from palaestra.evaluation.audits.finding import Finding
-from palaestra.evaluation.audits.judges.common import ALPHA, present, problem
+from palaestra.evaluation.audits.judges.common import ALPHA, filled_columns, problem_column
 from palaestra.evaluation.audits.judges.compare import compare_judges
 from palaestra.evaluation.audits.judges.discrimination import discrimination
 from palaestra.evaluation.audits.judges.drift import drift, sycophancy
@@ -122,13 +122,15 @@ def audit_judge(
         chosen.append(("overoptimisation", partial(overoptimisation, clean, truth=truth, seed=seed)))
     if kind != "verdicts" and "group" in rows.columns:
         chosen.append(("spread", partial(reward_spread, clean, reward=score)))
-    about = problem(rows) if kind == "verdicts" else next(iter(present(rows, "content", "group")), None)
-    same = list(match) or (["content"] if about == "content" else [*([about] if about else []), *present(rows, label)])
+    about = problem_column(rows) if kind == "verdicts" else next(iter(filled_columns(rows, "content", "group")), None)
+    same = list(match) or (
+        ["content"] if about == "content" else [*([about] if about else []), *filled_columns(rows, label)]
+    )
     options: dict[str, Any] = {}
     if kind == "verdicts" and same:
         matched = bool(match) or about == "content" or label in same
         options = {"cluster": match or [about or label], "matched": matched}
-        same = list(dict.fromkeys((*same, *present(rows, "judge", "criterion", "order"))))
+        same = list(dict.fromkeys((*same, *filled_columns(rows, "judge", "criterion", "order"))))
     for name in nuisances:
         if same and name in rows.columns and kind != "curve":
             run = partial(nuisance_slope, clean, nuisance=name, score=score, match=same, **options)

@@ -55,7 +55,7 @@ def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
 
 def resampling_unit(verdicts: pl.DataFrame) -> pl.Series:
     """Series: resampling unit of each row of frame `verdicts`: content, task, prompt or group if known, else item."""
-    return verdicts[problem(verdicts) or "item"]
+    return verdicts[problem_column(verdicts) or "item"]
 
 
 def average(values: pl.Series) -> float:
@@ -103,14 +103,14 @@ def sign_test(first: int, second: int) -> float:
     return float(scipy.stats.binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
-def present(rows: pl.DataFrame, *names: str) -> list[str]:
+def filled_columns(rows: pl.DataFrame, *names: str) -> list[str]:
     """List of the given names that are columns of the table and not all null."""
     return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
 
 
-def problem(rows: pl.DataFrame) -> str | None:
+def problem_column(rows: pl.DataFrame) -> str | None:
     """Name of the first of a frame's columns content, task, prompt, group that is not all null; None without any."""
-    return next(iter(present(rows, "content", "task", "prompt", "group")), None)
+    return next(iter(filled_columns(rows, "content", "task", "prompt", "group")), None)
 
 
 class StratifiedSlope(NamedTuple):
@@ -192,7 +192,7 @@ def bootstrap(n: int, resamples: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples).astype(float)
 
 
-def ends(draws: np.ndarray, level: float) -> tuple[float, float]:
+def percentile_interval(draws: np.ndarray, level: float) -> tuple[float, float]:
     """(low, high) percentiles of the finite bootstrap draws: an interval at this level; NaN if no draw is finite."""
     draws = draws[np.isfinite(draws)]
     if not len(draws):

@@ -8,7 +8,16 @@ from typing import Literal
 import polars as pl
 
 from palaestra.evaluation.audits.finding import Finding, Verdict
-from palaestra.evaluation.audits.judges.common import FEW, average, given, need, over_items, present, problem, span
+from palaestra.evaluation.audits.judges.common import (
+    FEW,
+    average,
+    filled_columns,
+    given,
+    need,
+    over_items,
+    problem_column,
+    span,
+)
 from palaestra.evaluation.scorers.agreement import cohen_kappa, krippendorff_alpha
 
 _KEYS = ("run", "iteration", "group", "episode", "turn", "system", "task", "item", "criterion", "order")
@@ -56,7 +65,7 @@ def compare_judges(
             why = f"{len(both) - len(texts)} of {len(both)} verdicts are on another text in the other file"
         return Finding("comparison", "cannot tell", why, fix="judge the same logs in the same order")
     alone = sum(len(side) for side in sides) - 2 * len(both)
-    family = both[problem(both) or "item"].cast(pl.String).to_list()
+    family = both[problem_column(both) or "item"].cast(pl.String).to_list()
     gap = both["a"] - both["b"]
     values = pl.concat([both["a"], both["b"]]).n_unique()
     if values > _CATEGORIES:
@@ -83,7 +92,7 @@ def compare_judges(
         "alone": float(alone),
     }
     rows = differ.sort(pl.col("gap").abs(), descending=True, maintain_order=True).head(_SHOWN)
-    shown = rows.select(*present(rows, *keys), "a", "b").to_dicts()
+    shown = rows.select(*filled_columns(rows, *keys), "a", "b").to_dicts()
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
     said: Verdict = "pass" if low >= good else "fail" if high < least else "warn"
     said = "cannot tell" if found.clusters < FEW or not math.isfinite(found.mean) else said
@@ -91,7 +100,7 @@ def compare_judges(
     if not math.isfinite(found.mean):
         says = f"both always say {average(both['a']):g}"
     sentence = (
-        f"{says} over {len(both)} verdicts on {found.clusters} {problem(both) or 'item'}s; they differ in "
+        f"{says} over {len(both)} verdicts on {found.clusters} {problem_column(both) or 'item'}s; they differ in "
         f"{len(differ)}, a - b is {lenience.mean:+.2f}{span(lenience.low, lenience.high)} on average"
     )
     sentence += f"; {alone} verdicts have no counterpart" if alone else ""

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from palaestra.evaluation.audits.finding import Finding, Verdict
-from palaestra.evaluation.audits.judges.common import ALPHA, FEW, given, keys, need, present, problem
+from palaestra.evaluation.audits.judges.common import ALPHA, FEW, filled_columns, given, keys, need, problem_column
 from palaestra.evaluation.intervals import wilson
 
 NEARLY, MOSTLY = 0.95, 0.9
@@ -39,7 +39,7 @@ def discrimination(verdicts: pl.DataFrame) -> Finding:
     if items < FEW:
         return Finding("ties", "cannot tell", f"{items} items with a verdict; it takes {FEW}", fix="judge more items")
     compared = bool(table["order"].is_not_null().any()) if "order" in table.columns else False
-    by = present(table, "judge", "criterion")
+    by = filled_columns(table, "judge", "criterion")
     groups = (
         [_common(part, compared) for part in table.partition_by(by, maintain_order=True)]
         if by
@@ -60,7 +60,7 @@ def discrimination(verdicts: pl.DataFrame) -> Finding:
     tied = _tied(table) if not compared else None
     if tied is not None:
         numbers["tied"] = tied
-        sentence += f"; {tied:.0%} of the pairs of answers to one {problem(table)} are tied"
+        sentence += f"; {tied:.0%} of the pairs of answers to one {problem_column(table)} are tied"
     if compared and (coin := _winners(table)) is not None:
         same, low, high, pairs = coin
         numbers |= {"same": same, "same_low": low, "same_high": high}
@@ -95,10 +95,10 @@ def _common(part: pl.DataFrame, compared: bool) -> dict[str, Any]:
 
 def _tied(table: pl.DataFrame) -> float | None:
     """Share of pairs of answers to one problem, by one judge on one criterion, that have equal values."""
-    about = problem(table)
+    about = problem_column(table)
     if about is None:
         return None
-    by = [about, *present(table, "judge", "criterion")]
+    by = [about, *filled_columns(table, "judge", "criterion")]
     items = table.group_by([*by, "item"]).agg(pl.col("_v").mean())
     pairs = (pl.len() * (pl.len() - 1) / 2).alias("n")
     whole, equal = (float(items.group_by(key).agg(pairs)["n"].sum()) for key in (by, [*by, "_v"]))

@@ -12,11 +12,11 @@ from palaestra.evaluation.audits.judges.common import (
     ALPHA,
     FEW,
     StratifiedSlope,
+    filled_columns,
     given,
     need,
     number,
-    present,
-    problem,
+    problem_column,
     slope_within,
     span,
     tested,
@@ -58,8 +58,8 @@ def drift(
     need(verdicts, "drift", "item", "value")
     when = time or ("time" if "time" in verdicts.columns else None)
     x = _places(verdicts) if when is None else _moments(verdicts, when)
-    known = present(verdicts, truth)
-    strata, cluster = [*present(verdicts, *_ASKED), *known], [problem(verdicts) or "item"]
+    known = filled_columns(verdicts, truth)
+    strata, cluster = [*filled_columns(verdicts, *_ASKED), *known], [problem_column(verdicts) or "item"]
     about = list(dict.fromkeys([*strata, *cluster, "item"]))
     table = verdicts.select(about).with_columns(x=x, y=given(verdicts, "drift")).drop_nulls(["x", "y"])
     first, last = float_or_zero(table["x"].min()), float_or_zero(table["x"].max())
@@ -107,8 +107,8 @@ def sycophancy(
     """
     need(verdicts, "sycophancy", "item", "value")
     x, y = number(verdicts, claim, "sycophancy"), given(verdicts, "sycophancy")
-    known, about = present(verdicts, truth), [problem(verdicts) or "item"]
-    strata = [*present(verdicts, "judge", "criterion", "order"), *(known or about)]
+    known, about = filled_columns(verdicts, truth), [problem_column(verdicts) or "item"]
+    strata = [*filled_columns(verdicts, "judge", "criterion", "order"), *(known or about)]
     columns = list(dict.fromkeys([*strata, *about, "item"]))
     table = verdicts.select(columns).with_columns(x=x, y=y).drop_nulls(["x", "y"])
     found = slope_within(table, strata, about, level)

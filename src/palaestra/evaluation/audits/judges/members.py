@@ -12,13 +12,13 @@ from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import (
     FEW,
     bootstrap,
-    ends,
     given,
     keys,
     limited,
     need,
     number,
     over_items,
+    percentile_interval,
     resampling_unit,
     span,
 )
@@ -28,7 +28,7 @@ from palaestra.foundation.scalars import float_or_zero
 RESAMPLES = 1000
 
 
-def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
+def errors_of(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
     """Series of errors of a frame's verdicts by column `truth`: 1 wrong, 0 right, null unknown; of 0/1 the side of .5.
 
     A value of .5 is half an error there.
@@ -60,7 +60,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
     passes where its interval is. It cannot tell where the interval holds `base`, of one item, or where nothing is wrong
     and all have one truth.
     """
-    found = 1 - wrong(verdicts, truth, "accuracy")
+    found = 1 - errors_of(verdicts, truth, "accuracy")
     one = over_items(found, resampling_unit(verdicts))
     if not one.n:
         return Finding("accuracy", "cannot tell", "no verdict has a truth", fix="label some items by hand")
@@ -85,7 +85,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
     return Finding("accuracy", said, sentence, numbers, fix=fix)
 
 
-def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
+def values_by_member(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
     """(grid float64[members, items], names): series `values` of frame `verdicts` by judge and sample, NaN if missing.
 
     Several values of one member for one item are averaged.
@@ -128,7 +128,7 @@ def error_correlation(
     Raises:
         MissingColumnError: no `truth`: errors are against it, and agreement alone does not tell them from being right.
     """
-    grid, names = panel(verdicts, wrong(verdicts, truth, "error_correlation"), "error_correlation")
+    grid, names = values_by_member(verdicts, errors_of(verdicts, truth, "error_correlation"), "error_correlation")
     if len(names) < 2:
         return Finding(
             "errors",
@@ -139,7 +139,7 @@ def error_correlation(
     rho = _mean_correlation(grid, np.ones((1, grid.shape[1])))[0]
     if not math.isfinite(rho):
         return Finding("errors", "cannot tell", f"{len(names)} members make no errors that could be correlated")
-    low, high = ends(_mean_correlation(grid, bootstrap(grid.shape[1], resamples, seed)), level)
+    low, high = percentile_interval(_mean_correlation(grid, bootstrap(grid.shape[1], resamples, seed)), level)
     n = len(names)
     sizes = [float(n / max(1 + (n - 1) * r, 1 / n)) for r in (rho, high, low)]
     numbers = {"correlation": float(rho), "low": low, "high": high, "members": float(n), "items": float(grid.shape[1])}
@@ -183,7 +183,7 @@ def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667
     that they agree, not that they are right.
     """
     values = given(verdicts, "agreement")
-    grid, names = panel(verdicts, values, "agreement")
+    grid, names = values_by_member(verdicts, values, "agreement")
     if len(names) < 2:
         return Finding(
             "agreement",
