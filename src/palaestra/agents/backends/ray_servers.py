@@ -1,14 +1,13 @@
 """A vLLM server somewhere on a Ray cluster: a child of an actor, which has the GPUs and ends it when it ends.
 
 Weights reach its node through Ray's object store. It listens on the node's address, and whoever reaches that may change
-its model, as whoever reaches Ray's own ports may run code: both belong into a network of their own. Tested with Ray on
-one machine and a stand-in for vLLM. Left out: placement groups, servers that span nodes.
+its model, as whoever reaches Ray's own ports may run code: both belong into a network of their own. Run with Ray
+on one machine without GPUs. Not run: several machines, GPUs. Left out: placement groups, servers that span nodes.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -53,10 +52,9 @@ class RayServer:
         ray = _joined(cluster)
         gpus = devices_of(options or {}) if ray.cluster_resources().get("GPU") else 0
         python = {PYTHON: os.environ[PYTHON]} if PYTHON in os.environ else {}
-        path = [os.path.abspath(each) for each in sys.path]
         made = ray.remote(_Host).options(
             num_cpus=1, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": {**python, "PYTHONPATH": os.pathsep.join(path)}},
+            runtime_env={"env_vars": python},
         )  # fmt: skip
         self._actor = made.remote()
         files = self._put(Path(folder)) if Path(folder).is_dir() else None
