@@ -154,8 +154,9 @@ def grow(sequences: Sequence[np.ndarray], width: int, limit: int = MOST) -> list
 def _common(one: np.ndarray, other: np.ndarray) -> int:
     """Number of tokens with which both begin."""
     least = min(len(one), len(other))
-    differ = np.flatnonzero(one[:least] != other[:least])
-    return int(differ[0]) if len(differ) else least
+    differ = one[:least] != other[:least]
+    at = int(differ.argmax()) if least else 0
+    return at if least and differ[at] else least
 
 
 def bins(trees: Sequence[Tree]) -> list[list[int]]:
