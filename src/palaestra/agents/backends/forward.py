@@ -5,7 +5,7 @@ Llamas, Mistrals and Qwens in float32 by itself, grouped heads, biases and LoRA 
 decoding step costs three quarters, because calls outweigh the arithmetic of small models. Both can read every distinct
 prompt once, however many rows share it, with and without gradient (512 rows over 12 prompts of 40 tokens: a ninth of
 the time); both return hidden states, from which a `Head` makes what is asked for; without gradient both write keys and
-values in place, and let new rows join those that go on. Left out: tensor parallelism, quantised caches, rolling buffers.
+values in place, and let new rows join those that go on. Left out: tensor parallelism, quantised and rolling caches.
 """
 
 from __future__ import annotations
