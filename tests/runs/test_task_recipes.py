@@ -14,7 +14,7 @@ SHORT = ("warm_start.groups=40", "warm_start.steps=6", "train.iterations=2", "tr
          "tune=null", "evaluation.controls={}", "seeds=1")  # fmt: skip
 NAMES: dict[str, tuple[str, ...]] = {
     "two-lookups": ("policies.seeker.options.hidden=16",),
-    "code-review": ("policies.writer.options.max_new_tokens=8", "policies.reviewer.options.max_new_tokens=8"),
+    "code-review": ("policies.coder.options.max_new_tokens=8",),
     "negotiation-selfplay": ("opponents.every=1",),
 }
 
