@@ -46,7 +46,10 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 
 
 class AnswerKeeper(Protocol):
-    """Protocol of a persistent cache of a `ChatPolicy`'s answers by request; see `palaestra.judges.kept_calls`."""
+    """Protocol of a persistent cache of a `ChatPolicy`'s answers: `find(body, draw)` -> `Decision` or None, `add`.
+
+    See `palaestra.judges.kept_calls`.
+    """
 
     def find(self, body: Mapping[str, Any], draw: int) -> Decision | None:
         """Stored answer to a request, or None; `draw` tells samples of the same request apart."""

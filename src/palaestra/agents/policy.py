@@ -145,7 +145,7 @@ class Scored:
 
 @runtime_checkable
 class Learnable(Policy, Protocol):
-    """Protocol of a trainable policy: `score(rows)` with gradient, torch parameters and state.
+    """Protocol of a trainable policy: `score(rows)` -> `Scored` with gradient, parameters, state, frozen copy.
 
     Non-LM policies are sequences of one token (the action id).
 

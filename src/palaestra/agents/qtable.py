@@ -24,7 +24,7 @@ GRID = 256
 
 
 class QTablePolicy(TabularPolicy):
-    """Q-table policy, ε-greedy: with probability ε a random legal action, else a best one, ties at random.
+    """Q-table policy, ε-greedy: random legal action, or a best one (ties at random); ε falls with updates to `least`.
 
     ε = max(least, e^(-decay · n)) after n updates. start: worth of what was never tried; a high one makes it try all.
     actions, capacity: as in `TabularPolicy`.

@@ -246,7 +246,10 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
 
 
 def segments_among(segments: Segments, keep: np.ndarray) -> Segments:
-    """`Segments` without the places that bool[places] `keep` leaves out; a segment may be empty then."""
+    """`Segments` less places where bool[places] `keep` is False; the rest keep their numbers. One may be empty.
+
+    Moments are numbered without gaps again.
+    """
     order = np.arange(len(keep)) if segments.order is None else segments.order
     kept = keep[order]
     bounds = np.concatenate([[0], np.cumsum(kept)])

@@ -100,7 +100,10 @@ def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
 
 
 class Classifier(Protocol):
-    """Protocol of a classifier, as in scikit-learn and TabPFN."""
+    """Protocol of a classifier, as in scikit-learn: `fit(features, labels)`, `predict_proba` -> float64[m, 2].
+
+    TabPFN's is one, too.
+    """
 
     def fit(self, features: np.ndarray, labels: np.ndarray) -> Any:
         """Learn from a context of examples: features float64[n, d], labels int64[n]."""

@@ -128,7 +128,9 @@ def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
 def outlier_filter(
     advantage: SignalLike | None = None, *, k: float = 3.0, action: Literal["zero", "clip"] = "zero"
 ) -> Signal:
-    """Signal: StableReinforce's filter (arXiv 2505.02835), an advantage beyond ± k becomes 0, not ± k.
+    """Signal: an advantage (default: standardised return) beyond ± k becomes 0; StableReinforce (arXiv 2505.02835).
+
+    It becomes 0, not ± k.
 
     advantage: standardised over the batch by default, (x - mean) / std of every turn's return, ddof 0. What is left is
     not centred again. action="clip": cut at ± k instead. The text is followed: the released code's bounds are the raw

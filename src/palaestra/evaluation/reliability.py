@@ -121,7 +121,7 @@ def evidence(required: Sequence[str], forbidden: Sequence[str], channels: Channe
 
 
 def gated(turns: pl.DataFrame, *, k: int = 3, threshold: float = PASS) -> pl.DataFrame:
-    """[136] Table per system from turns: mean gated score, its parts, share of tasks that pass in any, all of k trials.
+    """[136] Table per system by fixed columns of turns: mean gated score, its parts, success in any, all of k trials.
 
     turns: a row per call with `tool` and `status`; completion and safety stand in `score.completion` and
     `score.safety`, or follow from lists in `required`, `forbidden`, `audit` and `snapshot` (`evidence`; the trace is

@@ -30,7 +30,7 @@ class Entry:
 
 
 class Archive:
-    """In-memory store of entries with embeddings, searched by cosine similarity (`top`) or by score (`best`).
+    """Store in memory of entries with embeddings: `top` k by cosine similarity, or `best` by score.
 
     >>> archive = Archive()
     >>> archive.add(Entry("one", "north"), [0, 1])

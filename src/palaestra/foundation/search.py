@@ -135,7 +135,9 @@ def search(
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
 ) -> SearchResult:
-    """MASTER's tree search ([12]) of `budget` nodes: `SearchResult`; `expand` gives `Candidate`s, `validate` checks.
+    """`SearchResult` of MASTER's tree search ([12]): first answer to pass `validate`, or best of `budget` nodes.
+
+    `expand` gives the `Candidate`s below an item.
 
     arXiv 2501.14304.
 

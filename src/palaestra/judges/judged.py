@@ -27,7 +27,7 @@ ALIASES = {"prompt": ("prompt", "observation", "task"), "response": ("response",
 
 
 class Asker(Protocol):
-    """Protocol of what answers a judge's prompts: an `Endpoint`, or a `PolicyAsker`."""
+    """Protocol of what answers a judge: `ask([(prompt, vote)])` -> replies; an `Endpoint`, or a `PolicyAsker`."""
 
     name: str
 

@@ -157,7 +157,10 @@ def principle_pairs(
 
 @PAIRINGS.register("policy_pairs")
 def by_policy(policy: str = "policy", by: str | Sequence[str] = "group", *, seed: int = 0, passes: int = 1) -> Pairing:
-    """Makes a pairing rule (turns -> pairs): two rows of one policy against one of another; `policy_pairs` [212]."""
+    """Makes a pairing rule (turns -> pairs): own row chosen, another policy's rejected, own one as reference [212].
+
+    Two rows of one policy against one of another, of the same `by`; see `policy_pairs`.
+    """
     keys = (by,) if isinstance(by, str) else tuple(by)
     return lambda turns: policy_pairs(turns.frame, policy=policy, by=keys, seed=seed, passes=passes)
 

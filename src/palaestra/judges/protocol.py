@@ -16,7 +16,7 @@ from palaestra.foundation.registry import Registry
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Protocol of a scorer: one value per row, more is better; `name` goes into verdicts and messages."""
+    """Protocol of a scorer: `score(rows, …)` -> Series, one value per row, more is better; and `name`, for verdicts."""
 
     name: str
 
@@ -42,7 +42,10 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Judge(Scorer, Protocol):
-    """Protocol of a scorer that also shows each single verdict, with judge, order and price: for votes and audits."""
+    """Protocol of a scorer with `verdicts(rows, …)` -> table of each single verdict, with judge, order and price.
+
+    For votes and audits.
+    """
 
     def verdicts(
         self,

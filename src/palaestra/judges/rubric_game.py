@@ -15,7 +15,10 @@ Rules = tuple[Any, ...]
 
 
 class Players(Protocol):
-    """Protocol of `RubricGame` players: write a flawed answer, judge, reflect on, rewrite rules; None: no answer."""
+    """Protocol of `RubricGame` players: write (answer, flaw), judge (good, advice), reflect, rewrite rules; or None.
+
+    None: no valid answer; the rules stay as they are.
+    """
 
     def write(self, rules: Rules, rng: np.random.Generator) -> tuple[Any, Any] | None:
         """A subtly bad answer under the writer's rules, and the flaw that was planted in it."""

@@ -19,7 +19,7 @@ from palaestra.judges.language_server import Fact, bundle_id, inside
 
 
 class Checker(Protocol):
-    """Protocol of a checker that gives diagnostics of a workspace of files, by `name`; a `LanguageServer` is one."""
+    """Protocol of a checker with a `name`: `diagnostics(files)` -> facts of a workspace; see `LanguageServer`."""
 
     name: str
 

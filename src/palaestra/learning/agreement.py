@@ -62,7 +62,7 @@ def cosine_distance(gradients: np.ndarray) -> np.ndarray:
 
 
 def split(distance: np.ndarray, *, least: int = 2) -> Split:
-    """Partition the n members of a distance matrix in two groups with least sum of distances within, by trying all.
+    """`Split` (labels 0 and 1, cost) of a distance matrix's members with least sum of distances within, trying all.
 
     The sum, not the mean, is GM-NAS's; it prefers groups of equal size, which have the fewest pairs. The first member
     is in group 0.

@@ -32,7 +32,7 @@ HEADS = 2
 
 
 class Ending(Protocol):
-    """Protocol of a condition that ends a training phase: called with the phase's metrics, says whether it is over."""
+    """Protocol of an end of a training phase: called (metrics, round) -> whether it is over; `found` -> text why."""
 
     def __call__(self, lines: Sequence[Line], round: int) -> bool:
         """Whether the phase is over, after the metrics `lines` of it. round: how often its cycle has begun."""

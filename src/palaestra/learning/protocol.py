@@ -61,7 +61,7 @@ class LearnedPolicy(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """Protocol of a learner: it changes the policies of a team by the credit of their turns.
+    """Protocol of a learner: `update(turns)` changes a team's policies by the credit of their turns -> metrics.
 
     policies: those that it changes, by name. updates: how many there were.
     A learner may also have `divergence(turns, start=)`, nats per token from the start by policy, which a trainer asks
@@ -100,7 +100,10 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Served(Learnable, Protocol):
-    """Protocol of a policy that is trained here and sampled by a server, which has to be given its weights."""
+    """Protocol of a policy trained here, sampled by a server: `sync` gives it weights, `held` keeps them.
+
+    `mismatch` compares its log-probabilities.
+    """
 
     def sync(self, version: int | None = None) -> None:
         """Make sure that the server has the current weights, labelled with this number."""
@@ -114,7 +117,7 @@ class Served(Learnable, Protocol):
 
 @runtime_checkable
 class Inflight(Served, Protocol):
-    """Protocol of a served policy whose server can be given other weights while it answers.
+    """Protocol of a `Served` policy whose server takes weights while it answers: `renew(state, version)`.
 
     inflight: whether that may happen; its decisions then have `token_versions`.
     """

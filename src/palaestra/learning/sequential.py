@@ -27,10 +27,7 @@ Learn = Callable[[Turns, str], dict[str, Metrics]]
 
 
 class Strategy(Protocol):
-    """Protocol of an update strategy: a callable that trains all policies on a table's rows in some order.
-
-    It returns metrics per policy.
-    """
+    """Protocol of an update strategy, a callable: rows of a table to `learn`, in some order -> {policy: metrics}."""
 
     def __call__(
         self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableLearner(abc.ABC):
-    """Base class of learners of tabular policies: those learn by `write`, the rest of the team by `policy_gradient`.
+    """Base class of learners of a `Team`: each table by `write` of its rows, the rest by a `PolicyGradient` made here.
 
     Args:
         team: in which at least one policy is a `table`.

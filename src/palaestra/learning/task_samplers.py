@@ -18,7 +18,10 @@ from palaestra.learning.task_table import learnable
 
 
 class Sampler(Protocol):
-    """Protocol of a sampler of tasks: `choose(tasks, number, …)` gives row numbers of a table of tasks, none twice."""
+    """Protocol of a sampler: `choose(tasks, number, …)` -> row numbers of a table of tasks, at most `number`.
+
+    None is chosen twice.
+    """
 
     def choose(self, tasks: pl.DataFrame, number: int, iteration: int, rng: np.random.Generator) -> np.ndarray:
         """Numbers of the chosen rows, int64[at most number], none twice."""

@@ -35,7 +35,10 @@ FRESH = 3e-3
 
 @runtime_checkable
 class TextPolicy(Protocol):
-    """Protocol of a policy with a tokenizer, such as `LMPolicy`."""
+    """Protocol of a policy with a tokenizer: `prompt_ids(observations)`, `encode(prompt, action)` -> token ids.
+
+    `LMPolicy` is one.
+    """
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
         """Token ids of the prompts."""

@@ -38,7 +38,7 @@ __all__ = ["EXECUTORS", "Executor", "Local", "Plan", "Seats", "Threads"]
 
 
 class Executor(Protocol):
-    """Protocol of an executor: plays a `Plan` with an env factory and a team, returns turns. Close it after use."""
+    """Protocol of an executor: `play(env, team, plan)` -> `Turns`, `starts` -> first observations; `close` it."""
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
         """Play the plan: every turn of its episodes, failed ones included, in order of group, episode, turn and agent.

@@ -20,7 +20,7 @@ from palaestra.play.engine import Seats
 
 @runtime_checkable
 class Restartable(Protocol):
-    """Protocol of envs that can go back in an episode: `snapshot()`, and `restore(snapshot, seed)`."""
+    """Protocol of envs that go back in an episode: `snapshot()`, `restore(snapshot, seed)` -> observations."""
 
     def snapshot(self) -> Any:
         """Snapshot of the episode, before the agents last observed have acted."""

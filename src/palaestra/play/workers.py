@@ -46,7 +46,7 @@ KEPT = 3
 
 
 class Workers(Protocol):
-    """Protocol of a worker pool for executors: publish weights, map shards to results."""
+    """Protocol of a worker pool for executors: publish weights, map shards to (number, result) as they arrive."""
 
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
         """Publish a value to all workers, once per version of a slot; the last `keep` versions stay."""
@@ -69,7 +69,7 @@ class Lost(NamedTuple):
 
 
 class WorkerBackend(Protocol):
-    """Protocol of one kind of worker for a `WorkerPool`: how workers are started, called and ended.
+    """Protocol of a kind of worker of `WorkerPool`: `start`, `give(worker, job, plans)`, `wait` -> [(worker, result)].
 
     A worker has a number, and plays one shard after the other.
 

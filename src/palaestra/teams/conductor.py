@@ -187,7 +187,7 @@ def conducted(
     seat: str = "orchestrator",
     instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
-    """Env factory from another, `tasks`: `seat` writes, for each task, the team of workers that then answers it.
+    """Env factory from another, `tasks`: `seat` writes each task's team of at most `workers` agents, which answers it.
 
     The workers are `w1`, `w2`, ….
 

@@ -22,7 +22,7 @@ Retrieval = Literal["reward", "random", "none"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """Data of a fix tried in a set-up stage of a kind, and its reward: 1 if the unit test passed, else -1."""
+    """Data of an attempt in a set-up stage of a kind: number of the fix, reward 1 if the unit test passed, else -1."""
 
     kind: str
     fix: int

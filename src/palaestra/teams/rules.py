@@ -66,7 +66,7 @@ STOPS: Registry[Stop] = Registry("stop", home=_HOME, example="agree(share=0.67)"
 
 @GATES.register("all")
 def all_() -> Gate:
-    """Makes a gate (which messages reach a role): every message arrives."""
+    """Makes a gate (which messages reach a role), no arguments: every message arrives."""
     return lambda receiver, own, said, draw: [(1.0, None)] * len(said)
 
 
@@ -99,7 +99,10 @@ def top(most: int) -> Gate:
 
 @GATES.register("best")
 def best(most: int = 1) -> Gate:
-    """Makes a gate (which messages reach a role): the `most` messages with the best scores, by the task's own score."""
+    """Makes a gate (which messages reach a role): the `most` messages with the best scores, as the verifier gives them.
+
+    By default the task's own.
+    """
     _whole("best", most)
     held = f"not among the {most} best"
 
@@ -113,7 +116,10 @@ def best(most: int = 1) -> Gate:
 
 @GATES.register("readable")
 def readable() -> Gate:
-    """Makes a gate (which messages reach a role): only those that the task can read as an answer."""
+    """Makes a gate (which messages reach a role), no arguments: those with a score, which the task could read.
+
+    The verifier `accepts` scores all of them.
+    """
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         return [(1.0, None if each.score is not None else "cannot be read") for each in said]
@@ -145,7 +151,9 @@ def named(by: str) -> Gate:
 
 @GATES.register("contribution")
 def contribution(least: float = 0.5) -> Gate:
-    """Makes a gate, SelfOrg's rule [40] (arXiv 2510.00685): messages reach similar ones that contributed less.
+    """Makes a gate (which messages reach a role): those at least `least` like its own that contributed more.
+
+    SelfOrg's rule [40] (arXiv 2510.00685). A role that has said nothing gets all.
 
     The contribution of a message is its mean likeness to all; likeness is the share of trigrams of characters that two
     texts have in common, in place of the cosine of embeddings.
@@ -172,7 +180,7 @@ def contribution(least: float = 0.5) -> Gate:
 
 @ROUTES.register("everyone")
 def everyone() -> Route:
-    """Makes a route (which roles of a step act): all of them."""
+    """Makes a route (which roles of a step act), no arguments: all of them."""
     return lambda roles, said, draw: roles
 
 
@@ -190,7 +198,9 @@ def sampled(most: int) -> Route:
 
 @ROUTES.register("agreeing")
 def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
-    """Makes a route, DyLAN's pruning [135] (2310.02170): from round `start` only the most agreed-with roles act.
+    """Makes a route (which roles of a step act): from round `start` on the `most` that others agree with most.
+
+    DyLAN's pruning [135] (arXiv 2310.02170).
 
     Equally shared ones are drawn. start: the first round, from 1, in which only they act; not the first. above: while
     no more than so many are left, all of them go on. Who was left out once stays out. The paper (start=3, above=3) asks
@@ -218,7 +228,9 @@ def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
 
 @ROUTES.register("winner")
 def winner() -> Route:
-    """Makes a route (which roles act) by auction: all until each has bid a number, then the highest bidder alone.
+    """Makes a route (which roles act), no arguments: all until each has bid a number, then the highest bidder alone.
+
+    An auction.
 
     Of equal bids the first counts.
     """
@@ -252,7 +264,9 @@ def refused(checker: str = "check-") -> Route:
 
 @ROUTES.register("awarded")
 def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
-    """Makes a route, SALE's auction [85]: once plans are marked, the best for its price acts; `prices`, one per bidder.
+    """Makes a route (which roles act): once plans are marked, the best for its price; `prices`, one per bidder.
+
+    SALE's auction [85].
 
     arXiv 2602.02751.
 
@@ -298,7 +312,7 @@ def vote(without: str = "") -> Aggregate:
 
 @AGGREGATES.register("last")
 def last() -> Aggregate:
-    """Makes an aggregate (messages -> the team's answer): the message of the last speaker."""
+    """Makes an aggregate (messages -> the team's answer), no arguments: the message of the last speaker."""
     return lambda said, draw: said[-1]
 
 
@@ -310,13 +324,18 @@ def of(role: str) -> Aggregate:
 
 @AGGREGATES.register("best_scored")
 def best_scored() -> Aggregate:
-    """Makes an aggregate (messages -> the team's answer): the best by the task's own score, the first of equal ones."""
+    """Makes an aggregate (messages -> the team's answer), no arguments: the one of best score, the first of equals.
+
+    The score is the verifier's; by default the task's own.
+    """
     return lambda said, draw: max(said, key=lambda each: -np.inf if each.score is None else each.score)
 
 
 @AGGREGATES.register("central")
 def central() -> Aggregate:
-    """Makes an aggregate (messages -> the team's answer): the one most similar to all others, by character trigrams.
+    """Makes an aggregate (messages -> the team's answer), no arguments: the one most similar to all, by trigrams.
+
+    Trigrams of characters.
 
     Of equal ones the first; see `contribution`.
     """
@@ -328,7 +347,7 @@ def central() -> Aggregate:
 
 @STOPS.register("never")
 def never() -> Stop:
-    """Makes a stop rule (messages -> bool): never true, so that only the last round ends the talk."""
+    """Makes a stop rule (messages -> bool), no arguments: never true, so that only the last round ends the talk."""
     return lambda said: False
 
 
@@ -363,7 +382,7 @@ def accepted(by: str) -> Stop:
 
 @VERIFIERS.register("exact")
 def exact() -> Verifier:
-    """Makes a verifier (true task score -> reported score): reports the score itself."""
+    """Makes a verifier (true task score -> reported score), no arguments: reports the score itself."""
     return lambda score, draw: score
 
 

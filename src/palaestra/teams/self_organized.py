@@ -40,7 +40,10 @@ def trigram_vectors(texts: Sequence[str]) -> np.ndarray:
 
 @AGGREGATES.register("centroid")
 def centroid() -> Aggregate:
-    """Makes an aggregate (messages -> the team's): the one nearest to the contribution-weighted mean, first on ties."""
+    """Makes an aggregate (messages -> the team's), no arguments: the one nearest to the contribution-weighted mean.
+
+    The first of equals.
+    """
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
         vectors = trigram_vectors([each.text for each in said])

@@ -35,7 +35,7 @@ WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk
 
 
 class State(Protocol):
-    """Protocol of a generation state: rows with a key-value cache of the tokens read so far."""
+    """Protocol of a generation state: rows with a cache of the tokens read; `keep(rows)` and `join(other)` in place."""
 
     joins: bool
 

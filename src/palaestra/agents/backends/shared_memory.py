@@ -56,7 +56,7 @@ class SharedMemory:
 
 
 class Packed:
-    """Tensors of a model, one after the other in a memory file. info: the update info that says where."""
+    """Tensors of an `LMPolicy`, one after the other in a memory file. info: the update info that says where."""
 
     def __init__(self, lm: LMPolicy, digest: str) -> None:
         self.digest, found, key = digest, list(tensors(lm)), os.urandom(16)

@@ -79,7 +79,7 @@ class UpdateCalls:
 
 
 class Transfer(Protocol):
-    """Protocol of one way of tensors from the process that learns into the model of a server.
+    """Protocol of one way of weights into a server's model: `send` makes a whole update, `release` frees memory.
 
     Attributes:
         backend: vLLM's name of its engine, for `--weight-transfer-config`.

@@ -137,7 +137,9 @@ class MultiHop(TaskEnv):
 
 
 def lookups(skill: float = 1.0, hop: Mapping[str, int] | None = None) -> Callable[[Any], str]:
-    """Makes a policy function for `roles/multi_hop`: right query or answer, or with chance 1 - `skill` a random answer.
+    """Makes a policy function (request -> action): right query or answer, or with chance 1 - `skill` a random answer.
+
+    For `roles/multi_hop`.
 
     A role without a tool guesses what it would have to look up.
 

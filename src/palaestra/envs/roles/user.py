@@ -31,7 +31,7 @@ LIMIT = 10
 
 
 class User(Protocol):
-    """Protocol of a simulated user of `roles/user`: its profiles, emotion change per reply, and next message."""
+    """Protocol of a simulated user of `roles/user`: `appraise` -> change of emotion, `reply` -> its next message."""
 
     @property
     def profiles(self) -> Sequence[str]:

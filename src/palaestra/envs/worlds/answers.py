@@ -97,7 +97,9 @@ class Answers(NativeEnv):
 def suggestible(
     *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
 ) -> Callable[[Any], str]:
-    """Makes a policy function for `native/answers`: right, misled by the task's wording, or random, by chance.
+    """Makes a policy function (request -> action): right with chance `right`, misled with `suggested`, else any answer.
+
+    For `native/answers`.
 
     With a chance of `right` the right one, with one of `suggested` the wrong one that this wording of the task
     suggests, else any.

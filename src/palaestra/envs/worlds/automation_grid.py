@@ -154,7 +154,10 @@ def _cell(text: str) -> Cell:
 
 
 def follow() -> Callable[[Any], str]:
-    """Makes a policy function: presses the listed keys in turn, or without any walks straight, ignoring walls."""
+    """Makes a policy function: presses keys that the observation lists, or if none walks straight, ignoring walls.
+
+    (request -> action); no arguments.
+    """
 
     def play(request: Any) -> str:
         _, time, at, goal, _, _, script = _read(request.observation.text)
@@ -168,7 +171,10 @@ def follow() -> Callable[[Any], str]:
 
 
 def plan_once() -> Callable[[Any], str]:
-    """Makes a policy function: plans a path in the first step and follows it blindly; it ignores the key."""
+    """Makes a policy function (request -> action), no arguments, that plans in the first step and follows it blindly.
+
+    It ignores the key.
+    """
     plans: dict[tuple[Cell, frozenset[Cell]], list[str]] = {}
 
     def play(request: Any) -> str:
@@ -182,7 +188,7 @@ def plan_once() -> Callable[[Any], str]:
 
 
 def replan() -> Callable[[Any], str]:
-    """Makes a policy function: plans a new shortest path at every step, to the key first if there is one."""
+    """Makes a policy function (request -> action), no arguments: a new shortest path at each step, first to the key."""
 
     def play(request: Any) -> str:
         _, _, at, goal, blocked, key, _ = _read(request.observation.text)

@@ -113,7 +113,7 @@ def read_word(text: str, parent: Task, *, longest: int = 4, letters: int = 4) ->
 
 
 def babble(letters: int = 4, longest: int = 4, words: bool = False) -> Callable[[Any], Action]:
-    """Makes a policy function for `native/backward`: random well-formed answers, for a warm start.
+    """Makes a policy function (request -> action): random well-formed answers in `native/backward`, to warm-start.
 
     A solver says `longest` random letters, whatever is asked; a proposer a random number of letters, or with `words` a
     random word of a random length.

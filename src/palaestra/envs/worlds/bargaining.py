@@ -131,7 +131,9 @@ class Bargaining(NativeEnv):
 
 
 def equilibrium() -> Callable[[Any], str]:
-    """Makes a policy function for bargaining by backward induction, with known discounts and no talk.
+    """Makes a policy function (request -> action), no arguments, that bargains by backward induction, without talk.
+
+    The observation must tell both discounts.
 
     Offers the other one step of the grid more than refusing is worth to it (all, where that is all), and accepts what
     is worth at least as much.

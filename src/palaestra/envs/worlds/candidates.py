@@ -166,7 +166,10 @@ class Candidates(Routing):
 
 
 def by_prior() -> Callable[[Any], Any]:
-    """Makes a policy function for the router: always the candidate with the highest prior success."""
+    """Makes a policy function (request -> action), no arguments, that picks the candidate of highest prior success.
+
+    For the router; of those that are legal.
+    """
 
     def play(request: Any) -> Any:
         seen = request.observation

@@ -168,7 +168,10 @@ class Errands(NativeEnv):
 
 
 def planner(when: str = "after_each") -> Callable[[Any], str]:
-    """Makes a policy function for the manager: replans "never", "on_failure" or "after_each" sub-goal, else keeps."""
+    """Makes a policy function (request -> action): the manager replans never, on_failure or after_each, by `when`.
+
+    Otherwise it keeps its plan. after_each: after every sub-goal, failed or done.
+    """
     replan = {"never": (), "on_failure": ("failed",), "after_each": ("failed", "done")}
     if when not in replan:
         raise InputError(f"planner: when={when!r}{nearest(when, replan)}")

@@ -67,7 +67,9 @@ class Exam(NativeEnv):
 
 
 def pupil(*, right: float = 0.4, word: float = 0.3, lists: float = 0.2, largest: int = 3) -> Callable[[Any], str]:
-    """Makes a policy function for the pupil: with chance `lists` lists all numbers, else right with `right` or guesses.
+    """Makes a policy function (request -> action): lists all numbers with chance `lists`, else is right or guesses.
+
+    For the pupil.
 
     It is right with a chance of `right`, and written as a word with one of `word`.
     """

@@ -183,7 +183,10 @@ def believed(model: DesignModel, name: str, text: str, particles: int) -> Partic
 
 
 def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a policy function for the scientist: experiment of largest information gain; predicts posterior means."""
+    """Makes a policy function (request -> action): experiments of most information gain, predicts posterior means.
+
+    For the scientist.
+    """
     world = MODELS[model]()
 
     @functools.lru_cache(4096)
@@ -200,7 +203,10 @@ def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a policy function for a scientist with a novice: greedy experiments, explains by posterior means."""
+    """Makes a policy function (request -> action): experiments as `greedy`, explains to a novice by posterior means.
+
+    For the scientist.
+    """
     world, plain = MODELS[model](), greedy(model, particles)
 
     def play(request: Any) -> Any:
@@ -214,7 +220,10 @@ def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any]
 
 
 def reader(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
-    """Makes a policy function for the novice: predicts from the parameters in the explanation, else from the prior."""
+    """Makes a policy function (request -> text): predicts from the parameters in the explanation, else from the prior.
+
+    For the novice.
+    """
     world = MODELS[model]()
 
     def play(request: Any) -> Any:

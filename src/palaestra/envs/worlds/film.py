@@ -65,5 +65,5 @@ class Film(NativeEnv):
 
 
 def demonstrator() -> Callable[[Any], str]:
-    """Makes a policy function (request -> action) for `native/film` that always goes right."""
+    """Makes a policy function (request -> action), no arguments, that always goes right in `native/film`."""
     return lambda request: "right"

@@ -77,7 +77,10 @@ class Guardians(NativeEnv):
 
 
 def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
-    """Makes a policy function (request -> int) to imitate: attacker mostly picks attack 0, defenders mostly comply."""
+    """Makes a policy function (request -> int): attacks by 0 with chance `known`; complies with `trusting`.
+
+    To imitate, by the attacker and the defenders.
+    """
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng

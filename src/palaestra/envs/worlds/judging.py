@@ -110,7 +110,7 @@ class Judging(NativeEnv):
 
 
 def examiner(*, right: float = 0.75, ways: int = 2) -> Callable[[Any], str]:
-    """Makes a policy function for the judge: inspects the right way with chance `right`, else any; says what it saw.
+    """Makes a policy function (request -> action): the judge inspects the right way with chance `right`, else any.
 
     It says what it saw.
     """

@@ -82,7 +82,7 @@ class Kitchen(NativeEnv):
 
 
 def reader() -> Callable[[Any], str]:
-    """Makes, without arguments, a policy function (request -> str) that restates the kitchen's sentences as JSON.
+    """Makes a policy function (request -> text), no arguments, that restates the kitchen's sentences as JSON.
 
     For stage `scene`.
     """

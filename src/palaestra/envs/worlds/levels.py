@@ -32,7 +32,9 @@ class Levels(TaskEnv):
 
 
 def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
-    """Makes a policy function for agents of `Levels`: right by the level's chance, mostly copies a right answer heard.
+    """Makes a policy function (request -> action): right by the level's chance; mostly copies a right answer heard.
+
+    For the agents of `Levels`.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """

@@ -238,12 +238,12 @@ class Market(NativeEnv):
 
 
 def first_proposal() -> Callable[[Any], str]:
-    """Makes a policy function (request -> action): customers pay the first proposal, sellers keep the list price."""
+    """Makes a policy function (request -> action), no arguments: pays the first proposal; as seller keeps its price."""
     return lambda request: "pay 1" if "pay 1" in request.observation.legal else "markup 1"
 
 
 def careful() -> Callable[[Any], str]:
-    """Makes a policy function (request -> action): customers see all proposals and pay the cheapest that fits.
+    """Makes a policy function (request -> action), no arguments: sees all proposals, pays the cheapest that fits.
 
     Sellers keep the list price.
     """

@@ -38,7 +38,10 @@ def _say(problem: str, answer: int) -> str:
 
 
 def flood(problem: str) -> Play:
-    """Makes a policy function (request -> JSON text) of graph game `problem`: shares all known edges, then solves."""
+    """Makes a policy function (request -> text) of graph game `problem`: shares all known edges, then solves.
+
+    Messages are JSON by neighbour; the last word is the answer.
+    """
 
     def play(request: Any) -> str:
         facts, last = _facts(request)
@@ -59,7 +62,7 @@ def flood(problem: str) -> Play:
 
 
 def local(problem: str) -> Play:
-    """Makes a policy function (request -> JSON text) of graph game `problem`: a classic local protocol (flood-max, …).
+    """Makes a policy function (request -> text) of graph game `problem`: a classic local protocol (flood-max, …).
 
     Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or random
     handshakes (matching: two agents who ask each other in one round are a pair).

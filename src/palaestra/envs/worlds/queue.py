@@ -115,7 +115,7 @@ class Queue(NativeEnv):
 
 
 def first_come() -> Callable[[Any], str]:
-    """Makes a policy function (request -> action) for `native/queue` that always passes."""
+    """Makes a policy function (request -> action), no arguments, that always passes in `native/queue`."""
     return lambda request: "pass"
 
 

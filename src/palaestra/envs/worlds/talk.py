@@ -69,7 +69,7 @@ class Talk(NativeEnv):
 
 
 def polite() -> Callable[[Any], str]:
-    """Makes a judge function (request -> str): "VERDICT: yes" if the last action in its text has "please", else no."""
+    """Makes a judge (request -> text), no arguments: "VERDICT: yes" if the last action has "please", else no."""
 
     def play(request: Any) -> str:
         said = re.findall(r"action: (.*)", request.observation.text)

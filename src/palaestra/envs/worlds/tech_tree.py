@@ -21,7 +21,7 @@ FAR = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """Data of one recipe of a technology tree: verb, consumed materials, tools, layer and number made.
+    """Data of a recipe of a technology tree: verb, material used up, tools, depth it is mined at (layer), number made.
 
     Attributes:
         verb: mine, craft or smelt.

@@ -42,7 +42,7 @@ class Transcript(NamedTuple):
 
 
 def transcript(text: str, *, leader: str = LEADER) -> Transcript:
-    r"""Parses one completion in which a model plays several personas to a `Transcript`: who said what, final answer.
+    r"""Parses a completion of several personas to a `Transcript`: who said what; final answer, or all if unmarked.
 
     >>> found = transcript("Participants: AI Assistant (you); Chef\nChef: Salt.\nFinal answer: soup")
     >>> found.participants, found.said, found.answer, found.unparsed

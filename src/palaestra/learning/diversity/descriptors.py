@@ -11,7 +11,7 @@ from palaestra.errors import InputError
 
 
 class Descriptor(Protocol):
-    """Protocol of a behaviour descriptor: maps observed behaviour, float64[n, width], to float64[n, dimensions].
+    """Protocol of a behaviour descriptor: `encode` float64[n, width] -> float64[n, dimensions], `surprise`, `fit`.
 
     learns: whether `fit` changes anything; then places must be encoded again.
     """

@@ -26,14 +26,14 @@ class Chunk:
 
 
 class Schedule(Protocol):
-    """Protocol of a schedule, a callable: from the chunks so far to the mode of the next, "explore" or "exploit"."""
+    """Protocol of a schedule, a callable (chunks so far, share spent, rng) -> mode of the next, explore or exploit."""
 
     def __call__(self, chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         """Mode of the next chunk, given those before; spent: share of all planned evaluations that are made."""
 
 
 def alternate() -> Schedule:
-    """Makes a `Schedule` in which exploring and exploiting take turns."""
+    """Makes a `Schedule`, no arguments: exploring and exploiting take turns; the first chunk explores."""
 
     def decide(chunks: Sequence[Chunk], spent: float, rng: np.random.Generator) -> Mode:
         return "exploit" if chunks and chunks[-1].mode == "explore" else "explore"
@@ -52,7 +52,10 @@ def fixed(explore: float = 0.5) -> Schedule:
 
 
 def by_time(first: float = 1.0, last: float = 0.0) -> Schedule:
-    """Makes a `Schedule` whose chance of exploring goes linearly from `first` to `last` over planned evaluations."""
+    """Makes a `Schedule` that draws explore with a chance from `first` to `last` by the share of evaluations made.
+
+    The chance goes linearly, over all planned evaluations.
+    """
     _share("first", first)
     _share("last", last)
 

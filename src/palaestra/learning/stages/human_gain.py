@@ -18,7 +18,9 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class human_gain(Stage):
-    """Stage: adds `gain`, the `seat`'s gain over all `goals` beyond the expected (RLHG [154]), and `unaided`, Σ V_k.
+    """Stage: learns V in `fits` iterations (`unaided` = Σ V_k), then `gain` = Σ R_k - V_k - Ĝ_k of `seat`'s `goals`.
+
+    RLHG [154]: `gain` is what the seat reached of all its goals beyond what was expected.
 
     R_k is the discounted return of the seat's own goal k from its turn on. V_k is what it reached there in the first
     `fits` iterations that this stage sees, with the team mates of that time; then V is frozen, and `gain` begins. Ĝ_k

@@ -79,7 +79,9 @@ class StagedCurriculum(Generic[Task]):
 
 
 class FailureReplay(Generic[Task]):
-    """Replay of tasks whose group failed as a whole: every `every`-th iteration they are `fraction` of what is played.
+    """Store of failed tasks: on every `every`-th iteration `choose` puts them in place of `fraction` of the fresh ones.
+
+    A task fails if all of its group do. There may be fewer of them than `fraction`.
 
     The newest `capacity` are kept; a task that is solved leaves. [191] DeepTravel; a reconstruction.
 

@@ -20,7 +20,7 @@ from palaestra.errors import InputError
 
 
 class DesignModel(Protocol):
-    """Protocol of a statistical model for experimental design: prior, simulator and log-likelihood of outcomes.
+    """Protocol of a statistical model for experimental design: `sample` parameters, `simulate`, `loglik`, `mean`.
 
     Parameters float64[..., d], designs are rows of `designs` float64[n, k].
 

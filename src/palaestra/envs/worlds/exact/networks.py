@@ -21,7 +21,7 @@ valid answer."""
 
 
 def network(family: str, n: int, seed: int) -> np.ndarray:
-    """Adjacency matrix of a random connected graph of a family, bool[n, n]: small world, scale-free, Delaunay or ring.
+    """Adjacency matrix bool[n, n] of a random connected graph, by `seed`: small_world, preferential, delaunay or ring.
 
     AgentsNet's small world (k=4, p=0.4), preferential attachment (m=2), Delaunay triangulation of uniform points, or a
     ring.
