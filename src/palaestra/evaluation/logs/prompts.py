@@ -50,7 +50,7 @@ def conversation(value: Any, *, role: str = "user") -> list[LoggedMessage]:
     role: whose a message is that does not say it.
 
     >>> conversation([{"role": "user", "parts": [{"type": "text", "content": "1 + 1?"}], "name": "ann"}])
-    [Message(role='user', text='1 + 1?', name='ann', calls=(), answers=())]
+    [LoggedMessage(role='user', text='1 + 1?', name='ann', calls=(), answers=())]
     """
     if value is None:
         return []
