@@ -115,6 +115,15 @@ def test_a_foreign_cluster_is_asked_for(executor: str) -> None:
     assert not code_in({"play": {"executor": "ray(address='auto')"}})
 
 
+def test_a_foreign_cluster_of_servers_is_asked_for() -> None:
+    def policies(cluster: str) -> dict[str, object]:
+        return {"policies": {"a": {"kind": "served", "options": {"server": "vllm", "cluster": cluster}}}}
+
+    (found,) = code_in(policies("10.0.0.1:6379"))
+    assert "who runs the cluster at 10.0.0.1:6379" in str(found)
+    assert not code_in(policies("auto"))
+
+
 @pytest.mark.parametrize("place", ["imports", "stage", "term", "env"])
 def test_what_is_trusted_runs(place: str, boom: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"

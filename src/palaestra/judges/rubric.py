@@ -223,7 +223,7 @@ def shown_to(
 ) -> str:
     """Text of the prompt that asks a judge about one rubric `Item`, given a task and its transcript.
 
-    told: shown beside the criterion. own: see `palaestra.judges.templates.prompt`.
+    told: shown beside the criterion. own: see `palaestra.judges.templates.write_prompt`.
     """
     shown = fenced(transcript) if transcript else ""
     values: dict[str, Any] = {

@@ -74,9 +74,8 @@ class PolicyPlayers:
     def reflect(self, rules: Rules, answer: Any, good: bool, rng: np.random.Generator) -> Any | None:
         """Advice to the judge's rules, which contradict the label `good`."""
         values = {"task": self.task, "rules": rules, "answer": fenced(str(answer)), "good": good}
-        return self._ask(self._judge, [write_prompt("reflect", values, self._own)], lambda said: _line("ADVICE", said))[
-            0
-        ]
+        prompt = write_prompt("reflect", values, self._own)
+        return self._ask(self._judge, [prompt], lambda said: _line("ADVICE", said))[0]
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
         """The rules after the advice."""

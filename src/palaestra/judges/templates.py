@@ -51,6 +51,8 @@ def own_prompts(given: str | Mapping[str, str] | None, names: tuple[str, ...], w
     for name, text in ({names[0]: given} if isinstance(given, str) else given or {}).items():
         if name not in names:
             raise InputError(f"{where}: instructions has {name!r}{nearest(name, names)}; there are {', '.join(names)}")
+        if not isinstance(text, str):
+            raise InputError(f"{where}: instructions of {name!r} is {text!r}, expected a template or a file `….j2`")
         read = read_text(Path(text)) if text.endswith(".j2") else text
         if read is None:
             raise InputError(f"{where}: instructions: there is no such file as {text}")

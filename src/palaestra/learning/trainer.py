@@ -79,7 +79,7 @@ class Trainer:
             and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         lag: iteration i is played with the weights that iteration max(0, i - 1 - lag) left, while others are learned
-            from; see `learning.overlap`. 0: play and learning take turns.
+            from; see `learning.pipelining`. 0: play and learning take turns.
         inflight: with a lag, what is played goes on with the weights of every update, in the middle of answers; all
             policies that learn have to be served. `lag` then only says how many iterations are under way.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed

@@ -188,6 +188,8 @@ def digest(recipe: Recipe) -> str:
     whole["train"].pop("keep_calls")
     if not whole["train"]["inflight"]:  # runs of before that there was such a field are the same
         whole["train"].pop("inflight")
+    if whole["env"].get("shared_memory") is None:
+        whole["env"].pop("shared_memory", None)
     if reads_conversations(recipe.policies.values()):
         whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
     if recipe.stages or recipe.evaluation.scorers:

@@ -77,7 +77,8 @@ def _walk(value: Any, path: tuple[str, ...]) -> Iterator[NamedCode]:
     elif isinstance(value, str):
         if path[-1:] == ("imports",):
             yield NamedCode(field, value, value)
-        if path[-1:] == ("address",) and value not in OWN_CLUSTER:
+        elsewhere = path[-1:] == ("address",) or path[-2:] == ("options", "cluster")
+        if elsewhere and value not in OWN_CLUSTER:
             yield NamedCode(field, value, f"who runs the cluster at {value}")
         yield from (NamedCode(field, text, module) for text, module in _said(value))
     elif isinstance(value, Iterable):

@@ -75,9 +75,9 @@ class MemoryView:
 
 
 def line(shown: ShownEntry) -> str:
-    """An entry as policies without a chat read it."""
+    """An entry as policies without a chat read it, on one line, so that it cannot look like another one."""
     entry, rest = shown.entry, f" [{shown.left_out} tokens left out]" if shown.left_out else ""
-    return f"memory {entry.author}{f', {entry.key}' if entry.key else ''}: {shown.text}{rest}"
+    return f"memory {entry.author}{f', {entry.key}' if entry.key else ''}: {' '.join(shown.text.splitlines())}{rest}"
 
 
 def block(shown: Sequence[ShownEntry], left_out: int = 0) -> str:

@@ -149,7 +149,8 @@ class SharedMemoryEnv:
         return found
 
     def _remember(self, role: str, text: str, key: str = "") -> str:
-        entry = MemoryEntry(clean(str(text)).strip(), role, self._now, clean(str(key)).strip())
+        name = " ".join(re.sub(r'["<>]', " ", clean(str(key))).split())  # it stands within a mark, in quotes
+        entry = MemoryEntry(clean(str(text)).strip(), role, self._now, name)
         if not entry.text:
             raise ToolError("the text is blank")
         self._entries = [each for each in self._entries if not entry.key or each.key != entry.key] + [entry]

@@ -40,7 +40,7 @@ def apply(
     slim: Annotated[bool, typer.Option("--slim", help="of a directory: write only keys and new columns")] = False,
     modules: Modules = None,
 ) -> None:
-    """Add any signal, given as text, as a new column to a table of turns, or to all of a directory, written elsewhere.
+    """Add any signal, given as text, as a new column to turns.
 
     A directory goes to a directory, file by file, in the memory of one file. The same command again goes on after a
     kill. To join a directory into one table, give a file: -o OUT.parquet.
