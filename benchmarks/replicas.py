@@ -6,8 +6,7 @@ replica has half of the cores, one as well as two, so the second brings cores of
 1. Tokens per second of two replicas, over those of one. Target: at least 1.7. There are twice as many requests as a
    replica answers at a time, so that both sides compute in full batches.
 2. Answers of the two equal those of the one: which server is asked changes nothing.
-3. CPU-seconds of the process that asks, which on two cores come off what the servers have. The model has 57 million
-   parameters, so that they are few beside the servers' own.
+3. CPU-seconds of the process that asks, which on two cores come off what the servers have.
 
 Run: python benchmarks/replicas.py [--rounds 5]
 """
@@ -35,11 +34,7 @@ def main() -> None:
         return
     with TemporaryDirectory(prefix="replicas-") as folder:
         served = ServedPolicy(
-            model(Path(folder) / "model", width=768, layers=8),
-            server="vllm",
-            replicas=2,
-            engine=ENGINE,
-            concurrency=2 * BATCH,
+            model(Path(folder) / "model"), server="vllm", replicas=2, engine=ENGINE, concurrency=2 * BATCH
         )
         both = served.servers
         served.sync(0)
