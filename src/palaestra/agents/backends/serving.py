@@ -332,10 +332,12 @@ class Serving:
                 server.start(self.lm, wait=wait)
                 if not server.serves(self.lm, digest):
                     server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
-                elif (digest, version) != (self._numbered, self.number) and not self.adapting:
-                    assert server.client is not None
-                    self.dialect.name(server.client, label_of(version, digest))
-                server.number = version
+                    server.number = version
+                elif version is not None:  # None: who asks does not know it, a twin that plays with them may
+                    if (digest, version) != (self._numbered, self.number) and not self.adapting:
+                        assert server.client is not None
+                        self.dialect.name(server.client, label_of(version, digest))
+                    server.number = version
             except GoneError as error:
                 return error
             except LateError as error:  # one of several that hangs is absent like one that is gone

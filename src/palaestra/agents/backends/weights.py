@@ -264,7 +264,9 @@ class WeightServer:
         """
         assert self.client is not None
         loop, done = self.client.loop, asyncio.Event()
-        self.changing, self.changes = done, self.changes + 1
+
+        async def begin() -> None:  # in the loop, as all that reads them
+            self.changing, self.changes = done, self.changes + 1
 
         async def drain() -> None:
             if self.sending:
@@ -278,6 +280,7 @@ class WeightServer:
             self.changing = None
             done.set()
 
+        loop.run(begin())
         try:
             self.settings.dialect.interrupt(self.client)
             loop.run(drain())
