@@ -112,7 +112,7 @@ class Serving:
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
         self._numbered: str | None = None  # the digest whose number that is
-        self._gate, self._writing, self._held = VersionGate(), threading.Lock(), 0
+        self._gate, self._held = VersionGate(), 0
         self._changing = threading.RLock()  # nobody looks at weights that are half changed
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
@@ -357,10 +357,7 @@ class Serving:
         return weight_files.adapting(self.lm)
 
     def _written(self, digest: str) -> Path:
-        with self._writing:
-            if not (self._folder / digest).exists():
-                self.export(self._folder / digest)
-        return self._folder / digest
+        return weight_files.written(self.lm, self._folder / digest)
 
     def _forget_others(self, digest: str) -> None:
         for other in self._folder.glob("*/"):

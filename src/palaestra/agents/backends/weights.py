@@ -30,7 +30,7 @@ from palaestra.agents.backends.server import (
     ServerError,
 )
 from palaestra.agents.backends.transfers import Transfer, send
-from palaestra.agents.backends.weight_files import adapting, export, fingerprint
+from palaestra.agents.backends.weight_files import adapting, fingerprint, written
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError
 
@@ -196,9 +196,7 @@ class WeightServer:
                     f"ServedPolicy {self.settings.policy!r}: its adapter names no base that a server could load"
                 )
         else:
-            base = str(folder)
-            if not folder.exists():
-                export(lm, folder)
+            base = str(written(lm, folder))
         self.served_name = self.served_name or "policy"
         transfer = None if self.transfer is None or rank else self.transfer.backend
         given: dict[str, Any] = {"model": self.served_name, "rank": rank, "transfer": transfer}
