@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -139,6 +140,24 @@ def test_an_actor_that_is_lost_takes_its_server_along_and_is_replaced(cluster: P
         assert gone(lost.pid)
     finally:
         served.close()
+
+
+DRIVER = """
+import sys
+from palaestra.agents import ServedPolicy
+served = ServedPolicy.from_pretrained(sys.argv[1], server="vllm", cluster=sys.argv[2])
+served.sync(0)
+print(served.servers[0].child.there(served._folder / served.servers[0].digest).parent)
+"""
+
+
+def test_a_driver_that_exits_leaves_no_files_on_the_node(cluster: Path) -> None:
+    command = [sys.executable, "-c", DRIVER, str(cluster), ray.get_runtime_context().gcs_address]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert found.returncode == 0, found.stderr
+    kept = Path(found.stdout.split()[-1])
+    assert kept.name.startswith("palaestra-served-")
+    assert not kept.exists()
 
 
 @pytest.mark.skipif("PALAESTRA_VLLM" not in os.environ, reason="no vLLM: PALAESTRA_VLLM is not set")
