@@ -291,7 +291,8 @@ def test_nothing_is_kept_when_it_is_closed(server: Any) -> None:
     engine._engines = {client: None}
     engine.forget(client)
     assert engine._engines == {}
-    assert isinstance(shared := served.transfer, SharedMemory)
+    shared = served.transfer
+    assert isinstance(shared, SharedMemory)
     shared._packed = shared_memory.Packed(served.lm, "d")  # as when one of several servers has not got them
     served.close()
     assert shared._packed is None
