@@ -382,6 +382,10 @@ def test_an_unknown_model(server: Any) -> None:
         ({"url": "http://me:secret@host/v1"}, "url holds credentials"),
         ({"url": "host:8000"}, "url is .* expected something like"),
         ({"timeout": 0}, "timeout is 0, must be above 0"),
+        ({"patience": 0}, "patience is 0, must be above 0"),
+        ({"url": None, "server": "vllm", "cluster": ""}, "cluster is '': the address of a Ray cluster"),
+        ({"url": None, "server": "vllm", "cluster": "auto", "transfer": "shared_memory"}, "is of one machine"),
+        ({"lora": {"r": 2}, "transfer": "shared_memory"}, "'shared_memory' is for whole weights"),
     ],
 )
 def test_options_that_cannot_work(model: Path, options: dict[str, Any], said: str) -> None:

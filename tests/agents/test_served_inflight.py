@@ -210,6 +210,36 @@ def test_adapters_are_changed_in_the_middle_as_well(model: Path) -> None:
         server.close()
 
 
+def test_who_does_not_know_the_number_does_not_take_it_away(servers: list[Any]) -> None:
+    """As an evaluation of the weights that are being played with."""
+    served = ready(servers[:1], concurrency=3)
+    twin = served.twin()
+    twin.inflight, twin._numbered, twin.number = False, None, None
+    decisions = asked_meanwhile(served, servers[:1], TEXTS, lambda: ask(twin, TEXTS[:1]))
+    assert servers[0].version == f"0-{served.fingerprint()}"
+    assert {int(n) for each in decisions for n in each.token_versions} == {0}  # type: ignore[union-attr]
+
+
+def test_adapters_of_another_policy_on_the_server_break_no_answer(model: Path) -> None:
+    server = FakeServer(model, lora=True)
+    server.streams = True
+    lora = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
+    try:
+        other_one = ready([server], lora=lora, name="other")
+        served = ready([server], lora=lora, max_new_tokens=100)
+
+        def often() -> None:
+            for number in range(1, 5):
+                other_one.renew(other(other_one, number), number)
+                time.sleep(0.1)  # some tokens
+
+        decisions = asked_meanwhile(served, [server], TEXTS[:2], often)
+        assert [each.error for each in decisions] == [None] * 2
+        assert {int(n) for each in decisions for n in each.token_versions} == {0}  # type: ignore[union-attr]
+    finally:
+        server.close()
+
+
 def test_weights_that_go_without_a_folder_change_in_the_middle_as_well(servers: list[Any]) -> None:
     for each in servers:
         each.transfers = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -91,7 +92,9 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_two_servers_get_weights_through_the_object_store_and_one_is_killed(cluster: Path) -> None:
+def test_two_servers_get_weights_through_the_object_store_and_one_is_killed(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served = servers(cluster, replicas=2)
     try:
         for _ in range(3):
@@ -102,7 +105,11 @@ def test_two_servers_get_weights_through_the_object_store_and_one_is_killed(clus
         assert child(served, 0).node == child(served, 1).node
         kept = child(served, 0).there(served._folder / (served.servers[0].digest or "")).parent
         assert kept != served._folder
-        assert len(list(kept.glob("*/"))) == 2  # the one that it started with, and the last
+        assert len(list(kept.glob("*/"))) == 1  # the last
+        monkeypatch.setattr(child(served, 0), "_put", lambda folder: {"no/such": b""})
+        with pytest.raises(PolicyError, match="node could not write the weights: FileNotFoundError"):
+            child(served, 0).there(served._folder / "none")
+        monkeypatch.undo()
         killed = child(served, 1).pid
         os.kill(killed, signal.SIGKILL)
         with pytest.warns(UserWarning, match="the vLLM server on a Ray cluster ended"):
@@ -135,6 +142,24 @@ def test_an_actor_that_is_lost_takes_its_server_along_and_is_replaced(cluster: P
         served.close()
 
 
+DRIVER = """
+import sys
+from palaestra.agents import ServedPolicy
+served = ServedPolicy.from_pretrained(sys.argv[1], server="vllm", cluster=sys.argv[2])
+served.sync(0)
+print(served.servers[0].child.there(served._folder / served.servers[0].digest).parent)
+"""
+
+
+def test_a_driver_that_exits_leaves_no_files_on_the_node(cluster: Path) -> None:
+    command = [sys.executable, "-c", DRIVER, str(cluster), ray.get_runtime_context().gcs_address]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert found.returncode == 0, found.stderr
+    kept = Path(found.stdout.split()[-1])
+    assert kept.name.startswith("palaestra-served-")
+    assert not kept.exists()
+
+
 @pytest.mark.skipif("PALAESTRA_VLLM" not in os.environ, reason="no vLLM: PALAESTRA_VLLM is not set")
 def test_a_real_vllm_in_an_actor(cluster: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     LMPolicy.tiny(hidden=64, heads=2, name="lm").save(tmp_path / "model")  # heads of a width that its CPU build takes
@@ -155,8 +180,10 @@ def test_a_cluster_without_room(cluster: Path, monkeypatch: pytest.MonkeyPatch) 
     holds = ray.remote(lambda: time.sleep(60)).options(num_cpus=2).remote()
     served = servers(cluster, patience=0.5)
     try:
+        began = time.monotonic()
         with pytest.raises(PolicyError, match="the Ray cluster had no room for it in 1 s"):
             served.sync(0)
+        assert time.monotonic() - began < 30  # it is not asked to end, which it would answer when there is room
     finally:
         ray.cancel(holds, force=True)
         served.close()

@@ -45,7 +45,7 @@ class ServedPolicy(Serving):
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
     stream: ask for answers token by token, so that one that is broken off is gone on with where it was (vLLM).
-    kept: tokens so far of such answers, which were not asked for again. api_key_env: NAME of an environment variable.
+    api_key_env: NAME of an environment variable.
     transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
     "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way
     that fails is left for the folder, with one warning.
@@ -69,8 +69,8 @@ class ServedPolicy(Serving):
         """Check the arguments of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         check_distribution(options.get("top_p", 1.0), options.get("stop", ()))
-        LMPolicy.check(model, **options)
-        check(**own)
+        made = LMPolicy.check(model, **options)
+        check(**own, adapting=made.lora is not None or made.adapter is not None)
 
     # Acting
 

@@ -136,13 +136,15 @@ class Overlap:
         self._orders.put(None)
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Plans, notes and weights of the queue; None for weights that equal those of the newest one."""
+        """Plans, notes and weights of the queue; None for those of the newest one, and for all if `inflight`."""
         now = self.queue[-1].weights if self.queue else None
         return [
             {
                 "plan": _told(ahead.plan),
                 "notes": ahead.notes,
-                "weights": None if ahead.weights is now else {name: dict(each) for name, each in ahead.weights.items()},
+                "weights": None
+                if self.inflight or ahead.weights is now
+                else {name: dict(each) for name, each in ahead.weights.items()},
             }
             for ahead in self.queue
         ]

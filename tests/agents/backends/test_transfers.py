@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import os
 import pickle
@@ -21,7 +22,7 @@ import torch
 from tests.agents.backends.web import Web
 from tests.agents.test_served import ask, closed, fake_server, move, policy, rows
 
-from palaestra.agents import LMPolicy
+from palaestra.agents import LMPolicy, ServedPolicy
 from palaestra.agents.backends import shared_memory, trainer_engines, transfers
 from palaestra.agents.backends.server import Client, ServerError
 from palaestra.agents.backends.transfers import SharedMemory, TrainerEngine, UpdateCalls, transfer_of
@@ -282,10 +283,29 @@ def test_a_refused_update_does_not_wait_for_its_peer(
     assert transfer._engines == {}
 
 
-def test_vllm_has_to_be_here_for_its_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="transfer 'nccl' is by vLLM's own engine, and the Python that learns has no"):
+def test_nothing_is_kept_when_it_is_closed(server: Any) -> None:
+    served = policy(server, transfer="shared_memory")
+    assert right(served)
+    engine, client = TrainerEngine.__new__(TrainerEngine), served.servers[0].client
+    assert client is not None
+    engine._engines = {client: None}
+    engine.forget(client)
+    assert engine._engines == {}
+    shared = served.transfer
+    assert isinstance(shared, SharedMemory)
+    shared._packed = shared_memory.Packed(served.lm, "d")  # as when one of several servers has not got them
+    served.close()
+    assert shared._packed is None
+
+
+def test_vllm_has_to_be_here_for_its_engines(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *at: None if name == "vllm" else find(name, *at))
+    said = "transfer 'nccl' is by vLLM's own engine, and the Python that learns has no"
+    with pytest.raises(InputError, match=said):
         TrainerEngine("nccl")
+    with pytest.raises(InputError, match=said):
+        ServedPolicy.check(model, url="http://127.0.0.1:1/v1", transfer="nccl")
 
 
 def test_an_update_that_failed_is_ended(web: Web) -> None:

@@ -77,11 +77,12 @@ def test_nobody_there_a_connection_that_broke_and_a_late_answer_are_told_apart()
 
     async def late(client: Wire) -> None:
         with pytest.raises(TimeoutError):
-            await client.get("/", 0.1)
+            await client.request("GET", "/", b"", 0.1, lambda part: None)
 
     asyncio.run(nobody())
     asyncio.run(broken())
     exchange(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", late)
+    exchange(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{", late)  # of no length
 
 
 def test_certificates_are_read_once_and_servers_have_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:

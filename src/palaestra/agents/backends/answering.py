@@ -117,7 +117,9 @@ def sampled(
             said = _joined([said, more]) if len(said.ids) else more
             if isinstance(error, GoneError | LateError):
                 gone.add(server)
-            if not (isinstance(error, AbortedError) and server.changes > changes):
+            # adapters of another policy may be changed on the same server, which breaks off these answers as well
+            changed = server.changes > changes or (inflight and len(more.ids) > 0)
+            if not (isinstance(error, AbortedError) and changed):
                 return Outcome(server, said if error is None else error, said)
 
     async def every() -> list[Outcome]:

@@ -7,9 +7,11 @@ on one machine without GPUs. Not run: several machines, GPUs. Left out: placemen
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import rmtree
@@ -22,7 +24,7 @@ from palaestra.errors import PolicyError, missing_extra
 ROOM = 60.0
 """Seconds that a server may wait for room on the cluster before the others go on without it."""
 ANSWER = 300.0
-"""Seconds in which an actor has to take a folder, and to say how its server does."""
+"""Seconds in which an actor has to start its server, to take a folder, and to say how its server does."""
 
 
 class RayServer:
@@ -40,10 +42,11 @@ class RayServer:
         transfers: Whether it can be sent weights by `transfer`.
 
     Raises:
-        GoneError: the cluster has no room for it now. MissingExtraError: ray is not installed.
+        GoneError: the cluster has no room for it now, or lost its node. MissingExtraError: ray is not installed.
         InputError: the Python of that node has no vLLM.
     """
 
+    _there: ClassVar[weakref.WeakSet[RayServer]] = weakref.WeakSet()
     _sent: ClassVar[tuple[str, Any] | None] = None
     _sending: ClassVar[threading.Lock] = threading.Lock()
 
@@ -57,17 +60,25 @@ class RayServer:
             runtime_env={"env_vars": python},
         )  # fmt: skip
         self._actor = made.remote()
-        files = self._put(Path(folder)) if Path(folder).is_dir() else None
-        started = self._actor.start.remote(folder, files, dict(options or {}), given)
+        RayServer._there.add(self)
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)  # before Ray leaves, which has registered what it does by now
+        late = f"the Ray cluster had no room for it in {ROOM:g} s ({gpus} GPUs, 1 CPU)"
         try:
-            self.url, self.pid, self.transfers, self.node = ray.get(started, timeout=ROOM)
+            ray.get(self._actor.alive.remote(), timeout=ROOM)
+            late = f"its actor has not started it in {ANSWER:g} s"
+            files = self._put(Path(folder)) if Path(folder).is_dir() else None
+            started = self._actor.start.remote(folder, files, dict(options or {}), given)
+            self.url, self.pid, self.transfers, self.node = ray.get(started, timeout=ANSWER)
         except ray.exceptions.GetTimeoutError:
-            self.end()
-            raise GoneError(f"the Ray cluster had no room for it in {ROOM:g} s ({gpus} GPUs, 1 CPU)") from None
+            ray.kill(self._actor)  # it would not answer
+            RayServer._there.discard(self)
+            raise GoneError(late) from None
         except ray.exceptions.RayTaskError as error:
             self.end()
             raise error.as_instanceof_cause() from None
         except ray.exceptions.RayError as error:
+            RayServer._there.discard(self)
             raise GoneError(f"its node was lost: {_first(error)}") from None
 
     @property
@@ -81,8 +92,16 @@ class RayServer:
         return PolicyError(f"the vLLM server on a Ray cluster ended: {' '.join(str(said).split())[-300:]}")
 
     def there(self, folder: Path) -> Path:
-        """Path of a folder of here on the server's node; its files are put into the object store once for all nodes."""
+        """Path of a folder of here on the server's node; its files are put into the object store once for all nodes.
+
+        Raises:
+            GoneError: the node was lost. PolicyError: it could not write them, as on a full disk.
+        """
+        import ray
+
         found = self._asked("take", folder.name, self._put(folder))
+        if isinstance(found, ray.exceptions.RayTaskError):
+            raise PolicyError(f"the server's node could not write the weights: {_first(found.cause)}") from found.cause
         if isinstance(found, Exception):
             raise GoneError(f"its node was lost: {_first(found)}")
         return Path(found)
@@ -91,6 +110,7 @@ class RayServer:
         """End the server and its actor."""
         import ray
 
+        RayServer._there.discard(self)
         if ray.is_initialized():
             self._asked("end")
             ray.kill(self._actor)
@@ -135,9 +155,9 @@ class _Host:
         return self.server.url, self.server.pid, self.server.transfers, ray.get_runtime_context().get_node_id()
 
     def take(self, name: str, files: dict[str, bytes]) -> str:
-        """Write files into a folder of this name; the one before goes."""
+        """Write files into a folder of this name; the one before goes, as vLLM has read all of it when it answers."""
         for other in self.folder.glob("*/"):
-            if other.name not in (name, "start"):  # vLLM looks into the one that it started with for its tokenizer
+            if other.name != name:
                 rmtree(other, ignore_errors=True)
         (self.folder / name).mkdir(exist_ok=True)
         for file, data in files.items():
@@ -154,6 +174,12 @@ class _Host:
         if self.server is not None:
             self.server.end()
         rmtree(self.folder, ignore_errors=True)
+
+
+def _end_all() -> None:
+    """End the servers that are there, so that nodes keep no files."""
+    for each in list(RayServer._there):
+        each.end()
 
 
 def _joined(cluster: str) -> Any:

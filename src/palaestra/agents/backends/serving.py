@@ -83,13 +83,13 @@ class Serving:
             replicas=replicas,
             concurrency=concurrency,
             timeout=timeout,
+            patience=patience,
             tolerance=0.05 if tolerance is None else tolerance,
             stream=stream,
             transfer=transfer,
             cluster=cluster,
+            adapting=weight_files.adapting(lm),
         )
-        if transfer not in ("auto", "folder") and weight_files.adapting(lm):
-            raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
         self.transfer = transfer_of(transfer, child=server is not None and cluster is None)
         self.lm, self.name, self.patience = lm, lm.name, patience
         self.dialect = dialect_of("vllm" if server else dialect)
@@ -112,7 +112,7 @@ class Serving:
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
         self.number: int | None = None
         self._numbered: str | None = None  # the digest whose number that is
-        self._gate, self._writing, self._held = VersionGate(), threading.Lock(), 0
+        self._gate, self._held = VersionGate(), 0
         self._changing = threading.RLock()  # nobody looks at weights that are half changed
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
@@ -332,10 +332,12 @@ class Serving:
                 server.start(self.lm, wait=wait)
                 if not server.serves(self.lm, digest):
                     server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
-                elif (digest, version) != (self._numbered, self.number) and not self.adapting:
-                    assert server.client is not None
-                    self.dialect.name(server.client, label_of(version, digest))
-                server.number = version
+                    server.number = version
+                elif version is not None:  # None: who asks does not know it, a twin that plays with them may
+                    if (digest, version) != (self._numbered, self.number) and not self.adapting:
+                        assert server.client is not None
+                        self.dialect.name(server.client, label_of(version, digest))
+                    server.number = version
             except GoneError as error:
                 return error
             except LateError as error:  # one of several that hangs is absent like one that is gone
@@ -355,10 +357,7 @@ class Serving:
         return weight_files.adapting(self.lm)
 
     def _written(self, digest: str) -> Path:
-        with self._writing:
-            if not (self._folder / digest).exists():
-                self.export(self._folder / digest)
-        return self._folder / digest
+        return weight_files.written(self.lm, self._folder / digest)
 
     def _forget_others(self, digest: str) -> None:
         for other in self._folder.glob("*/"):
@@ -369,6 +368,8 @@ class Serving:
         """End servers that were started here, and remove the weights that were written for them."""
         for server in self.servers:
             server.close()
+        if self.transfer is not None:
+            self.transfer.release()
         self.loop.close()
         self._clean()
 
@@ -390,9 +391,14 @@ def check(
     replicas: Any = 1,
     transfer: Any = "folder",
     cluster: Any = None,
+    *,
+    adapting: bool = False,
     **numbers: Any,
 ) -> None:
-    """Raises InputError for options of a `ServedPolicy`'s server that are invalid or contradict each other."""
+    """Raises InputError for options of a `ServedPolicy`'s server that are invalid or cannot work here.
+
+    adapting: whether the servers will be given adapters.
+    """
     if (url is None) == (server is None):
         raise InputError("ServedPolicy: give url= of a server that runs, or server='vllm' to start one")
     if server not in (None, "vllm"):
@@ -403,7 +409,7 @@ def check(
         raise InputError(f"ServedPolicy: replicas is {replicas!r}, must be 1 or more")
     if replicas > 1 and server is None:
         raise InputError("ServedPolicy: replicas= is for servers that are started here; give url= a list instead")
-    if cluster is not None and (server is None or not isinstance(cluster, str)):
+    if cluster is not None and (server is None or not isinstance(cluster, str) or not cluster):
         raise InputError(f"ServedPolicy: cluster is {cluster!r}: the address of a Ray cluster, for server='vllm'")
     check_options(engine or {})
     dialect_of(dialect)
@@ -411,6 +417,13 @@ def check(
         raise InputError(f"ServedPolicy: transfer {transfer!r} is unknown{nearest(str(transfer), TRANSFERS)}")
     if transfer not in ("auto", "folder") and dialect != "vllm":
         raise InputError(f"ServedPolicy: transfer {transfer!r} is vLLM's; dialect {dialect!r} reads a folder")
+    if transfer not in ("auto", "folder") and adapting:
+        raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
+    if cluster is not None and transfer in ("ipc", "shared_memory"):
+        raise InputError(
+            f"ServedPolicy: transfer {transfer!r} is of one machine, a cluster's nodes are others; use 'nccl'"
+        )
+    transfer_of(transfer, child=server is not None and cluster is None)
     places = [url] if url is None or isinstance(url, str) else url
     if not isinstance(places, list | tuple) or not places:
         raise InputError(f"ServedPolicy: url is {url!r}, expected an address or a list of addresses")
@@ -420,7 +433,8 @@ def check(
         raise InputError("ServedPolicy: url names one address twice; a replica is a server of its own")
     if not isinstance(numbers.get("stream", True), bool):
         raise InputError(f"ServedPolicy: stream is {numbers['stream']!r}, must be true or false")
-    for name in ("concurrency", "timeout", "tolerance"):
+    for name in ("concurrency", "timeout", "tolerance", "patience"):
         value = numbers.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        finite = name == "patience" or value != float("inf")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 and finite):
             raise InputError(f"ServedPolicy: {name} is {value!r}, must be above 0")

@@ -17,6 +17,7 @@ from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError
 
 if TYPE_CHECKING:
+    from palaestra.agents.backends.server import Client
     from palaestra.agents.backends.transfers import UpdateCalls
 
 ALIGNED = 64
@@ -49,6 +50,9 @@ class SharedMemory:
         calls.start_weight_update()
         calls.update_weights(packed.info)
         calls.finish_weight_update()
+
+    def forget(self, client: Client) -> None:
+        """Nothing is kept of a server."""
 
     def release(self) -> None:
         """Free the memory; a server that still reads it keeps it until it is done."""

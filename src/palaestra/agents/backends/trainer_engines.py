@@ -84,6 +84,10 @@ class TrainerEngine:
 
             self._engines[calls.client] = _watched(update, calls)
 
+    def forget(self, client: Client) -> None:
+        """Drop the engine, and with it the group, of a server that is gone."""
+        self._engines.pop(client, None)
+
     def release(self) -> None:
         """Nothing is kept but connections."""
 

@@ -79,7 +79,7 @@ class UpdateCalls:
 
 
 class Transfer(Protocol):
-    """Protocol of one way of weights into a server's model: `send` makes a whole update, `release` frees memory.
+    """Protocol of one way of weights into a server's model: `send` makes an update, `release` and `forget` free.
 
     Attributes:
         backend: vLLM's name of its engine, for `--weight-transfer-config`.
@@ -93,6 +93,9 @@ class Transfer(Protocol):
 
     def send(self, calls: UpdateCalls, lm: LMPolicy, digest: str, *, again: Callable[[], bool]) -> None:
         """Make one whole update. again: asks the server whether it has what it was last sent, so was not restarted."""
+
+    def forget(self, client: Client) -> None:
+        """Free what is kept of a server that is gone."""
 
     def release(self) -> None:
         """Free what is kept for servers that are still to be given these weights."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import torch
@@ -15,6 +17,9 @@ from palaestra.agents.lm import LMPolicy, _quietly
 
 NUMBERS = 64
 """Of every parameter, whose digest names the weights: an optimiser moves them all."""
+
+
+_WRITING = threading.Lock()
 
 
 def adapting(lm: LMPolicy) -> bool:
@@ -57,6 +62,17 @@ def export(lm: LMPolicy, folder: str | Path) -> None:
         with _untied(model.config):
             model.save_pretrained(folder, state_dict=apart)
         lm.tokenizer.save_pretrained(folder)
+
+
+def written(lm: LMPolicy, folder: Path) -> Path:
+    """A folder with what `export` writes, which is whole once it is there; several servers are started from one."""
+    with _WRITING:
+        if not folder.exists():
+            begun = folder.with_name(f"{folder.name}.begun")
+            rmtree(begun, ignore_errors=True)
+            export(lm, begun)
+            begun.rename(folder)
+    return folder
 
 
 @contextmanager

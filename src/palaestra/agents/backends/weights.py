@@ -30,7 +30,7 @@ from palaestra.agents.backends.server import (
     ServerError,
 )
 from palaestra.agents.backends.transfers import Transfer, send
-from palaestra.agents.backends.weight_files import adapting, export, fingerprint
+from palaestra.agents.backends.weight_files import adapting, fingerprint, written
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError
 
@@ -147,13 +147,11 @@ class WeightServer:
             PolicyError: it ended before it ever answered.
         """
         if self.child is not None and not self.child.alive:
-            died, self.client, self.digest = self.child.died(), None, None
-            if self.loading:
-                self.child = self._launched = None
+            died = self._left()
+            if self._launched is not None:
+                self._launched = None
                 raise died
             warnings.warn(f"ServedPolicy {self.settings.policy!r}: {died}; it is started again", stacklevel=2)
-            self.child.end()
-            self.child = None
         if self.client is None:
             self._launch(lm)
         assert self.client is not None
@@ -165,15 +163,26 @@ class WeightServer:
                 assert self.child is not None
                 assert self._launched is not None
                 if not self.child.alive or time.monotonic() - self._launched > LOADING:
-                    died, self.client = self.child.died(), None
-                    self.child.end()
-                    self.child = self._launched = None
-                    raise died from None
+                    self._launched = None
+                    raise self._left() from None
                 if not wait:
                     raise GoneError(f"{self.client.url} is starting") from error
                 time.sleep(0.25)
         if self.served_name is None:
             self.served_name = next(iter(self.settings.dialect.models(self.client)), "")
+
+    def _left(self) -> PolicyError:
+        """Why the child ended; what is left of it is ended, and nothing is kept of it."""
+        assert self.child is not None
+        died = self.child.died()
+        self.child.end()
+        self._forget()
+        self.client = self.child = self.digest = None
+        return died
+
+    def _forget(self) -> None:
+        if self.client is not None and self.settings.transfer is not None:
+            self.settings.transfer.forget(self.client)
 
     def _launch(self, lm: LMPolicy) -> None:
         """Start a child with the weights that are here."""
@@ -187,9 +196,7 @@ class WeightServer:
                     f"ServedPolicy {self.settings.policy!r}: its adapter names no base that a server could load"
                 )
         else:
-            base = str(folder)
-            if not folder.exists():
-                export(lm, folder)
+            base = str(written(lm, folder))
         self.served_name = self.served_name or "policy"
         transfer = None if self.transfer is None or rank else self.transfer.backend
         given: dict[str, Any] = {"model": self.served_name, "rank": rank, "transfer": transfer}
@@ -264,7 +271,9 @@ class WeightServer:
         """
         assert self.client is not None
         loop, done = self.client.loop, asyncio.Event()
-        self.changing, self.changes = done, self.changes + 1
+
+        async def begin() -> None:  # in the loop, as all that reads them
+            self.changing, self.changes = done, self.changes + 1
 
         async def drain() -> None:
             if self.sending:
@@ -278,6 +287,7 @@ class WeightServer:
             self.changing = None
             done.set()
 
+        loop.run(begin())
         try:
             self.settings.dialect.interrupt(self.client)
             loop.run(drain())
@@ -392,6 +402,7 @@ class WeightServer:
         """End the child, if it was started here, and the connections."""
         if self.child is not None:
             self.child.end()
+        self._forget()
         if self.client is not None:
             self.client.close()
 

@@ -22,6 +22,8 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 NAME = "palaestra_shared_memory"
+KEY = 16
+"""Bytes at the beginning of a memory file that say that it is the one that was meant."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class SharedMemoryEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         said, key = update_info, bytes.fromhex(update_info.key)
         found = os.open(f"/proc/{int(said.process)}/fd/{int(said.descriptor)}", os.O_RDONLY)
         try:
-            if os.fstat(found).st_size != said.size or os.pread(found, len(key), 0) != key:
+            if os.fstat(found).st_size != said.size or len(key) != KEY or os.pread(found, KEY, 0) != key:
                 raise ValueError(f"process {said.process} has other memory here: is it on another machine?")
             whole = torch.frombuffer(mmap.mmap(found, said.size, access=mmap.ACCESS_COPY), dtype=torch.uint8)
         finally:
