@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy, Team
+from palaestra.agents.backends import weight_files
 from palaestra.agents.backends.server import HttpCall
 from palaestra.credit import grpo
 from palaestra.envs.protocol import Observation, StepResult
@@ -128,7 +129,7 @@ def test_a_stale_head_is_refused(served: ServedPolicy, monkeypatch: pytest.Monke
     """What vLLM does when the folder that it reloads has no head of its own: it keeps the old one and says nothing."""
     ask(served)
     with monkeypatch.context() as patch:
-        patch.setattr(served, "export", served.lm.save)
+        patch.setattr(weight_files, "export", LMPolicy.save)
         move(served, 1e-3)
         with pytest.raises(PolicyError, match="its head may be tied, and stale"):
             served.sync(99)
