@@ -120,7 +120,9 @@ class ServerProcess:
         env, own = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}, dict[str, str]()
         cpu = "+cpu" in found.stdout
         if replicas > 1 and cpu:
-            own["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(share(place, replicas, sorted(os.sched_getaffinity(0))))
+            cores = share(place, replicas, sorted(os.sched_getaffinity(0)))
+            own["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(cores)
+            own["OMP_NUM_THREADS"] = str(len(cores))  # else as many threads as the machine has cores wait by spinning
         elif replicas > 1:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(share(place, replicas, _devices(), devices_of(options or {})))
         if cpu:
