@@ -308,7 +308,7 @@ class Deliberation(AroundTask):
 
 
 class _Prompted(NamedTuple):
-    """What a role is told in a turn, kept until a chat model reads it, which most policies do not.
+    """Data of a role's chat prompt in one turn, rendered only when a chat model reads it.
 
     It knows nothing of the env, which holds the conversations: a circle would be left to the garbage collector.
     """

@@ -136,7 +136,7 @@ class SharedMemoryEnv:
         self._now = 0
 
     def _tools(self, role: str) -> list[Tool]:
-        """Those by which a role writes and looks up entries."""
+        """Tools of a role: `remember` if it may write, `recall` if it may read."""
         text, key = {"type": "string"}, {"type": "string", "description": "an entry under the same key is replaced"}
         found = []
         if role in self._writers:
@@ -169,7 +169,7 @@ class SharedMemoryEnv:
     # -- what is read -------------------------------------------------------------------------------------------------
 
     def _show(self, role: str, seen: Observation, *, begins: bool = True) -> Observation:
-        """What a role sees, with the memory as it was when its turn in the team began."""
+        """Observation of a role with the entries that the memory had when its turn in the team began."""
         views = self._views.get(role, [])
         if role in self._readers and begins:
             views.append(MemoryView(seen, self._entries, self._most, self._tokens))
@@ -205,7 +205,7 @@ class SharedMemoryEnv:
         return dict(given)
 
     def _system(self, role: str) -> str:
-        """What stands in the system prompt of a role that writes or reads."""
+        """Part of a role's system prompt that explains the memory."""
         if role not in self._systems:
             values: dict[str, Any] = {
                 "role": role, "family": family(role), "writes": role in self._writers, "reads": role in self._readers,

@@ -27,7 +27,8 @@ given = sys.argv[1:]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 note = {"given": given, "worker": worker.pid, "dev": os.environ.get("VLLM_SERVER_DEV_MODE"),
         "apart": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING"), "path": os.environ.get("PYTHONPATH", ""),
-        "insecure": os.environ.get("VLLM_ALLOW_INSECURE_SERIALIZATION")}
+        "insecure": os.environ.get("VLLM_ALLOW_INSECURE_SERIALIZATION"),
+        "cores": os.environ.get("VLLM_CPU_OMP_THREADS_BIND"), "threads": os.environ.get("OMP_NUM_THREADS")}
 open(os.environ["STAND_IN_NOTE"], "w").write(json.dumps(note))
 if "--dtype" in given and given[given.index("--dtype") + 1] == "bad":
     raise ValueError("there is no dtype bad")
@@ -79,6 +80,19 @@ def answers(child: ServerProcess) -> bool:
         return VLLM().models(Client(child.url)) == ["policy"]
     except ServerError:
         return False
+
+
+def test_a_replica_on_a_cpu_has_as_many_threads_as_cores(
+    start: Callable[..., tuple[ServerProcess, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them would wait for each other by spinning, on a core that they share."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    child, note = start(place=1, replicas=2)
+    try:
+        cores = note["cores"].split(",")
+        assert note["threads"] == str(len(cores)) == str(max(1, len(os.sched_getaffinity(0)) // 2))
+    finally:
+        child.end()
 
 
 def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:

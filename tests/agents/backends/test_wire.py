@@ -129,7 +129,7 @@ def test_a_page_is_no_answer_of_the_endpoint() -> None:
 
 @pytest.mark.parametrize("framing", [b"transfer-encoding: chunked\r\n", b"connection: close\r\n"])
 def test_a_stream_is_heard_as_it_comes_also_if_it_breaks(framing: bytes) -> None:
-    """What came before the break was heard; a whole one leaves no body; one that does not end is cut off."""
+    """Events before a break are read; a whole stream leaves no body; one without an end is cut off."""
     chunked = b"chunked" in framing
     body = b"3\r\nabc\r\n" if chunked else b"abc"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n" + framing + b"\r\n"

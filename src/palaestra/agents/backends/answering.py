@@ -141,7 +141,7 @@ async def _rest(
     tokens: int,
     ends: Ends,
 ) -> tuple[SampledAnswer, ServerError | None]:
-    """What one server says after `said`, and None; or what it had said when it broke off, and why."""
+    """Tokens that one server samples after `said`, and None; if it breaks off, those so far and the error."""
     dialect, model, left = server.settings.dialect, server.model(lm, digest), tokens - len(said.ids)
     limits: dict[str, Any] = {
         "tokens": left, "ends": ends, "vocabulary": lm.model.get_input_embeddings().weight.shape[0],

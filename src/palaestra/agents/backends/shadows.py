@@ -17,7 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 PLAIN = nn.Module.__call__
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-"""What code takes parts from, rather than calling it."""
+"""Container modules: code reads their children and does not call them."""
 WRAPPERS = ("transformers.utils.generic", "transformers.utils.output_capturing")
 
 
@@ -74,7 +74,7 @@ def _shadow(module: nn.Module, made: dict[nn.Module, Any]) -> nn.Module:
 
 
 def _called(child: nn.Module, made: dict[nn.Module, Any]) -> Any:
-    """What a parent calls in place of a child."""
+    """Stand-in of a child module, or the child itself, that its parent's shadow calls."""
     kind = type(child)
     found: Any = child
     if not bare(child):
