@@ -92,6 +92,8 @@ def test_prune_keeps_the_last_ones_and_the_start(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["iteration-000000", "iteration-000002", "iteration-000003"]
     checkpoints.prune(tmp_path, keep=5)
     assert len(list(tmp_path.iterdir())) == 3
+    checkpoints.prune(tmp_path, keep=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["iteration-000000"]
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])

@@ -77,6 +77,8 @@ def test_what_cannot_be_made_is_said_before_anything_is_played(monkeypatch: pyte
 def test_a_service_that_is_down_does_not_stop_the_run(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"^tracker .*Recorder\(nonsense=1\): TypeError"):
         assert build([f"{__name__}:Recorder(nonsense=1)"], run(tmp_path)) == []
+    with pytest.warns(UserWarning, match="^tracker wandb"):
+        assert build(["wandb(project="], run(tmp_path)) == []
 
 
 def told(tracker: Tracker, *iterations: int) -> None:

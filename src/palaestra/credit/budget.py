@@ -17,7 +17,7 @@ import scipy
 from palaestra.credit.decomposition import pairwise_logistic
 from palaestra.errors import InputError, nearest
 
-Utility = Callable[[float, int], float]
+Utility = Callable[[float, int], float | np.ndarray]
 """Worth of so many rollouts for a task of this chance of success."""
 
 
@@ -39,15 +39,12 @@ def rare_success(p: float, rollouts: int) -> float:
     return rollouts * (1 - p) * (1 - (1 - p) ** (rollouts - 1))
 
 
-def mixed(p: float, rollouts: int) -> float:
-    """Chance that `rollouts` of a task of success chance `p` are not all alike, a `utility` of `allocate_budget`."""
-    return float(1 - p**rollouts - (1 - p) ** rollouts)
-
-
-def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Utility = mixed) -> np.ndarray:
+def allocate_budget(
+    p: np.ndarray, total: int, *, minimum: int = 2, utility: Utility = mixed_group_probability
+) -> np.ndarray:
     """Rollouts per task of success chance `p`, int64: `minimum` each, then next where one adds most, `total` in all.
 
-    Best possible if each further rollout of a task adds less than the one before, as it does for `mixed` from 2 on.
+    Best possible if each further rollout of a task adds less than the one before, as it does for the default from 2 on.
 
     Raises:
         InputError: p is not a chance, the minimum is negative, or the total less than the minimum for all.
@@ -67,7 +64,7 @@ def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Uti
 
     def gain(task: int) -> float:
         chance, number = float(chances[task]), int(counts[task])
-        return utility(chance, number) - utility(chance, number + 1)  # negative: the heap gives the smallest
+        return float(utility(chance, number) - utility(chance, number + 1))  # negative: the heap gives the smallest
 
     heap = [(gain(task), task) for task in range(len(chances))]
     heapq.heapify(heap)

@@ -159,7 +159,7 @@ def prune(directory: Path, keep: int) -> None:
     """Remove from `directory` half-written checkpoints, and all finished ones but the last `keep` and the start (0)."""
     for leftover in directory.glob(f".{_PREFIX}*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-    for path in list(_stored(directory))[:-keep]:
+    for path in list(_stored(directory))[: -keep or None]:
         if iteration_of(path):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -182,8 +182,8 @@ def build(texts: Iterable[str], run: Tracked) -> list[Tracker]:
     """List of trackers, "wandb()" and such, of a `Tracked` run; one that cannot be made is left out with a warning."""
     made = []
     for text in texts:
-        name, values, options = read_call(text, TRACKERS.example)
         try:
+            name, values, options = read_call(text, TRACKERS.example)
             made.append(TRACKERS.find(name)(run, *values, **options))
         except Exception as error:  # whatever a service does
             _warn(text, error)
