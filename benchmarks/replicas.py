@@ -3,12 +3,13 @@
 Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`). On a CPU each
 replica has half of the cores, one as well as two, so the second brings cores of its own, as it brings a GPU elsewhere.
 
-1. Tokens per second of two replicas, over those of one. Target: at least 1.7. There are twice as many requests as a
-   replica answers at a time, so that both sides compute in full batches.
+1. Tokens per second of two replicas, over those of one. Target: at least 1.7. There are `--waves` (8) times as many
+   requests as a replica answers at a time: the last are answered in batches that are not full, and of two waves two
+   replicas see hardly more than that end.
 2. Answers of the two equal those of the one: which server is asked changes nothing.
 3. CPU-seconds of the process that asks, which on two cores come off what the servers have.
 
-Run: python benchmarks/replicas.py [--rounds 5]
+Run: python benchmarks/replicas.py [--rounds 5] [--waves 8]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from served import BATCH, ENGINE, model, requests, vllm_python
 from palaestra.agents import ServedPolicy
 
 ROUNDS = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
+WAVES = int(sys.argv[sys.argv.index("--waves") + 1]) if "--waves" in sys.argv else 8
 TARGET = 1.7
 
 
@@ -43,7 +45,8 @@ def main() -> None:
             answers = {}
             for count in (1, 2) if round_ % 2 else (2, 1):
                 served.servers = both[:count]
-                asked = [*requests(2 * round_), *requests(2 * round_ + 1)][: None if round_ else 16]
+                waves = [requests(WAVES * round_ + wave) for wave in range(WAVES)] if round_ else [requests(0)[:16]]
+                asked = [each for wave in waves for each in wave]
                 began, spent = time.perf_counter(), time.process_time()
                 decisions = served.act(asked)
                 seconds, spent = time.perf_counter() - began, time.process_time() - spent

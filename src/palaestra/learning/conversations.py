@@ -36,7 +36,7 @@ OF_TURNS = ("kto", "auxiliary")
 """Terms that are about single turns: KTO's other answers to a prompt, Lucy-SKG's prediction of each reward."""
 
 
-class Sequences(NamedTuple):
+class SequenceOrder(NamedTuple):
     """Result of `group`: turns grouped into sequences, in each of which a prompt continues the turn before it.
 
     Attributes:
@@ -68,8 +68,8 @@ class ConversationBatch(Batch):
         return {"turns": self.turns, "splits": self.splits}
 
 
-def group(rows: pl.DataFrame) -> Sequences:
-    """Group a table of turns as `Sequences`: a turn joins the agent's last one if its prompt begins with those tokens.
+def group(rows: pl.DataFrame) -> SequenceOrder:
+    """`SequenceOrder` of a table of turns: a turn joins the agent's last one if its prompt begins with those tokens.
 
     Turns are compared with the agent's previous row *of this table*: an answer in between that takes no part in an
     update is context, for the next prompt holds it.
@@ -95,7 +95,7 @@ def group(rows: pl.DataFrame) -> Sequences:
                 prompts[middle : middle + said[before]], actions[after[before] - said[before] : after[before]]
             )
         )
-    return Sequences(order, np.flatnonzero(begins), len(segments.starts))
+    return SequenceOrder(order, np.flatnonzero(begins), len(segments.starts))
 
 
 def pack(batch: Batch, columns: Mapping[str, str] | Iterable[str] = ()) -> ConversationBatch:

@@ -37,7 +37,7 @@ def fits(record: dict[str, Any]) -> bool:
     )
 
 
-def is_art(columns: Sequence[str]) -> bool:
+def has_art_columns(columns: Sequence[str]) -> bool:
     """Whether a list of column names has those of ART's Parquet files: group_index, reward, metrics, messages."""
     return {"group_index", "reward", "metrics", "messages"} <= set(columns)
 

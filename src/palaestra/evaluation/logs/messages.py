@@ -18,7 +18,7 @@ _NOT_SAID = ("ThoughtEvent", "ModelClientStreamingChunkEvent", "UserInputRequest
 
 
 def content_text(content: Any) -> str | None:
-    """Text of a chat message's `content`: a string, or its blocks' texts; other blocks are named by type."""
+    """Text of a chat message's `content`: a string, or its blocks' texts; images by their type, thinking left out."""
     if content is None or isinstance(content, str):
         return None if content is None else text(content)
     if not isinstance(content, list):

@@ -18,7 +18,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
-from palaestra.evaluation.logs.art import is_art, read_art
+from palaestra.evaluation.logs.art import has_art_columns, read_art
 from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, with_names
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
@@ -26,7 +26,7 @@ from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import plain, system_of, with_system
-from palaestra.evaluation.logs.verdicts import VERDICT, is_verdicts, per_item
+from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item
 
 
 @READERS.register("parquet")
@@ -51,7 +51,7 @@ def fits(record: dict[str, Any]) -> bool:
     """Whether a JSON object is a row of a table: it has a task and a measured value (success, score, reward)."""
     names = {plain(name) for name in record}
     measured = bool({"success", "score", "reward", *SUCCESS[:-2]} & names)
-    return not names.isdisjoint(("task", *TASKS)) and (measured or is_verdicts(record))
+    return not names.isdisjoint(("task", *TASKS)) and (measured or has_verdict_columns(record))
 
 
 def _schema(path: Path) -> dict[str, pl.DataType]:
@@ -65,9 +65,9 @@ def _schema(path: Path) -> dict[str, pl.DataType]:
 def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
     """The columns to read: those that are looked at, what may name the system, and one, so that rows are counted."""
     rows.names = tuple(schema)
-    if rows.columns is None or is_trl(list(schema)):
+    if rows.columns is None or has_trl_columns(list(schema)):
         return None
-    looked_at = {name.casefold() for name in rows.columns} | (VERDICT if is_verdicts(schema) else set())
+    looked_at = {name.casefold() for name in rows.columns} | (VERDICT if has_verdict_columns(schema) else set())
     for ours, others in (("task", TASKS), ("success", SUCCESS)):
         looked_at |= set() if ours in schema else {name.casefold() for name in schema if plain(name) in others}
     unnamed = not rows.system and "system" not in schema
@@ -83,7 +83,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
     """Reads a Parquet file: returns the table if it is the library's own, else adds TRL's or ART's rows to a `Rows`."""
     try:
         schema = _schema(path)
-        if is_art([*schema]):  # its messages are no column of ours
+        if has_art_columns([*schema]):  # its messages are no column of ours
             read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
             return None
         frame = Turns.load(path, _wanted(schema, rows)).frame
@@ -95,7 +95,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
             raise
         rows.problem("", f"not a readable Parquet file ({_short(error, rows.file)})")
         return None
-    if is_trl(frame.columns):
+    if has_trl_columns(frame.columns):
         read_trl(frame, rows)
         return None
     return _table(lambda: frame, rows)
@@ -183,7 +183,7 @@ def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
 # -- TRL --------------------------------------------------------------------------------------------------------------
 
 
-def is_trl(columns: list[str]) -> bool:
+def has_trl_columns(columns: list[str]) -> bool:
     """Whether the columns are those of TRL's GRPOTrainer with `log_completions=True`."""
     return {"step", "prompt", "completion", "advantage"} <= set(columns)
 

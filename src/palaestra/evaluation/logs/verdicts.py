@@ -18,7 +18,7 @@ VERDICT = frozenset((*_MARKS, "score"))
 _OF_VERDICT = ("criterion", "judge", "sample", "order", "answer", "rationale", "ok", "tokens", "cost")
 
 
-def is_verdicts(columns: Container[str]) -> bool:
+def has_verdict_columns(columns: Container[str]) -> bool:
     """Whether column names have those of a judge's verdicts: item, criterion, value, ok."""
     return all(name in columns for name in _MARKS)
 
@@ -37,7 +37,7 @@ def per_item(frame: pl.DataFrame) -> pl.DataFrame:
         >>> per_item(pl.DataFrame(rows).with_columns(ok=True)).select("value", "score.a", "score.b").row(0)
         (9.0, 1.0, 0.0)
     """
-    if not is_verdicts(frame.columns):
+    if not has_verdict_columns(frame.columns):
         return frame
     value = pl.when(pl.col("ok").cast(pl.Boolean)).then(pl.col("value").cast(pl.Float64).fill_nan(None))
     names = frame["criterion"].cast(pl.String).unique(maintain_order=True).drop_nulls().to_list()

@@ -38,7 +38,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairComparison:
     """Data of the comparison of two variants, a − b: interval, p-value (Holm), verdict, and seeds that it needs."""
 
     a: str
@@ -94,7 +94,7 @@ def write_comparison(directory: Path) -> Path:
     return write_page(directory / "report.html", page)
 
 
-def _headline(variants: list[Variant], pairs: list[Pair]) -> str:
+def _headline(variants: list[Variant], pairs: list[PairComparison]) -> str:
     """How many pairs were told apart; the verdict itself, in short, if there is one pair."""
     if len(pairs) == 1 and pairs[0].verdict:
         return short_verdict(pairs[0].verdict)
@@ -116,12 +116,12 @@ def _variants(content: Mapping[str, Any], source: Path, directory: Path) -> list
     return variants
 
 
-def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
+def _pairs(content: Mapping[str, Any], source: Path) -> list[PairComparison]:
     rows = content.get("pairs") or []
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise StorageError(f"{source}: 'pairs' should be a list of objects")
     return [
-        Pair(
+        PairComparison(
             a=str(row.get("a")),
             b=str(row.get("b")),
             difference=Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
@@ -133,7 +133,7 @@ def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
     ]
 
 
-def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Chart]:
+def _forests(variants: list[Variant], pairs: list[PairComparison], measure: str, percent: bool) -> list[Chart]:
     """Where each variant ended, what each gained, and how the pairs differ."""
     after = [(v.name, v.result.after) for v in variants if v.result and v.result.after]
     gained = [(v.name, v.result.difference) for v in variants if v.result and v.result.difference]
