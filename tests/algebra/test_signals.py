@@ -354,9 +354,9 @@ def test_per_token_values_are_the_loops(tokens: list[list[float | None]]) -> Non
 
     scored = [[number(v) for v in values_ if v is not None] for values_ in tokens]
     same(value(per_turn("tokens"), turns), [average(v) for v in scored])
-    same(value(per_turn("tokens", how="total"), turns), [sum(v) if v else NAN for v in scored])
-    same(value(per_turn("tokens", how="highest"), turns), [max(v, default=NAN) for v in scored])
-    same(value(per_turn("tokens", how="lowest"), turns), [min(v, default=NAN) for v in scored])
+    same(value(per_turn("tokens", method="total"), turns), [sum(v) if v else NAN for v in scored])
+    same(value(per_turn("tokens", method="highest"), turns), [max(v, default=NAN) for v in scored])
+    same(value(per_turn("tokens", method="lowest"), turns), [min(v, default=NAN) for v in scored])
 
     by_group = [[v for values_ in scored[group::2] for v in values_] for group in (0, 1)]
     same(ragged(mean("tokens", over="group"), turns).values, [average(by_group[row % 2]) for row in row_of])
@@ -675,7 +675,7 @@ def test_options_are_checked_when_the_signal_is_built() -> None:
         lambda: mean("reward", over=(), unit="turn"): "unit='turn' is not one of",  # type: ignore[arg-type]
         lambda: centre("reward", over=(), singleton="raww"): r"singleton='raww'.*did you mean 'raw'",  # type: ignore[arg-type]
         lambda: rank("reward", over=(), ties="first"): "ties='first'",  # type: ignore[arg-type]
-        lambda: per_turn("logprobs", how="sum"): "how='sum'",  # type: ignore[arg-type]
+        lambda: per_turn("logprobs", method="sum"): "method='sum'",  # type: ignore[arg-type]
         lambda: quantile("reward", q=1.5, over=()): "outside",
         lambda: clip("reward", high=math.inf): "clip: high=inf is not finite",
         lambda: as_signal(NAN): "value=nan is not finite",

@@ -97,7 +97,7 @@ def test_means_of_means_decide_which_generator_is_kept() -> None:
     value = dict(zip(turns["node"], values(backup("reward"), turns), strict=True))
     thirds = [value[name] * 3 for name in ("A", "A0", "A1", "A2", "B", "B1")]
     assert thirds == pytest.approx([1, 2, 1, 0, 2, 2])
-    best = dict(zip(turns["node"], values(backup("reward", how="max"), turns), strict=True))
+    best = dict(zip(turns["node"], values(backup("reward", method="max"), turns), strict=True))
     assert (best["A"], best["A2"], best["B"]) == (1, 0, 1)
     kept = values(keep(backup("reward"), between=(0.5, None), closed="right", unit="row"), turns)
     assert [name for name in ("A", "B") if kept[turns["node"].to_list().index(name)]] == ["B"]
@@ -106,9 +106,9 @@ def test_means_of_means_decide_which_generator_is_kept() -> None:
 def test_a_node_is_worth_the_mean_of_all_rollouts_below_it() -> None:
     rows = {"group": [0] * 5, "node": ["r", "a", "a", "b", "c"], "parent": [None, "r", "r", "r", "b"]}
     turns = Turns(rows | {"reward": [9.0, 1.0, 0.0, 9.0, 0.5]})
-    np.testing.assert_allclose(values(backup(how="rollouts"), turns), [0.5, 0.5, 0.5, 0.5, 0.5])
+    np.testing.assert_allclose(values(backup(method="rollouts"), turns), [0.5, 0.5, 0.5, 0.5, 0.5])
     turns = Turns(rows | {"reward": [None, 1.0, 1.0, None, 0.1]})
-    np.testing.assert_allclose(values(backup(how="rollouts"), turns), [0.7, 1, 1, 0.1, 0.1])
+    np.testing.assert_allclose(values(backup(method="rollouts"), turns), [0.7, 1, 1, 0.1, 0.1])
     assert values(backup(), turns)[0] == pytest.approx(0.55)
 
 
@@ -116,9 +116,9 @@ def test_sums_and_maxima_along_the_way_from_the_root() -> None:
     rows = {"group": [0] * 4 + [1], "node": ["r", "a", "a", "b", "b"], "parent": [None, "r", "r", "a", "a"]}
     turns = Turns(rows | {"x": [1.0, 2.0, 4.0, 5.0, 7.0]})
     np.testing.assert_allclose(values(along("x"), turns), [1, 3, 5, 9, 7])
-    np.testing.assert_allclose(values(along("x", how="max"), turns), [1, 2, 4, 5, 7])
+    np.testing.assert_allclose(values(along("x", method="max"), turns), [1, 2, 4, 5, 7])
     some = Turns(rows | {"x": [None, 2.0, 4.0, None, None]})
-    np.testing.assert_array_equal(values(along("x", how="max"), some), [NAN, 2, 4, 3, NAN])
+    np.testing.assert_array_equal(values(along("x", method="max"), some), [NAN, 2, 4, 3, NAN])
     many = {name: turns[name].to_list() * 9 for name in ("node", "parent", "x")}
     groups = {"group": [2 * number + group for number in range(9) for group in rows["group"]]}
     found = values(along("x"), Turns(many | groups))  # names are unique within a group only
@@ -169,7 +169,7 @@ def test_roles_are_paid_by_what_each_is_there_for() -> None:
 
 def test_bad_options_are_refused() -> None:
     bad: Any = "all"
-    trees = (partial(backup, how=bad), partial(along, how=bad))
+    trees = (partial(backup, method=bad), partial(along, method=bad))
     for make in (partial(improvement, of=bad), *trees, partial(exp_weight, temperature=0)):
         with pytest.raises(ExpressionError):
             make("x")

@@ -26,7 +26,7 @@ def turns(flags: list[list[bool | None]], outcomes: list[float], group: list[int
 
 
 def test_allocation_gives_the_worked_numbers():
-    found = agent_evolver(how="allocation").evaluate(turns([[True, True, False], [False, True]], [1.0, 0.0]))
+    found = agent_evolver(method="allocation").evaluate(turns([[True, True, False], [False, True]], [1.0, 0.0]))
     assert found == pytest.approx([2.5313, 1.4421, 0.3528, -1.6875, -0.1688], abs=5e-5)
 
 
@@ -35,7 +35,7 @@ def test_beside_the_loop(how):
     rng = np.random.default_rng(0)
     flags = [list(map(bool, rng.integers(0, 2, rng.integers(1, 6)))) for _ in range(8)]
     outcomes = [float(x) for x in rng.integers(0, 2, 8)]
-    found = agent_evolver(how=how, alpha=0.3).evaluate(turns(flags, outcomes))
+    found = agent_evolver(method=how, alpha=0.3).evaluate(turns(flags, outcomes))
     if how == "decouple":
         raw = [[0.2 if flag else -0.2 for flag in each] for each in flags]
     else:
@@ -59,4 +59,4 @@ def test_a_missing_flag_is_that_of_the_outcome_and_forms_are_known():
     known, missing = (turns([[True, flag], [False, False]], [1.0, 0.0]) for flag in (True, None))
     assert agent_evolver().evaluate(missing) == pytest.approx(agent_evolver().evaluate(known))
     with pytest.raises(ExpressionError, match=r"'decople'.*'decouple'"):
-        agent_evolver(how="decople")
+        agent_evolver(method="decople")

@@ -151,7 +151,7 @@ def same(ours: np.ndarray, theirs: Any, mask: Any) -> None:
     np.testing.assert_allclose(ours, np.asarray(theirs * mask), 1e-6, 1e-6)
 
 
-SCORE = per_turn("token_reward", how="total")
+SCORE = per_turn("token_reward", method="total")
 TOKENS = per_turn(count("token_reward", over="row"))
 LONE = count(over="group") == 1.0
 
@@ -207,9 +207,9 @@ def test_verl_remax_is_return_to_go_minus_the_greedy_answers_reward(core_algos: 
 # -- verl's losses ----------------------------------------------------------------------------------------------------
 
 AGGREGATIONS: list[tuple[str, dict[str, Any]]] = [
-    ("token-mean", {"how": "token-mean"}),
-    ("seq-mean-token-mean", {"how": "sequence-mean"}),
-    ("seq-mean-token-sum-norm", {"how": "constant", "constant": 9}),
+    ("token-mean", {"method": "token-mean"}),
+    ("seq-mean-token-mean", {"method": "sequence-mean"}),
+    ("seq-mean-token-sum-norm", {"method": "constant", "constant": 9}),
 ]
 
 

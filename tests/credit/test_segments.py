@@ -62,7 +62,7 @@ def test_the_worked_tree() -> None:
     table = Turns({"group": [0] * 12, "episode": range(12), "value": value[1:], "parent": PARENT[1:]})
     found = np.asarray(spo_tree().evaluate(table))
     np.testing.assert_allclose(found, [0.1111, -0.5556, 0.4444, 0.3333, 0.3333, -0.6667, *[0] * 6], atol=1e-4)
-    scaled = np.asarray(spo_tree(mode="grpo").evaluate(table))
+    scaled = np.asarray(spo_tree(method="grpo").evaluate(table))
     np.testing.assert_allclose(scaled[:3], [0.2673, -1.3363, 1.0690], atol=1e-4)
     assert tree_values(PARENT, REWARD, best_of=4)[1] == pytest.approx(0.9877, abs=1e-4)
 

@@ -112,12 +112,12 @@ def test_the_new_goal_is_what_is_read() -> None:
 
 def test_future_goals_are_achieved_from_the_row_on() -> None:
     turns = played()
-    made, counts = relabel(turns, how="future", texts=(), rng=np.random.default_rng(0))
+    made, counts = relabel(turns, method="future", texts=(), rng=np.random.default_rng(0))
     assert counts["episodes"] == 9
     for (_,), example in made.group_by("episode"):
         reached = turns["achieved"].gather(example["of_row"])
         assert (reached == example["goal"]).to_list() == [False] * (len(example) - 1) + [True]
     with pytest.raises(InputError, match="rng"):
-        relabel(turns, how="future")
+        relabel(turns, method="future")
     with pytest.raises(MissingColumnError, match="goal"):
         relabel(Turns(turns.frame.drop("goal")))

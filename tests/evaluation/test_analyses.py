@@ -150,7 +150,10 @@ def second_is_better(profile: tuple[int, ...], rng: np.random.Generator) -> np.n
 
 def test_adaptive_matches_settle_a_game_and_equal_shares_too() -> None:
     name = f"{__name__}:second_is_better"
-    plays = {rule: analyze(f'adaptive("{name}", [2, 3], rule="{rule}")') for rule in ("uniform_exhaustive", "in_turn")}
+    plays = {
+        method: analyze(f'adaptive("{name}", [2, 3], method="{method}")')
+        for method in ("uniform_exhaustive", "in_turn")
+    }
     assert all(found["profile"][0] == "1 2" for found in plays.values())
     assert all((found["settled"] == found["edges"]).all() for found in plays.values())
     assert np.ptp(plays["in_turn"]["n"].to_numpy()) <= 1 < np.ptp(plays["uniform_exhaustive"]["n"].to_numpy())

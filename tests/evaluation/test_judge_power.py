@@ -37,7 +37,7 @@ def test_penalties_are_triggered_and_cost_their_weight_under_the_rule_net() -> N
         kind=pl.when(pl.col("criterion") == "d").then(pl.lit("penalty")).otherwise(pl.lit("bonus"))
     )
     systems = SYSTEMS.with_columns(penalty=pl.Series([1 - 1e-9, 0.0, 0.0]))
-    net, mean = (judge_power(systems, criteria, rule=rule, studies=40) for rule in ("net", "mean"))  # type: ignore[arg-type]
+    net, mean = (judge_power(systems, criteria, method=rule, studies=40) for rule in ("net", "mean"))  # type: ignore[arg-type]
     assert mean["true"].to_list() == pytest.approx([0.7, 0.7, 0.5], abs=0.03)
     assert net["true"][1:].to_list() == pytest.approx(mean["true"][1:].to_list())
     assert net["true"][0] < mean["true"][0] - 0.25, "a third of the bonus points, but not below 0"

@@ -84,7 +84,7 @@ def test_criteria_of_each_task() -> None:
 
 def test_errors() -> None:
     judgements, criteria = judged(THREE, [1, 1, 0, 0])
-    with pytest.raises(InputError, match="rule='nett'; did you mean 'net'"):
+    with pytest.raises(InputError, match="method='nett'; did you mean 'net'"):
         rubric(judgements, criteria, "nett")
     with pytest.raises(InputError, match=r"'a' is judged 2.0, not between 0 and 1"):
         rubric(judgements.with_columns(met=2.0), criteria)

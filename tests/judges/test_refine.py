@@ -13,19 +13,19 @@ def test_a_fifth_of_seven_thinking_tokens_is_one() -> None:
     """[105]."""
     tokens = list("<1234567>ab")
     for seed in range(20):
-        mask = label_mask(tokens, "<", ">", mode="fraction", p=0.2, rng=np.random.default_rng(seed))
+        mask = label_mask(tokens, "<", ">", method="fraction", p=0.2, rng=np.random.default_rng(seed))
         assert (~mask).sum() == 1
         assert 1 <= int(np.flatnonzero(~mask)[0]) <= 7
-    assert label_mask(tokens, "<", ">", mode="fraction", p=0.1).all()
+    assert label_mask(tokens, "<", ">", method="fraction", p=0.1).all()
 
 
 def test_only_what_stands_behind_the_last_closing_mark() -> None:
     assert label_mask(list("<a>b<c>de"), "<", ">").tolist() == [False] * 7 + [True] * 2
     assert label_mask(list("abc"), "<", ">").all()
     assert label_mask([1, 2, 9, 9, 3], [1], [9, 9]).tolist() == [False] * 4 + [True]
-    assert label_mask(list("<ab"), "<", ">", mode="fraction", p=1.0).all()  # never closed
-    with pytest.raises(InputError, match="mode='last'"):
-        label_mask("a", "<", ">", mode="last")  # type: ignore[arg-type]
+    assert label_mask(list("<ab"), "<", ">", method="fraction", p=1.0).all()  # never closed
+    with pytest.raises(InputError, match="method='last'"):
+        label_mask("a", "<", ">", method="last")  # type: ignore[arg-type]
 
 
 def test_the_best_by_a_judge_the_last_or_what_is_made_of_all() -> None:

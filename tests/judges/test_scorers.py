@@ -152,7 +152,7 @@ def test_an_ensemble_is_a_scorer_and_its_members_errors_stay_apart() -> None:
     table = both.verdicts(ROWS)
     assert table["judge"].to_list() == ["right"] * 3 + ["rule"] * 3
     for text in (
-        "ensemble(['stub(right=1)', 'stub(right=0)'], how='min')",
+        "ensemble(['stub(right=1)', 'stub(right=0)'], method='min')",
         "ensemble([stub(right=1), stub(right=0)], 'min')",
     ):
         assert build(text).score(ROWS).to_list() == [0] * 3

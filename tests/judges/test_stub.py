@@ -93,30 +93,30 @@ def _votes(*values: float | None) -> pl.DataFrame:
     ],
 )
 def test_every_reducer_and_tie_rule(how: Any, ties: Any, values: tuple[float | None, ...], value: float | None) -> None:
-    assert aggregate(_votes(*values), how=how, ties=ties)["value"].to_list() == [value]
+    assert aggregate(_votes(*values), method=how, ties=ties)["value"].to_list() == [value]
 
 
 def test_random_ties_are_fair_and_found_again() -> None:
     table = pl.concat(_votes(0.0, 1.0).with_columns(item=pl.lit(item)) for item in range(2000))
-    found = aggregate(table, how="mode", ties="random", seed=5)["value"]
+    found = aggregate(table, method="mode", ties="random", seed=5)["value"]
     assert found.mean() == pytest.approx(0.5, abs=0.04)
-    assert found.equals(aggregate(table, how="mode", ties="random", seed=5)["value"])
+    assert found.equals(aggregate(table, method="mode", ties="random", seed=5)["value"])
 
 
 def test_weights_are_by_judge_and_over_those_who_were_read() -> None:
     table = _votes(1.0, 0.0, None).with_columns(judge=pl.Series(["a", "b", "c"]))
-    assert aggregate(table, how="weighted", weights={"a": 3, "b": 1, "c": 9})["value"].item() == pytest.approx(0.75)
+    assert aggregate(table, method="weighted", weights={"a": 3, "b": 1, "c": 9})["value"].item() == pytest.approx(0.75)
     with pytest.raises(InputError, match="judge 'b' has no weight"):
-        aggregate(table, how="weighted", weights={"a": 1.0, "c": 1.0})
+        aggregate(table, method="weighted", weights={"a": 1.0, "c": 1.0})
 
 
 def test_wrong_options_and_columns_are_named() -> None:
-    with pytest.raises(InputError, match=r"how='modus'.*mode"):
-        aggregate(_votes(1.0), how="modus")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"method='modus'.*mode"):
+        aggregate(_votes(1.0), method="modus")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"ties='frist'.*first"):
-        aggregate(_votes(1.0), how="mode", ties="frist")  # type: ignore[arg-type]
+        aggregate(_votes(1.0), method="mode", ties="frist")  # type: ignore[arg-type]
     with pytest.raises(MissingColumnError, match="no column 'judge'"):
-        aggregate(_votes(1.0), how="weighted", weights={})
+        aggregate(_votes(1.0), method="weighted", weights={})
     with pytest.raises(InputError, match="rows sum to 1"):
         StubJudge([[1, 1], [0, 1]])
     with pytest.raises(MissingColumnError, match=r"no column 'truth'.*'truht'"):
@@ -144,7 +144,7 @@ def test_a_value_that_is_nan_is_no_verdict(how):
     table = _votes(1.0, None, 1.0, 3.0).with_columns(judge=pl.Series(["a", "a", "b", "b"]))
     spoilt = table.with_columns(pl.col("value").fill_null(float("nan")))
     weights = {"a": 1.0, "b": 2.0}
-    assert aggregate(spoilt, how=how, weights=weights).equals(aggregate(table, how=how, weights=weights))
+    assert aggregate(spoilt, method=how, weights=weights).equals(aggregate(table, method=how, weights=weights))
 
 
 def test_what_cannot_be_aggregated_is_named():
@@ -155,7 +155,7 @@ def test_what_cannot_be_aggregated_is_named():
     table = _votes(1.0, 2.0).with_columns(judge=pl.Series(["a", "b"]))
     for weight in (float("nan"), -1.0):
         with pytest.raises(InputError, match="'b' has weight"):
-            aggregate(table, how="weighted", weights={"a": 1.0, "b": weight})
+            aggregate(table, method="weighted", weights={"a": 1.0, "b": weight})
 
 
 def test_an_order_without_a_number_is_no_pair():

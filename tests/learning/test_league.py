@@ -174,7 +174,7 @@ def test_sides_leave_out_failed_episodes_and_count_seats_alike() -> None:
 
 @pytest.fixture
 def league() -> LeagueTrainer:
-    return trainer({"rule": "uniform", "every": 1, "matches": 4, "scripts": ["dice"], "floor": 0.2})
+    return trainer({"method": "uniform", "every": 1, "matches": 4, "scripts": ["dice"], "floor": 0.2})
 
 
 def test_opponents_do_not_learn_and_are_told_apart(league: LeagueTrainer) -> None:
@@ -217,7 +217,7 @@ def test_groups_keep_their_numbers_sizes_and_seeds(league: LeagueTrainer) -> Non
 
 
 def test_draws_follow_the_rule_and_the_floor() -> None:
-    made = trainer({"rule": "latest", "every": 1, "matches": 0, "scripts": ["dice"], "floor": 0.4})
+    made = trainer({"method": "latest", "every": 1, "matches": 0, "scripts": ["dice"], "floor": 0.4})
     assert made.league.probabilities().tolist() == pytest.approx([0.4, 0.6])
     made.run()
     assert made.league.probabilities().tolist() == pytest.approx([0.4 / 6] * 6 + [0.6])
@@ -226,7 +226,7 @@ def test_draws_follow_the_rule_and_the_floor() -> None:
 
 
 def test_prioritised_play_counts_wins_since_the_last_snapshot() -> None:
-    made = trainer({"rule": "pfsp(hard)", "every": 9, "matches": 0})
+    made = trainer({"method": "pfsp(hard)", "every": 9, "matches": 0})
     made._enter(1)
     assert made.league._standing().won.tolist() == [0.5]
     made.league.recent[:] = [[5.0], [6.0]]
@@ -237,12 +237,12 @@ def test_prioritised_play_counts_wins_since_the_last_snapshot() -> None:
 
 
 def test_matches_are_played_in_both_seats() -> None:
-    made = trainer({"rule": "psro(nash)", "every": 1, "matches": 6, "scripts": ["dice"]})
+    made = trainer({"method": "psro(nash)", "every": 1, "matches": 6, "scripts": ["dice"]})
     made.run()
     n = made.league.payoffs.sums["n"]
     assert n[1:].min() == n[1:].max() == 6
     assert n[0].tolist() == [0, 6, 6, 6, 6, 6], "a script has no need to meet itself"
-    fixed = trainer({"rule": "uniform", "every": 2, "matches": 6, "seats": ["player_1"]})
+    fixed = trainer({"method": "uniform", "every": 2, "matches": 6, "seats": ["player_1"]})
     fixed.run()
     assert fixed.league.payoffs.sums["n"].tolist() == [[6] * 3] * 3
     assert fixed.league.payoffs.mean()[0, 1] != -fixed.league.payoffs.mean()[1, 0]
@@ -260,7 +260,7 @@ def test_two_policies_have_a_past_each() -> None:
 
 
 def test_workers_play_the_same() -> None:
-    part = {"rule": "uniform", "every": 1, "matches": 4, "scripts": ["dice"]}
+    part = {"method": "uniform", "every": 1, "matches": 4, "scripts": ["dice"]}
     play = {"play": {"executor": "local()", "shards": 2}}
     teams = []
     for executor in ("local()", "processes(workers=1)"):
@@ -275,7 +275,7 @@ def test_workers_play_the_same() -> None:
 
 def test_a_standing_is_of_games_since_the_snapshot_and_of_the_newest_past_self() -> None:
     """(points + 1) / (games + 2): a win is a point, a draw half of one."""
-    made = trainer({"rule": "pfsp(hard)", "every": 1, "matches": 0, "scripts": ["dice"]}).league
+    made = trainer({"method": "pfsp(hard)", "every": 1, "matches": 0, "scripts": ["dice"]}).league
     rewards = {"player_0": [1.0, 1.0, 0.0, -1.0], "player_1": [-1.0, -1.0, 0.0, 1.0]}
     played = pl.DataFrame(
         [

@@ -201,14 +201,14 @@ def test_credit_does_not_move_the_networks():
 
 
 def test_boltzmann_exploration_cools_down():
-    policy = QNetworkPolicy(3, 2, rule="boltzmann", start=2.0, least=0.5, explore=3, seed=1)
+    policy = QNetworkPolicy(3, 2, method="boltzmann", start=2.0, least=0.5, explore=3, seed=1)
     seen = [Observation("", ("0", "1"), None, np.eye(3, dtype=np.float32)[0])]
     worth = policy.values(torch.eye(3)[:1]).double().numpy()[0]
     for temperature in (2.0, 1.5, 1.0, 0.5, 0.5):
         weights = np.exp(worth / temperature)
         np.testing.assert_allclose(policy.choice_probabilities(seen)[0][0], weights / weights.sum(), atol=1e-6)
         policy.count()
-    for options in ({"rule": "hot"}, {"rule": "boltzmann", "least": 0.0}, {"start": 1.5}):
+    for options in ({"method": "hot"}, {"method": "boltzmann", "least": 0.0}, {"start": 1.5}):
         with pytest.raises(InputError, match="QNetworkPolicy"):
             QNetworkPolicy(3, 2, **options)
 

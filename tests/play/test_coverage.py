@@ -18,7 +18,7 @@ def test_every_need_is_met_and_the_planner_is_far_faster_than_chance() -> None:
     need = np.full((6, 2), 5.0)
     steps = {}
     for rule in ("planner", "random"):
-        planner = CoveragePlanner(need, rule=rule)  # type: ignore[arg-type]
+        planner = CoveragePlanner(need, method=rule)  # type: ignore[arg-type]
         steps[rule] = collect(river(), planner)
         assert (planner.counts.sum(2) >= need).all()
     assert steps["planner"] < steps["random"] / 3
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_named() -> None:
     with pytest.raises(InputError, match="need is a table"):
         CoveragePlanner(np.array([[-1.0]]))
     with pytest.raises(InputError, match="one of planner, random"):
-        CoveragePlanner(np.ones((1, 1)), rule="best")  # type: ignore[arg-type]
+        CoveragePlanner(np.ones((1, 1)), method="best")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="length=2 must be at least 3"):
         river(2)
     rows = pl.DataFrame({"state": ["a"], "action": [0], "after": ["a"], "chance": [0.5]})

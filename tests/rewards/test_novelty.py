@@ -76,7 +76,7 @@ def test_corridors_that_an_episodic_count_cannot_tell_apart() -> None:
     cell, episode = np.tile(np.arange(4), 8), np.repeat(np.arange(8), 4)
     same, rotating = (walk((cell + 4 * shift).tolist(), episode.tolist()) for shift in (episode * 0, episode % 4))
     assert values(count_bonus("state"), same).sum() == values(count_bonus("state"), rotating).sum() == 32
-    everywhere = count_bonus("state", scope="all", form="inv_sqrt")
+    everywhere = count_bonus("state", scope="all", method="inv_sqrt")
     totals = [values(everywhere, turns).sum() for turns in (same, rotating)]
     np.testing.assert_allclose(totals, [17.49, 27.31], atol=0.01)
     np.testing.assert_allclose(values(episodic_global_bonus("state", before=0.0), rotating).sum(), 27.31, atol=0.01)
@@ -151,8 +151,8 @@ def test_scaling_and_differences() -> None:
 def test_unknown_options() -> None:
     with pytest.raises(ExpressionError, match="scope='epsode'"):
         cum_count("state", scope="epsode")  # type: ignore[arg-type]
-    with pytest.raises(ExpressionError, match="form='sqrt'"):
-        count_bonus("state", form="sqrt")  # type: ignore[arg-type]
+    with pytest.raises(ExpressionError, match="method='sqrt'"):
+        count_bonus("state", method="sqrt")  # type: ignore[arg-type]
     with pytest.raises(ExpressionError, match="ridge=0"):
         elliptical("features", ridge=0)
 
@@ -163,7 +163,7 @@ def test_who_meets_it_in_the_same_turn_shares_the_bonus() -> None:
     assert values(cum_count("state"), turns).tolist() == [1.5, 1.5, 3]
     assert values(count_bonus("state"), turns).tolist() == [0.5, 0.5, 0]
     side = Turns({"episode": [0, 1], "turn": [0, 0], "state": [7, 7]})
-    np.testing.assert_allclose(values(count_bonus("state", scope="all", form="inv_sqrt"), side), (1 + 0.5**0.5) / 2)
+    np.testing.assert_allclose(values(count_bonus("state", scope="all", method="inv_sqrt"), side), (1 + 0.5**0.5) / 2)
 
 
 def test_bounds_hold_for_a_team_that_acts_at_once() -> None:

@@ -52,21 +52,24 @@ def kuhn(opponents: Any, **changes: Any) -> dict[str, Any]:
     ("opponents", "complaint"),
     [
         (
-            {"rule": "uniform", "every": None},
+            {"method": "uniform", "every": None},
             r"opponents: a league without opponents: no snapshots .*scripts: \[NAME\]",
         ),
-        ({"rule": "latest", "every": None, "floor": 0.1}, r"opponents: a league without opponents"),
-        ("scripts", r"opponents: a league without opponents: rule scripts meets scripts"),
-        ("psro(nsh)", r"opponents.rule: .*unknown solver 'nsh'; did you mean 'nash'"),
-        ("psr(nash)", r"opponents.rule: .*unknown matchmaking 'psr'; did you mean 'psro'"),
+        ({"method": "latest", "every": None, "floor": 0.1}, r"opponents: a league without opponents"),
+        ("scripts", r"opponents: a league without opponents: method scripts meets scripts"),
+        ("psro(nsh)", r"opponents.method: .*unknown solver 'nsh'; did you mean 'nash'"),
+        ("psr(nash)", r"opponents.method: .*unknown matchmaking 'psr'; did you mean 'psro'"),
         ({"floor": 1.5}, r"opponents.floor: .*less than or equal to 1"),
         ({"floor": -0.1}, r"opponents.floor: .*greater than or equal to 0"),
         ({"every": 0}, r"opponents.every: "),
         ({"rules": "latest"}, r"opponents.rules: unknown field"),
         ({"scripts": ["fairr"]}, r"opponents.scripts: no policy 'fairr'; did you mean 'fair'"),
         ({"scripts": "one"}, r"opponents.scripts: 'one' has a seat in the team"),
-        ({"rule": "psro(nash)", "matches": 0}, r"opponents: matches: rule psro\(nash\) needs the pay-offs"),
-        ({"rule": "psro(nash)", "every": None, "scripts": "dice"}, r"opponents: every: rule psro\(nash\) weighs past"),
+        ({"method": "psro(nash)", "matches": 0}, r"opponents: matches: method psro\(nash\) needs the pay-offs"),
+        (
+            {"method": "psro(nash)", "every": None, "scripts": "dice"},
+            r"opponents: every: method psro\(nash\) weighs past",
+        ),
         ({"seats": [[]]}, r"opponents: seats: a list without a seat"),
     ],
 )
@@ -102,7 +105,7 @@ def test_what_is_wrong_in_a_recipe_is_named(opponents: Any, complaint: str) -> N
             r"name scripts and every: null, or seats of a policy that learns",
         ),
         (
-            {"seats": ["player_2"], "scripts": ["dice"], "every": None, "rule": "scripts"},
+            {"seats": ["player_2"], "scripts": ["dice"], "every": None, "method": "scripts"},
             {"env": {"make": "openspiel/kuhn_poker(players=3)"}, "team": {**SEATED, "player_2": "fair"}},
             None,
         ),
@@ -115,7 +118,7 @@ def test_what_is_wrong_in_a_recipe_is_named(opponents: Any, complaint: str) -> N
         (
             "psro(nash)",
             {"env": {"make": "native/bargaining", "options": {"rounds": 2}}},
-            r"opponents.rule: psro\(nash\): the env's returns do not add up to a constant, and nash: .*take alpha_rank",
+            r"opponents.method: psro\(nash\): the env's returns do not add up to a constant, and nash: .*alpha_rank",
         ),
         ("psro(alpha_rank)", {"env": {"make": "native/bargaining", "options": {"rounds": 2}}}, None),
     ],
@@ -133,7 +136,7 @@ def test_what_cannot_be_played_is_said_before_play(opponents: Any, changes: Any,
     ("override", "said"),
     [
         ("opponents.every=null", "a league without opponents: no snapshots are taken"),
-        ("opponents.rule=scripts", "a league without opponents: rule scripts meets scripts"),
+        ("opponents.method=scripts", "a league without opponents: method scripts meets scripts"),
         ("opponents.seats=[]", "seats: a list without a seat"),
         ("opponents.seats=[[player_0,player_1]]", "with opponents in player_0, player_1 nobody learns"),
         ("env.make=openspiel/matrix_pd", "matrix_pd is not zero- or constant-sum"),
@@ -204,9 +207,9 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(
     "opponents",
     [
-        {"rule": "psro(nash)", "every": 1, "matches": 4, "scripts": ["fair"]},
-        {"rule": "pfsp(hard)", "every": 3, "matches": 0, "floor": 0.3},
-        {"rule": "latest", "every": 2, "matches": 2, "floor": 0.5},
+        {"method": "psro(nash)", "every": 1, "matches": 4, "scripts": ["fair"]},
+        {"method": "pfsp(hard)", "every": 3, "matches": 0, "floor": 0.3},
+        {"method": "latest", "every": 2, "matches": 2, "floor": 0.5},
     ],
     ids=["psro", "pfsp", "latest"],
 )
@@ -230,14 +233,14 @@ def test_a_killed_league_ends_as_one_that_was_not(tmp_path: Path, opponents: Any
 
 def test_a_resume_with_other_opponents_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        run(tmp_path, {"rule": "uniform", "matches": 0, "every": 1}, die_at=4)
+        run(tmp_path, {"method": "uniform", "matches": 0, "every": 1}, die_at=4)
     with pytest.raises(InputError, match="the run was made with opponents="):
-        run(tmp_path, {"rule": "uniform(recent=.5)", "matches": 0, "every": 1}, resume=True)
+        run(tmp_path, {"method": "uniform(recent=.5)", "matches": 0, "every": 1}, resume=True)
 
 
 def test_phases_and_a_league_go_together(tmp_path: Path) -> None:
     phases = [{"name": "a", "until": 3}, {"name": "b", "learn": {"lr": 0.1}}]
-    opponents = {"rule": "uniform", "every": 2, "matches": 2}
+    opponents = {"method": "uniform", "every": 2, "matches": 2}
     whole = run(tmp_path / "whole", opponents, phases=phases)
     with pytest.raises(Killed):
         run(tmp_path / "killed", opponents, die_at=5, phases=phases)
@@ -258,7 +261,7 @@ def test_a_run_keeps_its_matrix_and_shows_it(tmp_path: Path) -> None:
         "tasks": 4, "trials": 1, "look_tasks": 4, "look_trials": 1, "measure": "league_exploitability",
         "metrics": ["league_exploitability", "exploitability"],
     }  # fmt: skip
-    part = {"rule": "psro(nash, evaluate=uniform)", "every": 2, "matches": 4, "scripts": ["fair"]}
+    part = {"method": "psro(nash, evaluate=uniform)", "every": 2, "matches": 4, "scripts": ["fair"]}
     recipe = validate(kuhn(part, evaluation=evaluation))
     summary = train(recipe, tmp_path / "run", jobs=1)
     assert summary["measure"] == "league_exploitability"
@@ -304,7 +307,7 @@ def test_the_shipped_recipe_and_its_control_can_be_played() -> None:
 
 
 def test_past_selves_sit_in_training_where_a_script_is_in_the_proof() -> None:
-    recipe = validate(kuhn({"rule": "latest", "seats": ["player_1"]}, team={"player_0": "one", "player_1": "dice"}))
+    recipe = validate(kuhn({"method": "latest", "seats": ["player_1"]}, team={"player_0": "one", "player_1": "dice"}))
     teams = []
     learn(recipe, on_turns=lambda iteration, turns: teams.append({*turns["policy"].cast(pl.String)}))
     assert teams

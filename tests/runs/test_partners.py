@@ -12,7 +12,7 @@ RECIPE = {
     "env": {"make": "native/referential", "options": {"values": [3]}},
     "policies": {"player": {"kind": "mlp", "options": {"hidden": [16]}}},
     "team": {"*": "player"},
-    "opponents": {"rule": "partners(oldest=0.5)", "every": 1, "matches": 0, "per_iteration": 2},
+    "opponents": {"method": "partners(oldest=0.5)", "every": 1, "matches": 0, "per_iteration": 2},
     "credit": "standardise('reward', over=('opponent', 'agent'))",
     "learn": {"kind": "meta_gradient", "lr": 0.01},
     "train": {"iterations": 2, "groups": 16, "group_size": 1},

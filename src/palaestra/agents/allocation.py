@@ -11,7 +11,7 @@ from palaestra.errors import InputError, nearest
 Allocation = Literal["positive", "top_k", "equal"]
 
 
-def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
+def allocate(scores: np.ndarray, method: Allocation = "positive", *, most: int = 3) -> np.ndarray:
     """Array float64[..., agents] of shares by agents' scores: in proportion, "equal" or "top_k"; sums are 1 or 0.
 
     They sum to 0 if no score is above 0.
@@ -21,13 +21,13 @@ def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3)
     >>> allocate(np.array([0.5, -0.2, 1.5])).tolist(), allocate(np.array([-1.0, -2.0])).tolist()
     ([0.25, 0.0, 0.75], [0.0, 0.0])
     """
-    if how not in get_args(Allocation):
-        raise InputError(f"contest: allocate={how!r}{nearest(str(how), get_args(Allocation))}")
+    if method not in get_args(Allocation):
+        raise InputError(f"allocate: method={method!r}{nearest(str(method), get_args(Allocation))}")
     given = np.nan_to_num(np.asarray(scores, float), nan=-np.inf)
     raw = np.where(np.isfinite(given), np.maximum(given, 0.0), 0.0)
-    if how == "equal":
+    if method == "equal":
         raw = np.ones_like(raw)
-    if how == "top_k":
+    if method == "top_k":
         place = (-raw).argsort(-1, kind="stable").argsort(-1, kind="stable")
         raw = ((place < most) & (raw > 0)).astype(float)
     total = raw.sum(-1, keepdims=True)

@@ -18,25 +18,25 @@ from palaestra.errors import InputError, nearest
 if TYPE_CHECKING:
     from palaestra.envs.protocol import Observation
 
-Rule = Literal["epsilon", "boltzmann"]
+Method = Literal["epsilon", "boltzmann"]
 
 
 class QNetworkPolicy(MLPPolicy):
     """Deep Q-network policy, an MLP with ReLU layers of sizes `hidden`; explores ε-greedily or by Boltzmann.
 
-    rule: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with probabilities
-    proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore` updates (of
-    the learner, one per iteration), and stays there.
+    method: "epsilon", with probability ε any legal action, else the best one; or "boltzmann", actions with
+    probabilities proportional to exp(worth / τ). ε or τ moves linearly from `start` to `least` over the first `explore`
+    updates (of the learner, one per iteration), and stays there.
     head: factor of the last layer's start; with a small one all actions are worth about 0 at first, and a low
     temperature does not begin with whatever the start prefers.
     inputs, actions, hidden, seed: as in `MLPPolicy`.
 
     Raises:
-        InputError: there is no such rule, or explore, start or least is out of range.
+        InputError: there is no such method, or explore, start or least is out of range.
     """
 
     KIND = "q_network"
-    SETTINGS = ("inputs", "actions", "hidden", "name", "rule", "explore", "start", "least", "head")
+    SETTINGS = ("inputs", "actions", "hidden", "name", "method", "explore", "start", "least", "head")
 
     def __init__(
         self,
@@ -45,24 +45,24 @@ class QNetworkPolicy(MLPPolicy):
         *,
         hidden: Sequence[int] = (64, 64),
         name: str = "q_network",
-        rule: Rule = "epsilon",
+        method: Method = "epsilon",
         explore: int = 50,
         start: float = 1.0,
         least: float = 0.05,
         head: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if rule not in get_args(Rule):
-            raise InputError(f"QNetworkPolicy: rule={rule!r}{nearest(str(rule), get_args(Rule))}")
+        if method not in get_args(Method):
+            raise InputError(f"QNetworkPolicy: method={method!r}{nearest(str(method), get_args(Method))}")
         for option, value in (("start", start), ("least", least)):
-            if rule == "epsilon" and not 0 <= value <= 1:
+            if method == "epsilon" and not 0 <= value <= 1:
                 raise InputError(f"QNetworkPolicy: {option}={value} must be in [0, 1]")
-            if rule == "boltzmann" and not 0 < value < math.inf:
+            if method == "boltzmann" and not 0 < value < math.inf:
                 raise InputError(f"QNetworkPolicy: {option}={value} must be above 0: it is a temperature")
         if explore < 1:
             raise InputError(f"QNetworkPolicy: explore={explore} must be at least 1")
         super().__init__(inputs, actions, hidden=hidden, name=name, seed=seed)
-        self.rule: Rule = rule
+        self.method: Method = method
         self.explore, self.start, self.least = explore, float(start), float(least)
         layers = [torch.nn.ReLU() if isinstance(each, torch.nn.Tanh) else each for each in self.module.children()]
         self.head = float(head)
@@ -89,7 +89,7 @@ class QNetworkPolicy(MLPPolicy):
         with torch.no_grad():
             worth = np.where(legal, super().logits(observations).double().numpy(), -np.inf)
         best = worth == worth.max(axis=1, keepdims=True)
-        if self.rule == "boltzmann":
+        if self.method == "boltzmann":
             chances = np.exp((worth - worth.max(axis=1, keepdims=True)) / self.exploration)
             chances /= chances.sum(1, keepdims=True)
         else:

@@ -212,7 +212,7 @@ class Evaluation:
             raise ExpressionError(f"{short(node)}: {node.inputs[0]} already has one value per turn")
         rows = Codes(np.arange(len(value.lengths)), len(value.lengths))
         samples = reduce(value.values.astype(float), Codes(np.repeat(rows.ids, value.lengths), rows.size), None)
-        return SUMMARIES[node.options["how"]](samples)
+        return SUMMARIES[node.options["method"]](samples)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 

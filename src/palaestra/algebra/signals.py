@@ -159,10 +159,10 @@ def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> S
 
 
 @register()
-def per_turn(x: SignalLike, *, how: Summary = "mean") -> Signal:
+def per_turn(x: SignalLike, *, method: Summary = "mean") -> Signal:
     """Signal: one value per turn from one per token, by mean, total, highest or lowest; missing without tokens."""
-    _choice("per_turn", "how", how, Summary)
-    return Signal("per_turn", as_signal(x), how=how)
+    _choice("per_turn", "method", method, Summary)
+    return Signal("per_turn", as_signal(x), method=method)
 
 
 @register()

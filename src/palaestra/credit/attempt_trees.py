@@ -21,7 +21,7 @@ def backup(
     parent: str | Signal = "parent",
     *,
     over: Keys = "group",
-    how: Literal["mean", "max", "rollouts"] = "mean",
+    method: Literal["mean", "max", "rollouts"] = "mean",
 ) -> Signal:
     """Signal: value of each row's node in a tree of attempts: a leaf's own, else the mean or best of its children's.
 
@@ -34,10 +34,10 @@ def backup(
         node: column that names a row's node; several rows may be one node.
         parent: column that names the node it went on from; null at a root.
         over: names are unique within it.
-        how: "mean" or "max" of the children's values, or mean of the "rollouts".
+        method: "mean" or "max" of the children's values, or mean of the "rollouts".
 
     Raises:
-        ExpressionError: `how` is unknown, or a name is that of no column.
+        ExpressionError: `method` is unknown, or a name is that of no column.
         InputError: the parents of a tree go round in a circle.
 
     >>> from palaestra.algebra.turns import Turns
@@ -45,12 +45,12 @@ def backup(
     >>> backup("reward").evaluate(Turns(rows | {"reward": [None, 1.0, None, 0.0, 1.0]}))
     array([0.75, 1.  , 0.5 , 0.  , 1.  ])
     """
-    if how not in ("mean", "max", "rollouts"):
-        raise ExpressionError(f"backup: how={how!r} is 'mean', 'max' or 'rollouts'")
+    if method not in ("mean", "max", "rollouts"):
+        raise ExpressionError(f"backup: method={method!r} is 'mean', 'max' or 'rollouts'")
     names = [as_signal(each) for each in (node, parent)]
     if any(name.op != "col" for name in names):
         raise ExpressionError(f"backup: node={node} and parent={parent} must be names of columns")
-    return Signal("backup", as_signal(value), *names, over=joined(over), how=how)
+    return Signal("backup", as_signal(value), *names, over=joined(over), method=method)
 
 
 @kernel("backup")
@@ -60,14 +60,14 @@ def _backup(evaluation: Evaluation, node: Signal) -> np.ndarray:
     own, above, size = _nodes(evaluation, node, codes)
     known = ~np.isnan(x)
     number = np.bincount(own[known], minlength=size)
-    if node.options["how"] == "rollouts":
+    if node.options["method"] == "rollouts":
         return _mean_of_rollouts(np.bincount(own[known], x[known], size), number, above)[own]  # type: ignore[no-any-return]
     with np.errstate(invalid="ignore"):
         value = np.where(number > 0, np.bincount(own[known], x[known], size) / np.maximum(number, 1), np.nan)
     for nodes in reversed(_levels(above)):
         nodes = nodes[~np.isnan(value[nodes]) & (above[nodes] >= 0)]
         parents, at = np.unique(above[nodes], return_inverse=True)
-        if node.options["how"] == "mean":
+        if node.options["method"] == "mean":
             value[parents] = np.bincount(at, value[nodes]) / np.bincount(at)
         else:
             value[parents] = -np.inf
@@ -93,7 +93,7 @@ def along(
     parent: str | Signal = "parent",
     *,
     over: Keys = "group",
-    how: Literal["sum", "max"] = "sum",
+    method: Literal["sum", "max"] = "sum",
 ) -> Signal:
     """Signal: sum, or maximum, of x on the way from the root of a tree of attempts to each row, this row included.
 
@@ -102,10 +102,10 @@ def along(
         node: column that names a row's node.
         parent: column that names the node it went on from; null, or a name of no row, at a root.
         over: names are unique within it.
-        how: "sum" or "max".
+        method: "sum" or "max".
 
     Raises:
-        ExpressionError: `how` is unknown, or a name is that of no column.
+        ExpressionError: `method` is unknown, or a name is that of no column.
         InputError: the parents of a tree go round in a circle.
 
     >>> from palaestra.algebra.turns import Turns
@@ -113,12 +113,12 @@ def along(
     >>> along("words").evaluate(Turns(rows | {"words": [5.0, 1.0, 2.0, 3.0]}))
     array([ 5.,  6.,  7., 10.])
     """
-    if how not in ("sum", "max"):
-        raise ExpressionError(f"along: how={how!r} is 'sum' or 'max'")
+    if method not in ("sum", "max"):
+        raise ExpressionError(f"along: method={method!r} is 'sum' or 'max'")
     names = [as_signal(each) for each in (node, parent)]
     if any(name.op != "col" for name in names):
         raise ExpressionError(f"along: node={node} and parent={parent} must be names of columns")
-    return Signal("along", as_signal(x), *names, over=joined(over), how=how)
+    return Signal("along", as_signal(x), *names, over=joined(over), method=method)
 
 
 @kernel("along")
@@ -127,7 +127,7 @@ def _along(evaluation: Evaluation, node: Signal) -> np.ndarray:
     own, above, size = _nodes(evaluation, node, evaluation.codes(node.options["over"]))
     known = ~np.isnan(x)
     number = np.bincount(own[known], minlength=size)
-    neutral, join = (0.0, np.add) if node.options["how"] == "sum" else (-np.inf, np.maximum)
+    neutral, join = (0.0, np.add) if node.options["method"] == "sum" else (-np.inf, np.maximum)
     mean = np.bincount(own[known], x[known], size) / np.maximum(number, 1)
     value = np.where(number > 0, mean, neutral)
     before = np.full(size, neutral)

@@ -31,7 +31,7 @@ def agent_evolver(
     score: SignalLike | None = None,
     *,
     alpha: float = 0.1,
-    how: str = "decouple",
+    method: str = "decouple",
 ) -> Signal:
     """Signal: AgentEvolver's attribution [82] (2511.10395), sum to the end of α · step flags and the outcome, z-scores.
 
@@ -43,8 +43,8 @@ def agent_evolver(
         flag: of a step, true if it helped; a judge's column.
         score: how the episode went; default: its agent's return.
         alpha: weight of the flags beside the standardised outcome, which stands on the last step.
-        how: "decouple"; or "allocation": an episode's steps share its outcome's sign, a step whose flag disagrees gets
-            a fifth of one whose flag agrees; no outcome is added and alpha does not count.
+        method: "decouple"; or "allocation": an episode's steps share its outcome's sign, a step whose flag disagrees
+            gets a fifth of one whose flag agrees; no outcome is added and alpha does not count.
 
     Raises:
         ExpressionError: there is no such form.
@@ -55,11 +55,11 @@ def agent_evolver(
     >>> agent_evolver().evaluate(turns).round(4)
     array([ 1.0507,  0.9662,  0.8817, -1.0338, -0.9155])
     """
-    if how not in get_args(Attribution):
-        raise ExpressionError(f"agent_evolver: how={how!r}{nearest(how, get_args(Attribution))}")
+    if method not in get_args(Attribution):
+        raise ExpressionError(f"agent_evolver: method={method!r}{nearest(method, get_args(Attribution))}")
     outcome = episode_score(score)
     helped = fill_missing(as_signal(flag), outcome > 0.5) > 0.5
-    if how == "allocation":
+    if method == "allocation":
         good = outcome > 0.5
         weight = where(good, where(helped, 1.0, _SIZE), where(helped, _SIZE, 1.0))
         share = weight / total(weight, over=("episode", "agent"))

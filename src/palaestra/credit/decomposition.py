@@ -243,7 +243,7 @@ def implicit_reward(
 
     The reference is the rollout policy itself. The model is trained by `pairwise_logistic` on the mean over an episode.
     """
-    return beta * per_turn(as_signal(model) - as_signal(reference), how="total")
+    return beta * per_turn(as_signal(model) - as_signal(reference), method="total")
 
 
 @register()

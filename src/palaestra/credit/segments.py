@@ -128,20 +128,20 @@ def spo_tokens(
 
 @register()
 def spo_tree(
-    value: SignalLike = "value", *, parent: Keys = "parent", mode: Literal["rloo", "grpo"] = "rloo", eps: float = 1e-8
+    value: SignalLike = "value", *, parent: Keys = "parent", method: Literal["rloo", "grpo"] = "rloo", eps: float = 1e-8
 ) -> Signal:
     """Signal: SPO-tree [69], a node's value minus its parent's, which is the mean over the siblings; a row is a node.
 
-    value: `tree_values`. parent: key of the parent node in the group. mode="grpo": divided by the siblings' population
-    deviation + eps. Rows whose advantage is 0 teach nothing; the released code drops them.
+    value: `tree_values`. parent: key of the parent node in the group. method="grpo": divided by the siblings'
+    population deviation + eps. Rows whose advantage is 0 teach nothing; the released code drops them.
 
     Raises:
-        ExpressionError: the mode is unknown.
+        ExpressionError: the method is unknown.
     """
-    if mode not in ("rloo", "grpo"):
-        raise ExpressionError(f"spo_tree: mode={mode!r}; known: grpo, rloo")
+    if method not in ("rloo", "grpo"):
+        raise ExpressionError(f"spo_tree: method={method!r}; known: grpo, rloo")
     siblings = joined("group", parent)
-    return centre(value, over=siblings) if mode == "rloo" else standardise(value, over=siblings, ddof=0, eps=eps)
+    return centre(value, over=siblings) if method == "rloo" else standardise(value, over=siblings, ddof=0, eps=eps)
 
 
 def tree_values(parent: np.ndarray, reward: np.ndarray, *, best_of: int | None = None) -> np.ndarray:

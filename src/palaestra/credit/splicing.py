@@ -145,7 +145,7 @@ def relabel(
     *,
     achieved: str = "achieved",
     goal: str = "goal",
-    how: Literal["final", "future"] = "final",
+    method: Literal["final", "future"] = "final",
     rng: np.random.Generator | None = None,
     texts: Sequence[str] = ("observation",),
 ) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -160,7 +160,7 @@ def relabel(
         turns: the table.
         achieved: the column that says what was achieved after the row's action; null: nothing.
         goal: the column of the goal that was asked for.
-        how: "final" or "future".
+        method: "final" or "future".
         rng: draws of "future".
         texts: columns in which the new goal replaces the old one, as a whole phrase.
 
@@ -169,10 +169,12 @@ def relabel(
         dropped_nothing (nothing achieved) and dropped_same (the goal was the one asked for).
 
     Raises:
-        InputError: `how` is unknown, or "future" has no rng. MissingColumnError: a column is not there.
+        InputError: `method` is unknown, or "future" has no rng. MissingColumnError: a column is not there.
     """
-    if how not in ("final", "future") or (how == "future" and rng is None):
-        raise InputError(f"relabel: how={how!r}{nearest(str(how), ('final', 'future'))}; 'future' draws: give rng=")
+    if method not in ("final", "future") or (method == "future" and rng is None):
+        raise InputError(
+            f"relabel: method={method!r}{nearest(str(method), ('final', 'future'))}; 'future' draws: give rng="
+        )
     for name in ("episode", "turn", achieved, goal, *texts):
         turns._require(name, "relabel: ")
     codes = densify(turns.codes("episode").ids).ids
@@ -180,7 +182,7 @@ def relabel(
     size = np.bincount(codes)
     start = np.cumsum(size) - size
     reached = turns.frame[achieved].cast(pl.String)[order]
-    if how == "final":
+    if method == "final":
         at = start + size - 1
         begin = start
     else:

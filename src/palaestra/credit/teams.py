@@ -64,7 +64,7 @@ def counterfactual(
     >>> counterfactual().evaluate(turns)
     array([3.])
     """
-    expected = per_turn(as_signal(probabilities) * as_signal(action_values), how="total")
+    expected = per_turn(as_signal(probabilities) * as_signal(action_values), method="total")
     return as_signal(q) - expected
 
 

@@ -128,7 +128,7 @@ def adaptive(
     play: str,
     strategies: Sequence[int],
     *,
-    rule: Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"] = "uniform_exhaustive",
+    method: Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"] = "uniform_exhaustive",
     interval: Literal["hoeffding", "clopper_pearson"] = "clopper_pearson",
     delta: float = 0.01,
     most: int = 50_000,
@@ -147,7 +147,7 @@ def adaptive(
         found = ranking.response_graph_ucb(
             load_object(play, "play"),
             tuple(strategies),
-            rule=rule,
+            method=method,
             interval=interval,
             delta=delta,
             most=most,
@@ -379,13 +379,13 @@ def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
 
 
 @ANALYSES.register("rubric")
-def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
+def scored(method: rubric.Method = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
     """Returns a function (JUDGEMENTS, CRITERIA files) -> table per trial: rubric `score`, null if any is unjudged.
 
     Columns: JUDGEMENTS criterion, met, task …; CRITERIA criterion, weight, kind.
     """
     return lambda judgements, criteria: rubric.rubric(
-        table(judgements), table(criteria), rule, gamma=gamma, threshold=threshold
+        table(judgements), table(criteria), method, gamma=gamma, threshold=threshold
     )
 
 

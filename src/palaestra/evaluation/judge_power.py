@@ -7,7 +7,7 @@ import polars as pl
 import scipy
 
 from palaestra.errors import InputError, need_columns
-from palaestra.evaluation.rubric import Rule, rubric
+from palaestra.evaluation.rubric import Method, rubric
 
 BATCH = 50
 """Studies that are held in memory at a time."""
@@ -18,7 +18,7 @@ def judge_power(
     criteria: pl.DataFrame,
     *,
     error: float = 0.0,
-    rule: Rule = "net",
+    method: Method = "net",
     spread: float = 1.0,
     studies: int = 500,
     alpha: float = 0.05,
@@ -38,7 +38,7 @@ def judge_power(
             a penalty, default 0). The first row is the system that the others are compared with.
         criteria: a row per (`task`, `criterion`), with `kind` and `weight` as for `rubric`.
         error: Probability that the judge flips a verdict, in [0, 0.5].
-        rule: Scoring rule of a task.
+        method: Scoring rule of a task.
         spread: Standard deviation of the log odds over tasks, and again over the criteria of a task.
         studies: Number of simulated studies.
         alpha: Level of the test.
@@ -87,7 +87,7 @@ def judge_power(
     task = criteria["task"].rank("dense").to_numpy().astype(np.int64) - 1
     rng = np.random.default_rng(seed)
     scores = [
-        _studies(systems["system"], criteria, odds, task, min(BATCH, studies - done), error, rule, spread, rng)
+        _studies(systems["system"], criteria, odds, task, min(BATCH, studies - done), error, method, spread, rng)
         for done in range(0, studies, BATCH)
     ]
     true, seen = (np.concatenate([each[side] for each in scores]) for side in (0, 1))
@@ -121,7 +121,7 @@ def _studies(
     task: np.ndarray,
     count: int,
     error: float,
-    rule: Rule,
+    method: Method,
     spread: float,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +139,7 @@ def _studies(
     both = []
     for verdicts in (met, seen):
         found = rubric(
-            keys.with_columns(met=pl.Series(verdicts.reshape(-1))), criteria, rule, by=("trial", "system", "task")
+            keys.with_columns(met=pl.Series(verdicts.reshape(-1))), criteria, method, by=("trial", "system", "task")
         )
         both.append(found["score"].cast(pl.Float64).to_numpy().reshape(shape))
     return both[0], both[1]

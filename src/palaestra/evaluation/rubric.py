@@ -16,14 +16,14 @@ import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 
-Rule = Literal["mean", "net", "gated", "all", "path"]
+Method = Literal["mean", "net", "gated", "all", "path"]
 KEY = ("system", "run", "task", "trial")
 
 
 def rubric(
     judgements: pl.DataFrame,
     criteria: pl.DataFrame,
-    rule: Rule = "mean",
+    method: Method = "mean",
     *,
     gamma: float = 0.4,
     threshold: float = 1.0,
@@ -43,7 +43,7 @@ def rubric(
     by: what one trial is; those of the names that the judgements have.
 
     Raises:
-        InputError: no such rule, a judgement outside [0, 1], or of a criterion that does not exist.
+        InputError: no such method, a judgement outside [0, 1], or of a criterion that does not exist.
         MissingColumnError: a column is missing.
 
     >>> criteria = pl.DataFrame({"criterion": ["a", "b", "c", "rude"], "kind": ["bonus"] * 3 + ["penalty"]})
@@ -51,7 +51,7 @@ def rubric(
     >>> rubric(judgements, criteria, "net")["score"].item().__round__(4)
     0.3333
     """
-    joined, key = _joined(judgements, criteria, rule, by)
+    joined, key = _joined(judgements, criteria, method, by)
     weight, met, kind = pl.col("weight"), pl.col("met"), pl.col("kind")
     bonus = kind == "bonus"
     total, earned = weight.filter(bonus).sum(), (weight * met).filter(bonus).sum()
@@ -64,11 +64,11 @@ def rubric(
         "path": _path(met.filter(bonus), gamma),
     }
     unjudged = met.is_null().sum()
-    ordered = joined.sort("step", maintain_order=True) if rule == "path" else joined
+    ordered = joined.sort("step", maintain_order=True) if method == "path" else joined
     return (
         ordered.group_by(key, maintain_order=True)
         .agg(
-            score=pl.when(unjudged == 0).then(scores[rule]),
+            score=pl.when(unjudged == 0).then(scores[method]),
             met=met.sum(),
             criteria=pl.len().cast(pl.Int64),
             unjudged=unjudged.cast(pl.Int64),
@@ -78,12 +78,12 @@ def rubric(
 
 
 def _joined(
-    judgements: pl.DataFrame, criteria: pl.DataFrame, rule: str, by: Sequence[str]
+    judgements: pl.DataFrame, criteria: pl.DataFrame, method: str, by: Sequence[str]
 ) -> tuple[pl.DataFrame, list[str]]:
-    rules = ("mean", "net", "gated", "all", "path")
-    if rule not in rules:
-        raise InputError(f"rubric: rule={rule!r}{nearest(rule, rules)}")
-    of_criteria = ["criterion", "step"] if rule == "path" else ["criterion"]
+    methods = ("mean", "net", "gated", "all", "path")
+    if method not in methods:
+        raise InputError(f"rubric: method={method!r}{nearest(method, methods)}")
+    of_criteria = ["criterion", "step"] if method == "path" else ["criterion"]
     needed = [(judgements, "judgements", ["criterion", "met"]), (criteria, "criteria", of_criteria)]
     for table, what, names in needed:
         for name in names:

@@ -9,7 +9,7 @@ import polars as pl
 
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.play.coverage import CoveragePlanner, Rule, collect
+from palaestra.play.coverage import CoveragePlanner, Method, collect
 
 
 def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray]:
@@ -41,7 +41,7 @@ def world_of(rows: pl.DataFrame) -> tuple[list[object], list[object], np.ndarray
 
 @ANALYSES.register("collect")
 def collected(
-    need: int = 10, *, rule: Rule = "planner", repeats: int = 10, seed: int = 0, most: int = 100_000
+    need: int = 10, *, method: Method = "planner", repeats: int = 10, seed: int = 0, most: int = 100_000
 ) -> Analysis:
     """Returns a function (WORLD, [NEEDS] files) -> one-row table: steps until all state-actions have `need` samples.
 
@@ -65,12 +65,12 @@ def collected(
                 wanted[states.index(state), actions.index(action)] = number
         steps, counts = [], []
         for number in range(repeats):
-            planner = CoveragePlanner(wanted, seed=seed + number, rule=rule)
+            planner = CoveragePlanner(wanted, seed=seed + number, method=method)
             steps.append(collect(chances, planner, start=states.index(rows["state"][0]), seed=seed + number, most=most))
             counts.append(planner.counts.sum(2))
         visited = np.mean(counts, axis=0)
         return pl.DataFrame([{
-            "rule": rule, "states": len(states), "actions": len(actions), "need": float(wanted.sum()),
+            "method": method, "states": len(states), "actions": len(actions), "need": float(wanted.sum()),
             "steps": float(np.mean(steps)), "median": float(np.median(steps)), "longest": max(steps),
             "unfinished": sum(each >= most for each in steps), "unneeded": float(visited[wanted == 0].sum()),
         }])  # fmt: skip

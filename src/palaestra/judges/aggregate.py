@@ -14,9 +14,9 @@ import polars as pl
 
 from palaestra.errors import InputError, nearest, need_columns
 
-How = Literal["mean", "median", "mode", "min", "weighted", "unanimous"]
+Method = Literal["mean", "median", "mode", "min", "weighted", "unanimous"]
 Ties = Literal["missing", "first", "random", "mean"]
-HOW = ("mean", "median", "mode", "min", "weighted", "unanimous")
+METHODS = ("mean", "median", "mode", "min", "weighted", "unanimous")
 TIES = ("missing", "first", "random", "mean")
 
 
@@ -24,32 +24,33 @@ def aggregate(
     verdicts: pl.DataFrame,
     *,
     by: Sequence[str] = ("item", "criterion"),
-    how: How = "mean",
+    method: Method = "mean",
     ties: Ties = "missing",
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Table of verdicts combined to one row per key: `value` by the rule `how`, `read` (readable ones), `asked` (all).
+    """Table of verdicts combined to one row per key: `value` by `method`, `read` (readable ones), `asked` (all).
 
-    how: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
+    method: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
     the judges' weights, Σ w · value / Σ w; `unanimous`, the value that all gave who could be read, else missing.
     ties: of several most frequent values, or of two different middle ones: `missing` takes none, `first` that which was
     given first, `random` one drawn from the seed, `mean` their mean. A key with no readable verdict is missing; a value
     that is NaN is none.
 
     Raises:
-        InputError: how, ties or a judge's weight is unknown, a weight is no number from 0, or `value` holds no numbers.
+        InputError: method, ties or a judge's weight is unknown, a weight is no number from 0, or `value` holds no
+            numbers.
         MissingColumnError: names the column.
 
     >>> votes = pl.DataFrame({"item": [0] * 5, "criterion": ["safe"] * 5, "value": [2.0, 0.0, 2.0, 0.0, None]})
-    >>> [aggregate(votes, how="mode", ties=rule)["value"].item() for rule in ("missing", "first", "mean")]
+    >>> [aggregate(votes, method="mode", ties=rule)["value"].item() for rule in ("missing", "first", "mean")]
     [None, 2.0, 1.0]
     """
-    for option, given, known in (("how", how, HOW), ("ties", ties, TIES)):
+    for option, given, known in (("method", method, METHODS), ("ties", ties, TIES)):
         if given not in known:
             raise InputError(f"aggregate: {option}={given!r}{nearest(str(given), known)}")
     keys = [by] if isinstance(by, str) else list(by)
-    need_columns("aggregate", verdicts.columns, (*keys, *(["judge"] if how == "weighted" else [])))
+    need_columns("aggregate", verdicts.columns, (*keys, *(["judge"] if method == "weighted" else [])))
     if not keys:
         raise InputError("aggregate: by=() names no key; give one, e.g. item")
     verdicts = _numbers(verdicts, "aggregate")
@@ -57,16 +58,16 @@ def aggregate(
         read=pl.col("value").count().cast(pl.UInt32), asked=pl.len().cast(pl.UInt32)
     )
     read = verdicts.with_row_index("place").filter(pl.col("value").is_not_null())
-    if how == "weighted":
+    if method == "weighted":
         read = read.with_columns(weight=_weights(verdicts, weights))
         sums = read.group_by(keys).agg(
             value=(pl.col("value") * pl.col("weight")).sum() / pl.col("weight").sum(), total=pl.col("weight").sum()
         )
         found = sums.with_columns(value=pl.when(pl.col("total") > 0).then("value"))
-    elif how in ("mean", "min"):
-        found = read.group_by(keys).agg(value=pl.col("value").mean() if how == "mean" else pl.col("value").min())
+    elif method in ("mean", "min"):
+        found = read.group_by(keys).agg(value=pl.col("value").mean() if method == "mean" else pl.col("value").min())
     else:
-        found = _tied(_candidates(read, keys, how), keys, "missing" if how == "unanimous" else ties, seed)
+        found = _tied(_candidates(read, keys, method), keys, "missing" if method == "unanimous" else ties, seed)
     table = every.join(found.select(*keys, "value"), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return table.select(*keys, pl.col("value").cast(pl.Float64), "read", "asked")
 
@@ -91,9 +92,9 @@ def _weights(verdicts: pl.DataFrame, weights: Mapping[str, float] | None) -> pl.
     return pl.col("judge").cast(pl.String).replace_strict(table, return_dtype=pl.Float64)
 
 
-def _candidates(read: pl.DataFrame, keys: list[str], how: str) -> pl.DataFrame:
+def _candidates(read: pl.DataFrame, keys: list[str], method: str) -> pl.DataFrame:
     """The values of a key that may be its answer, each once, with the place where it was given first."""
-    if how == "median":
+    if method == "median":
         middle = read.sort("value", maintain_order=True).with_columns(
             rank=pl.int_range(pl.len()).over(keys), number=pl.len().over(keys)
         )
@@ -101,7 +102,7 @@ def _candidates(read: pl.DataFrame, keys: list[str], how: str) -> pl.DataFrame:
         inner = middle.filter((pl.col("rank") == low) | (pl.col("rank") == high)).select(*keys, "value").unique()
         read = read.join(inner, on=[*keys, "value"], how="semi", nulls_equal=True)
     found = read.group_by([*keys, "value"]).agg(votes=pl.len(), place=pl.col("place").min())
-    return found if how != "mode" else found.filter(pl.col("votes") == pl.col("votes").max().over(keys))
+    return found if method != "mode" else found.filter(pl.col("votes") == pl.col("votes").max().over(keys))
 
 
 def _tied(candidates: pl.DataFrame, keys: list[str], ties: Ties, seed: int) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns, clean
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.foundation.registry import load_object
-from palaestra.judges.aggregate import How, Ties, aggregate, both_orders
+from palaestra.judges.aggregate import Method, Ties, aggregate, both_orders
 from palaestra.judges.asking import AnswerCache, Read, Reply, replies
 from palaestra.judges.endpoint import Budget, Endpoint
 from palaestra.judges.protocol import SCORERS, VERDICTS
@@ -76,7 +76,7 @@ class Judged:
 
     Args:
         items: of a rubric. asker: whom it asks; None until `bind` gives it a policy.
-        votes, how, ties: so many answers to each question and what becomes of them (`aggregate`).
+        votes, method, ties: so many answers to each question and what becomes of them (`aggregate`).
         weights: by item; default the items' own.
         instructions: a Jinja template of every question, or its file `….j2`; its variables are those of `judged` in
             `palaestra.judges.templates.KNOWN`, first and second of a comparison; None: the shipped text.
@@ -92,7 +92,7 @@ class Judged:
         *,
         policy: str | Policy | None = None,
         votes: int = 1,
-        how: How = "mean",
+        method: Method = "mean",
         ties: Ties = "missing",
         weights: Mapping[str, float] | None = None,
         name: str | None = None,
@@ -106,7 +106,7 @@ class Judged:
             if item not in names:
                 raise InputError(f"judged: weights has {item!r}, which is no item{nearest(item, names)}")
         self.items, self.asker, self.policy, self.votes = list(items), asker, policy, votes
-        self.how, self.ties = how, ties
+        self.method, self.ties = method, ties
         self.weights = {item: float(weight) for item, weight in (weights_of(items) | dict(weights or {})).items()}
         self.calls = Turns(pl.DataFrame())
         """The calls of the last `verdicts`, a row each: role `judge`, what it saw and said, tokens, cost, error."""
@@ -240,19 +240,23 @@ class Judged:
         """
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
         found = self.verdicts(numbered, reference=reference, condition=condition)
-        sums = item_scores(found, self.weights, how=self.how, ties=self.ties)
+        sums = item_scores(found, self.weights, method=self.method, ties=self.ties)
         return numbered.select("item").join(sums, on="item", how="left", maintain_order="left")["score"]
 
 
 def item_scores(
-    verdicts: pl.DataFrame, weights: Mapping[str, float] | None = None, *, how: How = "mean", ties: Ties = "missing"
+    verdicts: pl.DataFrame,
+    weights: Mapping[str, float] | None = None,
+    *,
+    method: Method = "mean",
+    ties: Ties = "missing",
 ) -> pl.DataFrame:
     """Table `item`, `score` of a table of verdicts: weighted sum over criteria (comparisons: mean); null if one lacks.
 
     Args:
         verdicts: `VERDICTS` after `item`.
         weights: By criterion; one that has none counts 1.
-        how: How several votes become one (`aggregate`).
+        method: How several votes become one (`aggregate`).
         ties: What becomes of ties among them (`aggregate`).
 
     Returns:
@@ -261,10 +265,10 @@ def item_scores(
     """
     compared = bool(verdicts["order"].is_not_null().any())
     if compared:
-        each = aggregate(verdicts, by=("item", "criterion", "judge", "order"), how=how, ties=ties)
+        each = aggregate(verdicts, by=("item", "criterion", "judge", "order"), method=method, ties=ties)
         values = both_orders(each)
     else:
-        values = aggregate(verdicts, how=how, ties=ties)
+        values = aggregate(verdicts, method=method, ties=ties)
     weight = pl.col("criterion").replace_strict(dict(weights or {}), default=1.0, return_dtype=pl.Float64)
     whole = (pl.col("value") * weight).sum() / (weight.sum() if compared else 1.0)
     return values.group_by("item", maintain_order=True).agg(
@@ -323,7 +327,7 @@ def judged(
     base_url: str | None = None,
     api_key_env: str | None = "OPENAI_API_KEY",
     votes: int = 1,
-    how: How = "mean",
+    method: Method = "mean",
     ties: Ties = "missing",
     weights: Mapping[str, float] | None = None,
     instructions: str | None = None,
@@ -344,7 +348,7 @@ def judged(
         base_url: address of the endpoint; None: $OPENAI_BASE_URL, or OpenAI's own.
         api_key_env: NAME of the variable that holds the key.
         votes: how often each question is asked.
-        how: how several votes become one (`aggregate`).
+        method: how several votes become one (`aggregate`).
         ties: what becomes of ties among votes (`aggregate`).
         weights: by criterion; one that has none counts 1.
         instructions: a Jinja template of every question, or its file `….j2`; see `Judged`.
@@ -367,5 +371,5 @@ def judged(
         budget = Budget(calls, tokens, price)
         asker = Endpoint(model, base_url=base_url, api_key_env=api_key_env, ledger=ledger, budget=budget, **endpoint)
     return Judged(
-        found, asker, policy=policy, votes=votes, how=how, ties=ties, weights=weights, instructions=instructions
+        found, asker, policy=policy, votes=votes, method=method, ties=ties, weights=weights, instructions=instructions
     )

@@ -16,7 +16,7 @@ import polars as pl
 from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.aggregate import How, Ties, aggregate
+from palaestra.judges.aggregate import Method, Ties, aggregate
 from palaestra.judges.judged import Asker, PolicyAsker, asker_of, text_of
 from palaestra.judges.protocol import SCORERS, Judge, Scorer
 from palaestra.judges.reading import fenced
@@ -69,10 +69,10 @@ class Vote(Panel):
     [0.0, 1.0]
     """
 
-    def __init__(self, judge: Judge, n: int = 10, *, how: How = "mode", ties: Ties = "first") -> None:
+    def __init__(self, judge: Judge, n: int = 10, *, method: Method = "mode", ties: Ties = "first") -> None:
         if n < 1:
             raise InputError(f"vote: {n=} must be at least 1")
-        self.members, self.n, self.how, self.ties = (judge,), n, how, ties
+        self.members, self.n, self.method, self.ties = (judge,), n, method, ties
         self.name = judge.name if n == 1 else f"vote of {n} by {judge.name}"
 
     def verdicts(
@@ -90,8 +90,8 @@ class Vote(Panel):
         return found
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
-        """Table with one `value` for each item and criterion: the samples combined by the rule `how`."""
-        return aggregate(verdicts, how=self.how, ties=self.ties)
+        """Table with one `value` for each item and criterion: the samples combined by `method`."""
+        return aggregate(verdicts, method=self.method, ties=self.ties)
 
 
 class Correct(Panel):
@@ -167,7 +167,7 @@ class Debate(Panel):
         rounds: int = 2,
         votes: int = 5,
         sides: tuple[str, str] = SIDES,
-        how: How = "median",
+        method: Method = "median",
         ties: Ties = "first",
         seed: int = 0,
         instructions: str | None = None,
@@ -177,7 +177,13 @@ class Debate(Panel):
             raise InputError(f"debate: {len(advocates)} advocates, {rounds=}, {votes=}; there are two, for either side")
         self.members, self.advocates, self.rounds, self.votes = (jury,), list(advocates), rounds, votes
         self._askers: list[Asker | None] = [asker_of(each, seed=seed) for each in advocates]
-        self.sides, self.how, self.ties, self.seed, self.name = sides, how, ties, seed, f"debate before {jury.name}"
+        self.sides, self.method, self.ties, self.seed, self.name = (
+            sides,
+            method,
+            ties,
+            seed,
+            f"debate before {jury.name}",
+        )
 
     def verdicts(
         self,
@@ -245,7 +251,7 @@ class Debate(Panel):
 
     def reduce(self, verdicts: pl.DataFrame) -> pl.DataFrame:
         """Table with one `value` for each item and criterion: the jury's votes combined by the panel's rule."""
-        return aggregate(verdicts, how=self.how, ties=self.ties)
+        return aggregate(verdicts, method=self.method, ties=self.ties)
 
 
 class CorrectingPanel:
@@ -314,15 +320,15 @@ def _judge(scorer: str | Scorer) -> Judge:
 
 
 @SCORERS.register()
-def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
+def single(judge: str | Any, method: Method = "mode", ties: Ties = "first") -> Vote:
     """Makes a scorer that asks a judge once, [131]'s baseline: `vote(judge, 1)`."""
-    return Vote(_judge(judge), 1, how=how, ties=ties)
+    return Vote(_judge(judge), 1, method=method, ties=ties)
 
 
 @SCORERS.register("vote")
-def vote_of(judge: str | Any, n: int = 10, how: How = "mode", ties: Ties = "first") -> Vote:
+def vote_of(judge: str | Any, n: int = 10, method: Method = "mode", ties: Ties = "first") -> Vote:
     """Makes a scorer by the most frequent of n verdicts of a judge: `vote(judged("r.yaml", policy="judge"), n=5)`."""
-    return Vote(_judge(judge), n, how=how, ties=ties)
+    return Vote(_judge(judge), n, method=method, ties=ties)
 
 
 @SCORERS.register()

@@ -16,7 +16,7 @@ def label_mask(
     open: Sequence[Any],
     close: Sequence[Any],
     *,
-    mode: Literal["fraction", "after_last"] = "after_last",
+    method: Literal["fraction", "after_last"] = "after_last",
     p: float = 0.2,
     rng: np.random.Generator | None = None,
 ) -> np.ndarray:
@@ -28,16 +28,18 @@ def label_mask(
     what stands behind the last closing mark; all, if there is none. open, close: a mark as a sequence of tokens.
 
     Raises:
-        InputError: the mode is unknown, p is no share, a mark is empty.
+        InputError: the method is unknown, p is no share, a mark is empty.
 
     >>> label_mask("a<b>c<d>e", "<", ">").astype(int)
     array([0, 0, 0, 0, 0, 0, 0, 0, 1])
     """
-    if mode not in ("fraction", "after_last") or not 0 <= p <= 1 or not open or not close:
-        raise InputError(f"label_mask: mode={mode!r} is 'fraction' or 'after_last', p={p} in [0, 1], marks not empty")
+    if method not in ("fraction", "after_last") or not 0 <= p <= 1 or not open or not close:
+        raise InputError(
+            f"label_mask: method={method!r} is 'fraction' or 'after_last', p={p} in [0, 1], marks not empty"
+        )
     given, size = list(tokens), len(tokens)
     starts, ends = _places(given, list(open)), _places(given, list(close))
-    if mode == "after_last":
+    if method == "after_last":
         keep = np.ones(size, bool)
         if ends:
             keep[: ends[-1] + len(close)] = False

@@ -14,7 +14,7 @@ from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
 from palaestra.foundation.registry import Registry, read_call
-from palaestra.judges.aggregate import HOW, How, Ties, aggregate
+from palaestra.judges.aggregate import METHODS, Method, Ties, aggregate
 from palaestra.judges.judged import Asker
 from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer
 
@@ -131,14 +131,14 @@ class Ensemble(Members):
     least: members that must have one, else the row is missing. weights: by the member's name, for `weighted`.
 
     >>> low, high = Verifier("reward", name="low"), Verifier("2 * reward", name="high")
-    >>> Ensemble([low, high], how="min").score(pl.DataFrame({"reward": [1.0]})).to_list()
+    >>> Ensemble([low, high], method="min").score(pl.DataFrame({"reward": [1.0]})).to_list()
     [1.0]
     """
 
     def __init__(
         self,
         members: Sequence[Scorer],
-        how: How = "mean",
+        method: Method = "mean",
         *,
         ties: Ties = "missing",
         weights: Mapping[str, float] | None = None,
@@ -146,15 +146,15 @@ class Ensemble(Members):
         name: str = "ensemble",
     ) -> None:
         names = [member.name for member in members]
-        if how not in HOW:
-            raise InputError(f"ensemble: how={how!r}{nearest(how, HOW)}")
+        if method not in METHODS:
+            raise InputError(f"ensemble: method={method!r}{nearest(method, METHODS)}")
         if not 1 <= least <= len(members):
             raise InputError(
                 f"ensemble: {least=} of {len(members)} members; give one at least, and least from 1 to all"
             )
         if len(set(names)) < len(names):
             names = [f"{each} {number}" for number, each in enumerate(names)]
-        self.members, self.names, self.how, self.ties, self.weights = list(members), names, how, ties, weights
+        self.members, self.names, self.method, self.ties, self.weights = list(members), names, method, ties, weights
         self.least, self.name = least, name
 
     def verdicts(
@@ -197,7 +197,7 @@ class Ensemble(Members):
             numbers(each, len(rows), name).alias("value").to_frame().with_columns(item=item, judge=pl.lit(name))
             for name, each in zip(self.names, scores, strict=True)
         )
-        found = aggregate(table, by=("item",), how=self.how, ties=self.ties, weights=self.weights)
+        found = aggregate(table, by=("item",), method=self.method, ties=self.ties, weights=self.weights)
         return found.select(score=pl.when(pl.col("read") >= self.least).then("value"))["score"]
 
 
@@ -266,6 +266,6 @@ def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value"
 
 
 @SCORERS.register()
-def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
+def ensemble(members: Sequence[str | Any], method: Method = "mean", **options: Any) -> Ensemble:
     """Makes an `Ensemble` scorer of a list of scorers or texts: `ensemble([verifier('reward'), stub()], "median")`."""
-    return Ensemble([build(member) for member in members], how, **options)
+    return Ensemble([build(member) for member in members], method, **options)

@@ -196,7 +196,7 @@ class ValueDecomposition(TableLearner):
         """Collect the turns; metrics also have each network's `epsilon` or `temperature` when they were played."""
         metrics = super().forward_backward(turns, advantage=advantage)
         return {
-            name: each | {SAYS[self.networks[name].rule]: self.networks[name].exploration}
+            name: each | {SAYS[self.networks[name].method]: self.networks[name].exploration}
             if name in self.networks
             else each
             for name, each in metrics.items()

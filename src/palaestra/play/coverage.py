@@ -16,7 +16,7 @@ import numpy as np
 
 from palaestra.errors import InputError
 
-Rule = Literal["planner", "random"]
+Method = Literal["planner", "random"]
 
 
 class CoveragePlanner:
@@ -24,8 +24,9 @@ class CoveragePlanner:
 
     Args:
         need: samples that are wanted, number[states, actions], not negative. `need` may be set anew at any time.
-        seed: of the random actions of rule "random".
-        rule: "planner"; or "random", which takes the lacking action of a state that lacks one, and any other otherwise.
+        seed: of the random actions of method "random".
+        method: "planner"; or "random", which takes the lacking action of a state that lacks one, and any other
+            otherwise.
 
     Attributes:
         counts: transitions that were seen, int[states, actions, states].
@@ -34,15 +35,15 @@ class CoveragePlanner:
         InputError: `need` has another shape, or is negative or not finite.
     """
 
-    def __init__(self, need: np.ndarray, *, seed: int = 0, rule: Rule = "planner") -> None:
+    def __init__(self, need: np.ndarray, *, seed: int = 0, method: Method = "planner") -> None:
         need = np.asarray(need, float)
         if need.ndim != 2 or not need.size or not np.isfinite(need).all() or (need < 0).any():
             raise InputError(
                 f"CoveragePlanner: need is a table [states, actions] of numbers from 0, found {need.shape}"
             )
-        if rule not in ("planner", "random"):
-            raise InputError(f"CoveragePlanner: rule={rule!r} is one of planner, random")
-        self.need, self.rule = need, rule
+        if method not in ("planner", "random"):
+            raise InputError(f"CoveragePlanner: method={method!r} is one of planner, random")
+        self.need, self.method = need, method
         self.counts = np.zeros((*need.shape, len(need)), np.int64)
         self.rng = np.random.default_rng(seed)
         self._way: np.ndarray | None = None
@@ -65,7 +66,7 @@ class CoveragePlanner:
         if lacking[state].any():
             self._way = None
             return int(lacking[state].argmax())
-        if self.rule == "random":
+        if self.method == "random":
             return int(self.rng.integers(self.need.shape[1]))
         if self._way is None or (self.counts.sum(2) >= self._doubled).any():
             goals: np.ndarray = lacking.any(1)  # type: ignore[assignment]

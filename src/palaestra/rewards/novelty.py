@@ -36,8 +36,8 @@ from palaestra.errors import ExpressionError, SchemaError, nearest
 from palaestra.rewards.match.words import matrix
 
 Scope = Literal["episode", "all"]
-Form = Literal["first", "inv_sqrt", "inv_pow"]
-FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
+Method = Literal["first", "inv_sqrt", "inv_pow"]
+METHODS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
 
 
 @register()
@@ -63,15 +63,15 @@ def _scope(method: str, key: Keys, scope: str) -> tuple[str | Signal, ...]:
 
 
 @register()
-def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, beta: float = 1.0) -> Signal:
-    """Signal: raw node behind `cum_count` and `count_bonus`: visit counts of the key, or a bonus by `form` of them."""
-    return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
+def visits(before: SignalLike = 0.0, *, over: Keys, method: Method | None = None, beta: float = 1.0) -> Signal:
+    """Signal: raw node behind `cum_count` and `count_bonus`: visit counts of a key, or a bonus by `method` of them."""
+    return Signal("visits", as_signal(before), over=joined(over), method=method, beta=float(beta))
 
 
 @kernel("visits")
 def _visits(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    """1, 2, 3 … for the rows of each key in the order of play, what the form makes of it, and its mean over a turn."""
-    ids, frame, form = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame, node.options["form"]
+    """1, 2, 3 … for the rows of each key in the order of play, what the method makes of it, and its mean in a turn."""
+    ids, frame, method = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame, node.options["method"]
     rows, turn = np.arange(len(ids)), np.arange(len(ids))
     if "turn" in frame.columns:
         number = frame["turn"].cast(pl.Int64)
@@ -88,10 +88,12 @@ def _visits(evaluation: Evaluation, node: Signal) -> np.ndarray:
     if len(moment) < len(ids):  # one number for all who meet it at once, whatever their order
         before = np.repeat(np.add.reduceat(before, moment) / size, size)
     n = place + before
-    if form is not None:
+    if method is not None:
         known = ~np.isnan(n)
         n[known] = (
-            n[known] == 1.0 if form == "first" else n[known] ** (-0.5 if form == "inv_sqrt" else -node.options["beta"])
+            n[known] == 1.0
+            if method == "first"
+            else n[known] ** (-0.5 if method == "inv_sqrt" else -node.options["beta"])
         )
     if len(moment) < len(ids):
         n = np.repeat(np.add.reduceat(n, moment) / size, size)
@@ -113,22 +115,22 @@ def count_bonus(
     key: Keys,
     *,
     scope: Scope = "episode",
-    form: Form = "first",
+    method: Method = "first",
     beta: float = 1.0,
     before: SignalLike = 0.0,
 ) -> Signal:
-    """Signal: exploration bonus of the visit count N of the key, 1[N = 1], 1/√N or 1/N^β, by `form`.
+    """Signal: exploration bonus of the visit count N of the key, 1[N = 1], 1/√N or 1/N^β, by `method`.
 
-    N is that of `cum_count`; `form` is "first", "inv_sqrt" or "inv_pow".
+    N is that of `cum_count`; `method` is "first", "inv_sqrt" or "inv_pow".
 
     Rows that meet the key in the same turn share the mean of what they would get one after the other.
 
     Products are written as such: `count_bonus("state") * count_bonus("room", scope="all")`. A bonus that is paid again
     and again is worth farming unless its sum is small: 1/N sums to a logarithm, 1/N³ to at most 1.21.
     """
-    if form not in FORMS:
-        raise ExpressionError(f"count_bonus: form={form!r}{nearest(str(form), FORMS)}")
-    return visits(before, over=_scope("count_bonus", key, scope), form=form, beta=beta)
+    if method not in METHODS:
+        raise ExpressionError(f"count_bonus: method={method!r}{nearest(str(method), METHODS)}")
+    return visits(before, over=_scope("count_bonus", key, scope), method=method, beta=beta)
 
 
 @register()
@@ -304,7 +306,7 @@ def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", glo
     >>> episodic_global_bonus("room").evaluate(third).round(3)
     array([0.577])
     """
-    every = count_bonus(key if global_key is None else global_key, scope="all", form="inv_sqrt", before=before)
+    every = count_bonus(key if global_key is None else global_key, scope="all", method="inv_sqrt", before=before)
     return count_bonus(key) * every
 
 
@@ -326,5 +328,5 @@ def oni_reward(
     score. With β = 3 repeating a message is worth at most 1.21 labels; with β = 1 it can still be farmed. Checked
     against the released code, where c_ext is 10 for sparse tasks and the ranked variant sums an unscaled reward.
     """
-    bonus = fill_missing(label, 0.0) * count_bonus(message, form="inv_pow", beta=beta)
+    bonus = fill_missing(label, 0.0) * count_bonus(message, method="inv_pow", beta=beta)
     return c_ext * as_signal(reward) + c_llm * bonus

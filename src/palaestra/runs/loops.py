@@ -156,7 +156,7 @@ def describe(recipe: Recipe) -> list[Found]:
         if isinstance(part.env.workflow, str):
             named.append(("workflow", read_call(part.env.workflow)[0]))
         if part.opponents is not None:
-            named.append(("matchmaking", part.opponents.rule.partition("(")[0].strip()))
+            named.append(("matchmaking", part.opponents.method.partition("(")[0].strip()))
         if has_weights(part) and (row := loop_of("learner", part.learn.kind)) is not None:
             sign: Sign = "demonstration" if fit_of(part) == "imitation" else row.signal
             found[Found("learner", part.learn.kind, row._replace(signal=sign))] = None

@@ -1,6 +1,6 @@
 """The part of a recipe that says who fills the other seats of a game in training, and its checks.
 
-    opponents: {rule: psro(nash), every: 20, matches: 64, floor: .1, scripts: [bluffer]}
+    opponents: {method: psro(nash), every: 20, matches: 64, floor: .1, scripts: [bluffer]}
     opponents: uniform(recent=.5)
 
 What makes a league of it is `trainers.league_of`.
@@ -30,17 +30,17 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 
 class OpponentsPart(Section):
-    """Recipe section `opponents`: past selves and scripts, drawn per training group; a text gives the rule alone."""
+    """Recipe section `opponents`: past selves and scripts, drawn per training group; a text gives the method alone."""
 
     model_config = ConfigDict(json_schema_extra=_or_text)
 
-    rule: str = Field(
+    method: str = Field(
         "uniform()",
         description="who is met: latest, uniform(recent=.5), pfsp(hard), psro(nash), scripts, or a registered one; "
         "see `palaestra names matchmaking`",
     )
     floor: float = Field(
-        0.0, ge=0, le=1, description="share of groups that meet any past self or script, whatever the rule says"
+        0.0, ge=0, le=1, description="share of groups that meet any past self or script, whatever the method says"
     )
     every: int | None = Field(
         10, ge=1, description="iterations between snapshots of the learner, the start included; null: scripts only"
@@ -63,7 +63,7 @@ class OpponentsPart(Section):
     @model_validator(mode="before")
     @classmethod
     def _may_be_a_text(cls, data: Any) -> Any:
-        return {"rule": data} if isinstance(data, str) else data
+        return {"method": data} if isinstance(data, str) else data
 
     @field_validator("scripts", mode="before")
     @classmethod
@@ -76,9 +76,9 @@ class OpponentsPart(Section):
         value = [value] if isinstance(value, str) else value
         return [value] if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value) else value
 
-    @field_validator("rule")
+    @field_validator("method")
     @classmethod
-    def _is_a_rule(cls, value: str, info: ValidationInfo) -> str:
+    def _is_a_method(cls, value: str, info: ValidationInfo) -> str:
         if not code_in(value):
             looked_up(_rule, value, info)
         return value
@@ -87,20 +87,22 @@ class OpponentsPart(Section):
     def _has_opponents(self, info: ValidationInfo) -> OpponentsPart:
         if self.seats is not None and (not self.seats or not all(self.seats)):
             raise ValueError("seats: a list without a seat; name those that opponents fill")
-        if is_only_read(info) or code_in(self.rule):
+        if is_only_read(info) or code_in(self.method):
             return self
-        rule = checked(_rule, self.rule)
+        rule = checked(_rule, self.method)
         if not self.scripts and rule.SCRIPTS:
-            raise ValueError(f"a league without opponents: rule {self.rule} meets scripts; name some: scripts: [NAME]")
+            raise ValueError(
+                f"a league without opponents: method {self.method} meets scripts; name some: scripts: [NAME]"
+            )
         if not self.scripts and self.every is None and (self.floor > 0 or not rule.LATEST):
             raise ValueError(
                 "a league without opponents: no snapshots are taken (every: null) and there are no scripts; give a "
                 "number of iterations, or scripts: [NAME]"
             )
         if rule.PAYOFFS and self.matches < 2:
-            raise ValueError(f"matches: rule {self.rule} needs the pay-offs of every pair; 2 episodes or more")
+            raise ValueError(f"matches: method {self.method} needs the pay-offs of every pair; 2 episodes or more")
         if rule.PAYOFFS and self.every is None:
-            raise ValueError(f"every: rule {self.rule} weighs past selves; give a number of iterations")
+            raise ValueError(f"every: method {self.method} weighs past selves; give a number of iterations")
         return self
 
     def check_names(self, policies: Collection[str], team: Mapping[str, str]) -> None:
@@ -149,7 +151,7 @@ def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: En
                 f"opponents.seats: policy {name!r} sits in {', '.join(own)} only, which opponents always fill, so it "
                 f"never learns; add a list without it, or name it in learn.freeze"
             )
-    rule = _rule(part.rule)
+    rule = _rule(part.method)
     met = {team[seat].name for seats in lists for seat in seats}
     if part.every is not None and not rule.SCRIPTS and met.isdisjoint(learned) and len(learned) != 1:
         raise RecipeError(
@@ -157,7 +159,7 @@ def check(part: OpponentsPart, team: Team, learned: Collection[str], factory: En
             "no policy learns, and several do elsewhere; name scripts and every: null, or seats of a policy that learns"
         )
     if rule.PAYOFFS and hasattr(rule, "evaluate"):
-        _check_solvers(rule, part.rule, team, factory)
+        _check_solvers(rule, part.method, team, factory)
 
 
 def _rule(text: str) -> Any:
@@ -183,6 +185,6 @@ def _check_solvers(rule: Any, text: str, agents: Team, factory: EnvFactory) -> N
             solver(general)
         except InputError as error:
             raise RecipeError(
-                f"opponents.rule: {text}: the env's returns do not add up to a constant, and {error}; take alpha_rank, "
-                "replicator, qre or uniform"
+                f"opponents.method: {text}: the env's returns do not add up to a constant, and {error}; take "
+                "alpha_rank, replicator, qre or uniform"
             ) from error

@@ -67,7 +67,7 @@ class Recipe(Section):
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
     opponents: OpponentsPart | None = Field(
         None,
-        description="who fills the other seats in training: past selves and scripts by a rule, or the rule alone: "
+        description="who fills the other seats in training: past selves and scripts by a method, or the method alone: "
         "psro(nash); null: nobody but the team, see docs/games.md",
     )
     warm_start: WarmStartPart | None = Field(None, description="imitation of scripted play before training")

@@ -103,8 +103,8 @@ def league_of(setup: Setup, team: Team, *, seed: int, corpus: Iterable[str] = ()
     if part is None:
         return None
     settings = LeagueSettings(
-        rule=read_rule(part.rule),
-        text=part.rule,
+        rule=read_rule(part.method),
+        text=part.method,
         floor=part.floor,
         every=part.every,
         matches=part.matches,

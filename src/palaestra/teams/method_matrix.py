@@ -133,12 +133,12 @@ def _tried(
     return [each.score for each in episodes], episodes
 
 
-def selected(scores: np.ndarray, rule: Literal["best", "pareto"], rng: np.random.Generator) -> int:
-    """Index of the candidate to improve next by `rule`, scores float64[candidates, levels]: best mean, or Pareto draw.
+def selected(scores: np.ndarray, selection: Literal["best", "pareto"], rng: np.random.Generator) -> int:
+    """Index of the candidate to improve next, by `selection` from its scores, float64[candidates, levels].
 
-    With "pareto" any of the Pareto front is drawn.
+    With "best" it is the one of largest mean, with "pareto" any of the Pareto front is drawn.
     """
-    if rule == "best":
+    if selection == "best":
         return int(scores.mean(1).argmax())
     above = (scores[:, None] >= scores[None]).all(2) & (scores[:, None] > scores[None]).any(2)
     return int(rng.choice(np.flatnonzero(~above.any(0))))

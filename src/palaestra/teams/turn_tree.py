@@ -101,7 +101,7 @@ class TurnTree:
     env whose `split` is "test" is played once from beginning to end, by the first seats.
 
     The values by which nodes are drawn are mean returns of the env, of all its agents. A reward that a recipe computes
-    from the table has its node values by `backup(..., how="rollouts")`.
+    from the table has its node values by `backup(..., method="rollouts")`.
 
     Success: more than half of the conversations succeed.
 

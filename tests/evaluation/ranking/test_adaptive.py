@@ -57,7 +57,7 @@ def test_same_outcomes_same_plays_same_graph(ours: str, theirs: str, split: bool
     found = response_graph_ucb(
         lambda v, _: mirror.observe_result(v),
         (2, 3),
-        rule="count",
+        method="count",
         interval=ours,
         delta=0.2,
         split=split,
@@ -77,7 +77,7 @@ def test_every_rule_settles_correctly_with_fewer_plays_than_equal_shares(rule: s
     plays = {}
     for interval in ("hoeffding", "clopper_pearson"):
         found = [
-            response_graph_ucb(play, (2, 2), rule=rule, interval=interval, delta=0.05, seed=s)  # type: ignore[arg-type]
+            response_graph_ucb(play, (2, 2), method=rule, interval=interval, delta=0.05, seed=s)  # type: ignore[arg-type]
             for s in range(4)
         ]
         assert all(each.settled == each.edges == 4 for each in found)

@@ -331,7 +331,7 @@ def of_plays() -> Iterator[tuple[str, Case]]:
             yield (
                 f"ucb, {interval}, {rule}",
                 lambda i=interval, rule=rule: r.response_graph_ucb(
-                    play, (3, 2), interval=i, rule=rule, delta=0.2, most=120
+                    play, (3, 2), interval=i, method=rule, delta=0.2, most=120
                 ),
             )
         yield (

@@ -87,7 +87,7 @@ def test_ratings_times_changes():
 
 def test_equal_agents_are_taken_by_name_whatever_the_order_of_rows():
     rows = pl.DataFrame({"day": [0, 0, 1, 1, 2, 2], "agent": ["b", "a"] * 3, "reward": [0.1] * 6})
-    found, turned = (contest(table, how="top_k", most=1).sort("day", "agent") for table in (rows, rows.reverse()))
+    found, turned = (contest(table, method="top_k", most=1).sort("day", "agent") for table in (rows, rows.reverse()))
     assert found.equals(turned)
     assert found["weight"].to_list()[-2:] == [1.0, 0.0]
 

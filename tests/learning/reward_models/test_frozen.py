@@ -182,7 +182,7 @@ def of_parts() -> Iterator[tuple[str, Case]]:
         )
     x = np.array([[1.0, 1.0, 5.0, 0.0], [3.0, 1.0, 5.0, 0.0], [2.0, 1.0, np.nan, 1e-12]])
     yield "scale", lambda: scale_of(x)
-    yield "joined", lambda: [joined(x, how=how, condition=x[:, :2] + 1) for how in ("concat", "outer")]
+    yield "joined", lambda: [joined(x, method=how, condition=x[:, :2] + 1) for how in ("concat", "outer")]
     for column in (
         [1, 2, None],
         [True, False, None],

@@ -40,8 +40,8 @@ def test_every_group_has_a_row_that_says_the_reference() -> None:
     assert found.height == 6 - int((turns["action"] == turns["reference"]).sum())
     masked = thinking("+", "=")(made, context)
     assert [len(each) for each in masked["label_mask"]] == [len(each) for each in made["action_ids"]]
-    with pytest.raises(InputError, match="mode='some'"):
-        thinking(mode="some")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="method='some'"):
+        thinking(method="some")  # type: ignore[arg-type]
 
 
 def test_tokens_that_are_masked_move_no_pair() -> None:

@@ -31,7 +31,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "hops": (
         "maze", "env.options={map: S....G, horizon: 8}",
         "policies.guide={kind: script, options: {script: 'palaestra.envs.worlds.film:demonstrator'}}",
-        "stages=hops('guide')", "reward=robo_dopamine(hop_progress('hop.forward', mode='forward'), gamma=0.95)",
+        "stages=hops('guide')", "reward=robo_dopamine(hop_progress('hop.forward', method='forward'), gamma=0.95)",
     ),
     "scene": (
         "kitchen", "policies.reader={kind: script, options: {script: 'palaestra.envs.worlds.kitchen:reader'}}",

@@ -38,18 +38,18 @@ def values(signal: Signal, turns: Turns = TALK) -> np.ndarray:
     ],
 )
 def test_worked_rewards(how: str, right: list[float]) -> None:
-    np.testing.assert_allclose(values(attribute("score", "weight", how=how)), right, atol=1e-3)  # type: ignore[arg-type]
+    np.testing.assert_allclose(values(attribute("score", "weight", method=how)), right, atol=1e-3)  # type: ignore[arg-type]
 
 
 def test_progress() -> None:
-    np.testing.assert_allclose(values(attribute("score", "progress", how="progress")), [1.6, 2.4, 0, 2.4])
-    np.testing.assert_allclose(values(attribute("score", "progress", how="progress", top=5)), [3.2, 4.8, 0, 4.8])
+    np.testing.assert_allclose(values(attribute("score", "progress", method="progress")), [1.6, 2.4, 0, 2.4])
+    np.testing.assert_allclose(values(attribute("score", "progress", method="progress", top=5)), [3.2, 4.8, 0, 4.8])
 
 
 def test_weights_that_sum_to_nothing_and_equal_ones() -> None:
     flat = TALK.with_column(weight=[0, 0, 0, 0])
-    assert not values(attribute("score", "weight", how="normalised"), flat).any()
-    assert values(attribute("score", "weight", how="key"), flat).tolist() == [8, 0, 0, 0]
+    assert not values(attribute("score", "weight", method="normalised"), flat).any()
+    assert values(attribute("score", "weight", method="key"), flat).tolist() == [8, 0, 0, 0]
 
 
 def test_a_weight_that_was_not_given_is_missing() -> None:
@@ -59,7 +59,7 @@ def test_a_weight_that_was_not_given_is_missing() -> None:
 
 def test_each_speaker_has_turns_of_its_own() -> None:
     two = TALK.with_column(agent=["a", "b", "a", "b"])
-    np.testing.assert_allclose(values(attribute("score", how="discount"), two), [7.2, 7.2, 8, 8])
+    np.testing.assert_allclose(values(attribute("score", method="discount"), two), [7.2, 7.2, 8, 8])
 
 
 def test_dimensions_are_brought_to_one_scale() -> None:
@@ -70,8 +70,8 @@ def test_dimensions_are_brought_to_one_scale() -> None:
 
 
 def test_what_is_not_a_way() -> None:
-    with pytest.raises(ExpressionError, match="how='importnce'"):
-        attribute("score", "weight", how="importnce")  # type: ignore[arg-type]
+    with pytest.raises(ExpressionError, match="method='importnce'"):
+        attribute("score", "weight", method="importnce")  # type: ignore[arg-type]
     with pytest.raises(ExpressionError, match="needs a weight"):
         attribute("score")
     with pytest.raises(ExpressionError, match="is not a dimension"):
@@ -80,4 +80,4 @@ def test_what_is_not_a_way() -> None:
 
 @pytest.mark.parametrize("how", ["importance", "normalised", "discount", "progress", "uniform"])
 def test_common_tests(how: str) -> None:
-    check_signal(attribute("reward", "cost", how=how), complete=False)  # type: ignore[arg-type]
+    check_signal(attribute("reward", "cost", method=how), complete=False)  # type: ignore[arg-type]

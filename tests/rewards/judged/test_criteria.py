@@ -36,7 +36,7 @@ def steps(marks: dict[str, str], episodes: int = 1) -> Criteria:
 
 
 def test_worked_scores() -> None:
-    found = utility(checklist(["111", "110", "100", "000", "111"]), WEIGHTS, how="any")
+    found = utility(checklist(["111", "110", "100", "000", "111"]), WEIGHTS, method="any")
     np.testing.assert_allclose(found["utility"], [1, 0.6, 0.3, 0, 1])
     assert found["judged"].all()
 
@@ -51,8 +51,8 @@ def test_an_item_counts_if_it_was_true_at_some_step() -> None:
     table = steps({"a": "010", "b": "001"})
     by = ("episode", "turn")
     weights = {"a": 0.25, "b": 0.75}
-    assert utility(table, weights, by=by, how="any")["utility"].to_list() == [1.0]
-    assert utility(table, weights, by=by, how="last")["utility"].to_list() == [0.75]
+    assert utility(table, weights, by=by, method="any")["utility"].to_list() == [1.0]
+    assert utility(table, weights, by=by, method="last")["utility"].to_list() == [0.75]
     assert utility(table, weights, by=by)["utility"].to_list() == [pytest.approx(1 / 3)]
 
 

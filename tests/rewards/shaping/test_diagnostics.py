@@ -30,14 +30,14 @@ def test_worked_numbers(
     before: int, after: int, safe: int, confidence: float, published: float, potential: float
 ) -> None:
     table = turns([after], before, safe=[safe], confidence=[confidence])
-    np.testing.assert_allclose(np.asarray(lanser_reward(form="published").evaluate(table)), published, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(lanser_reward(method="published").evaluate(table)), published, atol=1e-12)
     np.testing.assert_allclose(np.asarray(lanser_reward().evaluate(table)), potential, atol=1e-12)
 
 
 def test_a_loop_earns_nothing_as_a_potential() -> None:
     table = turns([3, 0] * 5, 0)
     assert np.asarray(lanser_reward().evaluate(table)).sum() == pytest.approx(0)
-    assert np.asarray(lanser_reward(form="published").evaluate(table)).sum() == pytest.approx(0.8 * 5)
+    assert np.asarray(lanser_reward(method="published").evaluate(table)).sum() == pytest.approx(0.8 * 5)
 
 
 def test_a_step_that_makes_nothing_worse_is_never_punished() -> None:
@@ -56,9 +56,9 @@ def test_the_sum_telescopes_with_a_discount() -> None:
 
 def test_recipe_text_and_its_mistakes() -> None:
     table = turns([2], 5)
-    signal = parse("lanser_reward(form='published', weights=(1, 0, 0))")
+    signal = parse("lanser_reward(method='published', weights=(1, 0, 0))")
     assert np.asarray(signal.evaluate(table)) == pytest.approx([3.0])
-    with pytest.raises(ExpressionError, match="form='publisehd'; did you mean 'published'"):
-        lanser_reward(form="publisehd")  # type: ignore[arg-type]
+    with pytest.raises(ExpressionError, match="method='publisehd'; did you mean 'published'"):
+        lanser_reward(method="publisehd")  # type: ignore[arg-type]
     with pytest.raises(ExpressionError, match="2 weights"):
         lanser_reward(weights=(1, 2))  # type: ignore[arg-type]

@@ -53,11 +53,11 @@ def test_hops_and_the_progress_rebuilt_from_them() -> None:
     np.testing.assert_allclose(values(hop_progress(), turns), PATH)
     np.testing.assert_allclose(values(voc(hop_progress()), turns), 0.9429, atol=1e-4)
     from_goal = values(hop("p", "q"), Turns({"p": [1.0] * 6, "q": PATH}))
-    np.testing.assert_allclose(values(hop_progress("hop", mode="backward"), episode(hop=from_goal)), PATH)
+    np.testing.assert_allclose(values(hop_progress("hop", method="backward"), episode(hop=from_goal)), PATH)
     from_start = values(hop("p", "q"), Turns({"p": [0.0] * 6, "q": PATH}))
-    np.testing.assert_allclose(values(hop_progress("hop", mode="forward"), episode(hop=from_start)), PATH)
+    np.testing.assert_allclose(values(hop_progress("hop", method="forward"), episode(hop=from_start)), PATH)
     with pytest.raises(ExpressionError, match="did you mean 'forward'"):
-        hop_progress("hop", mode="forwards")  # type: ignore[arg-type]
+        hop_progress("hop", method="forwards")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=10))
@@ -70,17 +70,17 @@ def test_progress_from_hops_stays_in_its_range(hops: list[float]) -> None:
 @pytest.mark.parametrize(("forward", "backward", "expected"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.4077)])
 def test_fusion_trusts_what_agrees(forward: float, backward: float, expected: float) -> None:
     turns = episode(i=[0.0, 0.1], f=[0.8, forward], b=[0.8, backward])  # brings it to 0.4 first
-    np.testing.assert_allclose(values(fuse("i", "f", "b", how="consistency"), turns), [0.4, expected], atol=1e-4)
+    np.testing.assert_allclose(values(fuse("i", "f", "b", method="consistency"), turns), [0.4, expected], atol=1e-4)
     np.testing.assert_allclose(values(fuse("i", "f", "b"), turns)[1], (0.1 + forward + backward) / 3)
-    with pytest.raises(ExpressionError, match="how='median'"):
-        fuse("i", "f", "b", how="median")  # type: ignore[arg-type]
+    with pytest.raises(ExpressionError, match="method='median'"):
+        fuse("i", "f", "b", method="median")  # type: ignore[arg-type]
 
 
 def test_fusion_walks_half_way_to_the_moved_middle() -> None:
     turns = episode(i=[0.2, 0.5], f=[0.4, 0.6], b=[0.4, 0.6])  # both agree: w = 1
     first = 0.5 * (0.4 + 0.2)
     expected = [first, first + 0.5 * (0.6 - first + 0.5 - 0.2)]
-    np.testing.assert_allclose(values(fuse("i", "f", "b", how="consistency"), turns), expected)
+    np.testing.assert_allclose(values(fuse("i", "f", "b", method="consistency"), turns), expected)
 
 
 def test_waiting_is_not_paid_and_a_goal_is_paid_once() -> None:

@@ -55,7 +55,7 @@ def scores(turns: Turns, reward: Signal) -> np.ndarray:
     """
     value = reward.evaluate(turns)
     if isinstance(value, Ragged):
-        value = Evaluation(turns)(token_sums(reward, how="total"))
+        value = Evaluation(turns)(token_sums(reward, method="total"))
     return np.asarray(value, float)
 
 

@@ -55,25 +55,25 @@ def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
 
 
 @ANALYSES.register("position_auction")
-def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
+def position_auction(method: Literal["joint", "greedy", "cascade"] = "joint") -> Analysis:
     """Returns a function (TABLE file, a weight column per slot) -> table: slot, clicks, VCG payment per creative.
 
     Columns of TABLE: creative, value, and weights, one per slot.
 
-    how: "joint", exact under the multinomial logit. "greedy": each slot on its own, without payments. "cascade": for
+    method: "joint", exact under the multinomial logit. "greedy": each slot on its own, without payments. "cascade": for
     users who read in order and stop at a click, weights are probabilities of a click; a column `read` has the order of
     reading from 0. Exact and with payments up to `cascades.EXACT_SLOTS` slots, beyond that an approximation without.
     """
-    if how not in ("joint", "greedy", "cascade"):
-        raise InputError(f"position_auction: how={how!r} must be 'joint', 'greedy' or 'cascade'")
+    if method not in ("joint", "greedy", "cascade"):
+        raise InputError(f"position_auction: method={method!r} must be 'joint', 'greedy' or 'cascade'")
 
     def answer(file: Path) -> pl.DataFrame:
         frame = table(file, "creative", "value")
         slots = [name for name in frame.columns if name not in ("creative", "value")]
         values, weights = frame["value"].to_numpy(), frame.select(slots).to_numpy()
-        exact = how == "joint" or (how == "cascade" and len(slots) <= cascades.EXACT_SLOTS)
-        found = _placed(how, exact, values, weights)
-        pay = auctions.vcg_payments if how == "joint" else cascades.cascade_payments
+        exact = method == "joint" or (method == "cascade" and len(slots) <= cascades.EXACT_SLOTS)
+        found = _placed(method, exact, values, weights)
+        pay = auctions.vcg_payments if method == "joint" else cascades.cascade_payments
         paid = pay(values, weights) if exact else np.full(len(values), np.nan)
         columns = {
             "creative": frame["creative"].cast(pl.String),
@@ -82,7 +82,7 @@ def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> An
             "payment": pl.Series(paid).fill_nan(None),
             "welfare": found.welfare,
         }
-        if how == "cascade":
+        if method == "cascade":
             order = [i for i in cascades.by_value(values).tolist() if found.slots[i] >= 0]
             columns["read"] = [order.index(i) if i in order else None for i in range(len(values))]
         return pl.DataFrame(columns)
@@ -90,10 +90,10 @@ def position_auction(how: Literal["joint", "greedy", "cascade"] = "joint") -> An
     return answer
 
 
-def _placed(how: str, exact: bool, values: np.ndarray, weights: np.ndarray) -> auctions.Placement:
-    if how == "cascade":
+def _placed(method: str, exact: bool, values: np.ndarray, weights: np.ndarray) -> auctions.Placement:
+    if method == "cascade":
         return (cascades.best_cascade if exact else cascades.assign_cascade)(values, weights)
-    return auctions.assign(values, weights) if how == "joint" else auctions.assign_greedily(values, weights)
+    return auctions.assign(values, weights) if method == "joint" else auctions.assign_greedily(values, weights)
 
 
 @ANALYSES.register("virtual_values")

@@ -19,8 +19,8 @@ from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 Interval = Literal["hoeffding", "clopper_pearson"]
-Rule = Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"]
-RULES = ("uniform_exhaustive", "uniform", "valence", "count", "in_turn")
+Method = Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"]
+METHODS = ("uniform_exhaustive", "uniform", "valence", "count", "in_turn")
 Play = Callable[[tuple[int, ...], np.random.Generator], np.ndarray]
 """A profile -> payoffs of all players, float64[K] in [0, 1]."""
 
@@ -157,26 +157,26 @@ class ResponseGraph:
 
 
 def next_match(
-    graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, rule: Rule = "uniform_exhaustive"
+    graph: ResponseGraph, estimate: PayoffEstimate, rng: np.random.Generator, method: Method = "uniform_exhaustive"
 ) -> tuple[int, ...] | None:
-    """Profile (tuple) to play next of a `ResponseGraph` and `PayoffEstimate`, by `rule` and `rng`; None: all settled.
+    """Profile (tuple) to play next of a `ResponseGraph` and `PayoffEstimate`, by `method` and `rng`; None: all settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
     probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
     not: equal shares, to compare with.
     """
-    if rule not in RULES:
-        raise InputError(f"next_match: rule={rule!r}{nearest(str(rule), RULES)}")
+    if method not in METHODS:
+        raise InputError(f"next_match: method={method!r}{nearest(str(method), METHODS)}")
     if not graph.open:
         return None
-    if rule in ("count", "in_turn"):
+    if method in ("count", "in_turn"):
         counts = np.array([estimate.n[v] for v in graph.profiles])
-        asked = (graph.valence > 0) | (rule == "in_turn")
+        asked = (graph.valence > 0) | (method == "in_turn")
         return graph.profiles[int(np.argmin(np.where(asked, counts, np.iinfo(int).max)))]
-    if rule == "valence":
+    if method == "valence":
         p = graph.valence.astype(float) ** 2
         return graph.profiles[int(rng.choice(len(p), p=p / p.sum()))]
-    edges = list(graph.open) if rule == "uniform" else [next(iter(graph.open))]
+    edges = list(graph.open) if method == "uniform" else [next(iter(graph.open))]
     one, other, _ = edges[int(rng.integers(len(edges)))]
     return one if rng.integers(2) == 0 else other
 
@@ -185,7 +185,7 @@ def response_graph_ucb(
     play: Play,
     strategies: tuple[int, ...],
     *,
-    rule: Rule = "uniform_exhaustive",
+    method: Method = "uniform_exhaustive",
     interval: Interval = "clopper_pearson",
     delta: float = 0.01,
     split: bool = False,
@@ -206,14 +206,14 @@ def response_graph_ucb(
     rng = np.random.default_rng(seed)
     estimate = PayoffEstimate.empty(strategies, interval=interval, delta=delta, split=split, slack=slack)
     graph = ResponseGraph(strategies)
-    if rule == "uniform_exhaustive":
+    if method == "uniform_exhaustive":
         graph.open = dict.fromkeys(graph.edges[i] for i in rng.permutation(len(graph.edges)))
     for profile in graph.profiles:
         estimate.add(profile, play(profile, rng))
     for profile in graph.profiles:
         graph.settle(estimate, profile)
     plays = len(graph.profiles)
-    while plays < most and (chosen := next_match(graph, estimate, rng, rule)) is not None:
+    while plays < most and (chosen := next_match(graph, estimate, rng, method)) is not None:
         estimate.add(chosen, play(chosen, rng))
         graph.settle(estimate, chosen)
         plays += 1

@@ -130,8 +130,8 @@ RULES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def vote(preferred: np.ndarray, rule: str) -> np.ndarray:
+def vote(preferred: np.ndarray, method: str) -> np.ndarray:
     """Score of each system, float64[n], by a voting rule named in `RULES`, from preference counts float64[n, n]."""
-    if rule not in RULES:
-        raise InputError(f"vote: rule={rule!r}{nearest(rule, RULES)}")
-    return RULES[rule](preferred)
+    if method not in RULES:
+        raise InputError(f"vote: method={method!r}{nearest(method, RULES)}")
+    return RULES[method](preferred)

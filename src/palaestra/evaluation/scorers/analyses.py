@@ -10,7 +10,7 @@ from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.intervals import Estimate
 from palaestra.evaluation.judge_power import judge_power as power_under_errors
-from palaestra.evaluation.rubric import Rule
+from palaestra.evaluation.rubric import Method
 from palaestra.evaluation.scorers import agreement as agree
 from palaestra.evaluation.scorers.files import Steps, read_scores
 from palaestra.evaluation.scorers.groups import Credit, Missing, Ties, best_of_k_accuracy, protocols, strict_accuracy
@@ -165,7 +165,7 @@ def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Co
 def judge_power(
     error: float = 0.0,
     *,
-    rule: Rule = "net",
+    method: Method = "net",
     spread: float = 1.0,
     studies: int = 500,
     alpha: float = 0.05,
@@ -178,7 +178,7 @@ def judge_power(
 
     Args:
         error: Probability that the judge flips a verdict.
-        rule: Scoring rule of a task, as of the analysis `rubric`.
+        method: Scoring rule of a task, as of the analysis `rubric`.
         spread: Standard deviation of the log odds over tasks, and over the criteria of a task.
         studies: Number of simulated studies.
         alpha: Level of the test.
@@ -188,7 +188,7 @@ def judge_power(
         table(systems, "system", "rate"),
         table(criteria, "task", "criterion"),
         error=error,
-        rule=rule,
+        method=method,
         spread=spread,
         studies=studies,
         alpha=alpha,

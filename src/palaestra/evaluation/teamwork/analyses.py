@@ -366,14 +366,14 @@ def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analy
 
 
 @ANALYSES.register("contest")
-def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
+def contest(window: int = 5, method: Allocation = "positive", most: int = 3) -> Analysis:
     """Returns a function (REWARDS file) -> table per day: `earned` if work is shared by past rewards, and if `equal`.
 
     Columns of REWARDS: day, agent, reward.
     """
 
     def answer(rewards: Path) -> pl.DataFrame:
-        found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
+        found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, method=method, most=most)
         part = pl.col("weight") * pl.col("reward")
         leads = pl.col("agent").sort_by("weight", descending=True).first()
         return found.group_by("day", maintain_order=True).agg(

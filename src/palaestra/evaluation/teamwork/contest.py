@@ -57,7 +57,7 @@ def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, 
 
 
 def contest(
-    frame: pl.DataFrame, *, window: int = 5, how: Allocation = "positive", most: int = 3, least: float = 0.01
+    frame: pl.DataFrame, *, window: int = 5, method: Allocation = "positive", most: int = 3, least: float = 0.01
 ) -> pl.DataFrame:
     """Table of daily weights of agents by a contest of their past rewards: day, agent, reward, score, weight.
 
@@ -74,7 +74,7 @@ def contest(
     wide = frame.pivot(on="agent", index="day", values="reward").sort("day")
     agents = sorted(wide.columns[1:])
     scores = recent_scores(wide.select(agents).cast(pl.Float64).to_numpy(), window=window, least=least)
-    weights = allocate(scores, how, most=most)
+    weights = allocate(scores, method, most=most)
     long = pl.DataFrame(
         {
             "day": wide["day"].gather(np.repeat(np.arange(len(wide)), len(agents))),

@@ -286,7 +286,7 @@ class League:
         """Settings that must not change on resume."""
         told = self.settings
         seats = [list(each) for each in told.seats]
-        found = {"rule": told.text, "floor": told.floor, "every": told.every, "matches": told.matches, "seats": seats}
+        found = {"method": told.text, "floor": told.floor, "every": told.every, "matches": told.matches, "seats": seats}
         return found if told.per_iteration is None else found | {"per_iteration": told.per_iteration}
 
 

@@ -60,7 +60,7 @@ class Rule:
 
 
 MATCHMAKING: Registry[Rule] = Registry("matchmaking", home=("palaestra.learning.league.rules",), example="psro(nash)")
-"""Rules of a league by the name that `opponents.rule` of a recipe takes."""
+"""Rules of a league by the name that `opponents.method` of a recipe takes."""
 
 
 @MATCHMAKING.register("latest")
@@ -192,7 +192,7 @@ def meta_strategy(game: Game, solver: object, name: str) -> tuple[np.ndarray, ..
         found = solver(game)
     except InputError as error:
         raise InputError(
-            f"opponents.rule: psro({name}): {error}; solvers of any game: alpha_rank, replicator, qre, uniform"
+            f"opponents.method: psro({name}): {error}; solvers of any game: alpha_rank, replicator, qre, uniform"
         ) from error
     mixtures = marginals(found) if isinstance(found, np.ndarray) and found.shape == game.shape else found
     cut = [np.maximum(np.asarray(x, float), 0.0) for x in mixtures]

@@ -18,19 +18,19 @@ FLOOR = 1e-6
 """A feature that moves less than this beside its size is not divided by its spread."""
 
 
-def joined(x: np.ndarray, condition: np.ndarray | None, how: Join) -> np.ndarray:
+def joined(x: np.ndarray, condition: np.ndarray | None, method: Join) -> np.ndarray:
     """Array: features `x` alone, or with a condition: all products of both ("outer": bilinear), or side by side."""
     if condition is None:
         return x
-    if how == "concat":
+    if method == "concat":
         return np.concatenate([x, condition], 1)
     return np.asarray(x[:, :, None] * condition[:, None, :]).reshape(len(x), -1)
 
 
-def features(rows: pl.DataFrame, condition: pl.DataFrame | None, *, name: str, how: Join, who: str) -> np.ndarray:
+def features(rows: pl.DataFrame, condition: pl.DataFrame | None, *, name: str, method: Join, who: str) -> np.ndarray:
     """Matrix of the rows' column `name` joined with column `features` of table `condition`, if any; NaN if missing."""
     given = None if condition is None else matrix(condition, "features", f"{who} (condition)")
-    return joined(matrix(rows, name, who), given, how)
+    return joined(matrix(rows, name, who), given, method)
 
 
 def scale_of(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,7 @@ class FeatureReward(NetworkReward):
 
     def vector(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
         """Input vectors of rows, float64[rows, inputs]; NaN where something is missing."""
-        return features(rows, condition, name=self.features, how=self.join, who=self.name)
+        return features(rows, condition, name=self.features, method=self.join, who=self.name)
 
     def layers(self, inputs: int) -> nn.Module:
         """New network for so many inputs."""

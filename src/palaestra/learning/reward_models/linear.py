@@ -119,7 +119,7 @@ class LinearReward(RewardModel):
 
     def _x(self, rows: pl.DataFrame, condition: pl.DataFrame | None) -> np.ndarray:
         if self.of is None:
-            return features(rows, condition, name=self.features, how=self.join, who=self.name)
+            return features(rows, condition, name=self.features, method=self.join, who=self.name)
         given = None if condition is None else matrix(condition, "features", f"{self.name} (condition)")
         return joined(np.asarray(self.of(rows, None, None), float), given, self.join)
 

@@ -29,7 +29,7 @@ class nearness(Stage):
 
     and V(s, g) the expectile of S(s, ·, g) at `expectile`. Clone with min(e^(3 (S - V)), 100): `weights` with
     `exp_weight(nearness - nearness_value, temperature=1/3, most=100)`. Most turns enter no goal, so that episodes are
-    relabelled before: `relabel(how="future")`. Both columns are null where nothing is known of what follows: on the
+    relabelled before: `relabel(method="future")`. Both columns are null where nothing is known of what follows: on the
     last turn of an episode that ends elsewhere.
 
     S and V are tables over `state`, in which the goal stands, so the least is computed and not approached: two heads

@@ -68,7 +68,7 @@ class references(Stage):
 class thinking(Stage):
     """Stage: column `label_mask`, the tokens of an answer that count in comparisons of pairs: those after the thinking.
 
-    mode: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
+    method: "after_last", only what stands behind the last `close`; or "fraction", all but a share `p` of what stands
     between `open` and `close`. The marks are tokenised as the policy that answered does. See
     `palaestra.judges.refine.label_mask` ([105]).
     """
@@ -81,11 +81,11 @@ class thinking(Stage):
         open: str = "<think>",
         close: str = "</think>",
         *,
-        mode: Literal["fraction", "after_last"] = "after_last",
+        method: Literal["fraction", "after_last"] = "after_last",
         p: float = 0.2,
     ) -> None:
-        label_mask("", open, close, mode=mode, p=p)
-        self.open, self.close, self.mode, self.p = open, close, mode, p
+        label_mask("", open, close, method=method, p=p)
+        self.open, self.close, self.method, self.p = open, close, method, p
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `label_mask`; null where there are no tokens."""
@@ -101,6 +101,6 @@ class thinking(Stage):
             if ids is None or name not in marks:
                 found.append(None if ids is None else [1.0] * len(ids))
                 continue
-            mask = label_mask(ids.to_list(), *marks[name], mode=self.mode, p=self.p, rng=context.rng)
+            mask = label_mask(ids.to_list(), *marks[name], method=self.method, p=self.p, rng=context.rng)
             found.append(np.asarray(mask, float).tolist())
         return turns.with_column(label_mask=pl.Series(found, dtype=pl.List(pl.Float64)))

@@ -35,7 +35,7 @@ class correct_nodes(Stage):
 
     def __init__(self, value: str = "reward", *, above: float = 0.5, leaves: bool = False) -> None:
         text = parse(value, columns=(value,))
-        self.value = backup(text, over=TREE, how="max") if leaves else backup(text, over=TREE)
+        self.value = backup(text, over=TREE, method="max") if leaves else backup(text, over=TREE)
         self.above, self.needs = above, {"policy", *TREE, *self.value.needs()}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

@@ -99,20 +99,22 @@ class relabel(Stage):
 
     Args:
         achieved, goal: columns of what the row's action achieved and of what was asked for, as texts; the goal's text
-            in `observation` is replaced. how: "final", what the last row achieved; "future", for each row one drawn.
+            in `observation` is replaced. method: "final", what the last row achieved; "future", for each row one drawn.
     """
 
     adds = {"source": "who made the row: policy or hindsight", "loss_mask": "true", "of_row": "row that it is from"}
 
     def __init__(
-        self, achieved: str = "achieved", goal: str = "goal", *, how: Literal["final", "future"] = "final"
+        self, achieved: str = "achieved", goal: str = "goal", *, method: Literal["final", "future"] = "final"
     ) -> None:
-        self.achieved, self.goal, self.how = achieved, goal, how
+        self.achieved, self.goal, self.method = achieved, goal, method
         self.needs = {"group", "episode", "turn", "policy", "observation", "reward", achieved, goal}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The played rows, and below them the relabelled ones."""
-        made, counts = splicing.relabel(turns, achieved=self.achieved, goal=self.goal, how=self.how, rng=context.rng)
+        made, counts = splicing.relabel(
+            turns, achieved=self.achieved, goal=self.goal, method=self.method, rng=context.rng
+        )
         context.metrics |= {name: float(number) for name, number in counts.items()}
         more = {"source": pl.lit(POLICY), "loss_mask": pl.lit(True), "of_row": pl.lit(None, pl.Int64)}
         own = turns.frame.with_columns(**more)

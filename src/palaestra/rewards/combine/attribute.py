@@ -27,7 +27,7 @@ from palaestra.algebra.signals import (
 from palaestra.credit.weights import minmax
 from palaestra.errors import ExpressionError, nearest
 
-How = Literal["importance", "normalised", "discount", "key", "progress", "uniform"]
+Method = Literal["importance", "normalised", "discount", "key", "progress", "uniform"]
 AGENT: Keys = ("episode", "agent")
 
 
@@ -36,7 +36,7 @@ def attribute(
     outcome: SignalLike,
     weight: SignalLike | None = None,
     *,
-    how: How = "importance",
+    method: Method = "importance",
     top: float | None = None,
     gamma: float = 0.9,
     over: Keys = AGENT,
@@ -53,7 +53,7 @@ def attribute(
     give is 0; here it is missing.
 
     Raises:
-        ExpressionError: `how` is unknown, or needs a weight and has none.
+        ExpressionError: `method` is unknown, or needs a weight and has none.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "weight": [3, 1, 0, -1], "score": [8] * 4})
@@ -61,22 +61,24 @@ def attribute(
     array([ 8.   ,  2.667,  0.   , -1.   ])
     """
     known = ("importance", "normalised", "discount", "key", "progress", "uniform")
-    if how not in known:
-        raise ExpressionError(f"attribute: how={how!r}{nearest(str(how), known)}")
+    if method not in known:
+        raise ExpressionError(f"attribute: method={method!r}{nearest(str(method), known)}")
     score = as_signal(outcome)
-    if how == "uniform":
+    if method == "uniform":
         return 1.0 * score
-    if how == "discount":
+    if method == "discount":
         following = cumulative(1.0, reverse=True, over=over) - 1.0
         return as_signal(gamma) ** following * score
     if weight is None:
-        raise ExpressionError(f"attribute: how={how!r} needs a weight per turn, e.g. attribute('score', 'importance')")
-    a, top = as_signal(weight), (10.0 if how == "progress" else 3.0) if top is None else float(top)
-    if how == "importance":
+        raise ExpressionError(
+            f"attribute: method={method!r} needs a weight per turn, e.g. attribute('score', 'importance')"
+        )
+    a, top = as_signal(weight), (10.0 if method == "progress" else 3.0) if top is None else float(top)
+    if method == "importance":
         return where(a == -1.0, -1.0, a / top * score)
-    if how == "normalised":
+    if method == "normalised":
         return ratio(a, total(a, over=over)) * score
-    if how == "progress":
+    if method == "progress":
         return (a - shift(a, n=1, over=over, fill=0.0)) / top * score
     largest = 1.0 * (a == highest(a, over=over))
     before = cumulative(fill_missing(largest, 0.0), exclusive=True, over=over)
@@ -96,7 +98,7 @@ def single_utterance(score: SignalLike = "reward", *, over: Keys = ("group", "st
 def sotopia_reward(
     dimension: tuple[SignalLike, SignalLike],
     *others: tuple[SignalLike, SignalLike],
-    how: How = "importance",
+    method: Method = "importance",
     top: float | None = None,
     over: Keys = AGENT,
     scope: Keys = (),
@@ -111,5 +113,5 @@ def sotopia_reward(
     for each in (dimension, *others):
         if not isinstance(each, tuple) or len(each) != 2:
             raise ExpressionError(f"sotopia_reward: {each!r} is not a dimension (outcome, weight)")
-        parts.append(minmax(attribute(*each, how=how, top=top, over=over), over=scope))
+        parts.append(minmax(attribute(*each, method=method, top=top, over=over), over=scope))
     return 10.0 * reduce(Signal.__add__, parts) / float(len(parts))

@@ -43,5 +43,5 @@ def optima_reward(
     """
     ends = as_signal(leaf) > 0
     share = as_signal(tokens) / highest(where(ends, tokens), over=over)
-    worst = along(loss, over=_TREE, how="max")
+    worst = along(loss, over=_TREE, method="max")
     return where(ends, as_signal(score) - cost * share + readable / worst, 0.0)

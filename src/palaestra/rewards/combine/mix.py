@@ -58,7 +58,7 @@ class Component:
 
     def per_turn(self, column: str) -> Signal:
         """Signal of the turn's value of a component that was stored as `column`."""
-        return fill_missing(per_turn(column, how="total"), 0.0) if self.grain == "token" else col(column)
+        return fill_missing(per_turn(column, method="total"), 0.0) if self.grain == "token" else col(column)
 
 
 def components(
@@ -87,7 +87,7 @@ def components(
     turns = turns.with_column(**{name: part.column() for name, part in named.items()})
     for name, part in named.items():
         if part.grain != "token" and isinstance(turns[name].dtype, pl.List):
-            raise InputError(f"components: {part.score} has a value per token; sum it, per_turn(…, how='total')")
+            raise InputError(f"components: {part.score} has a value per token; sum it, per_turn(…, method='total')")
     added = [part.per_turn(name) for name, part in named.items()]
     return turns.with_column(**{into: reduce(Signal.__add__, added) if combined is None else as_signal(combined)})
 

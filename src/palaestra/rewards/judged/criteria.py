@@ -82,7 +82,7 @@ class Criteria:
 
 
 def utility(
-    criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
+    criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", method: Reduction = "mean"
 ) -> pl.DataFrame:
     """Table of a `Criteria`'s sums of `weights` {criterion: weight} · value per key of `by`; null where a call failed.
 
@@ -90,8 +90,9 @@ def utility(
 
     utility = Σ weight · value.
 
-    how: what becomes of several values of a criterion in the key (its steps): `any` is the largest (a checklist's item
-    counts if it was true at some step), `mean`, or `last`. judged: no call of the key failed; else utility is null.
+    method: what becomes of several values of a criterion in the key (its steps): `any` is the largest (a checklist's
+    item counts if it was true at some step), `mean`, or `last`. judged: no call of the key failed; else utility is
+    null.
     weights: by criterion, or a table with `criterion`, `weight` and any keys they depend on; they are not normalised.
 
     Raises:
@@ -104,12 +105,12 @@ def utility(
     """
     key = criteria.key(by)
     reduced = {"any": pl.col("value").max(), "mean": pl.col("value").mean(), "last": pl.col("value").last()}
-    if how not in reduced:
-        raise InputError(f"utility: how={how!r}{nearest(str(how), reduced)}")
+    if method not in reduced:
+        raise InputError(f"utility: method={method!r}{nearest(str(method), reduced)}")
     long = _weighted(criteria, weights)
     ordered = long.sort([k for k in ("turn", "step") if k in long.columns], maintain_order=True)
     items = ordered.group_by([*key, "criterion"], maintain_order=True).agg(
-        reduced[how], pl.col("weight").first(), pl.col("call_ok").all()
+        reduced[method], pl.col("weight").first(), pl.col("call_ok").all()
     )
     sums = items.group_by(key, maintain_order=True).agg(
         (pl.col("weight") * pl.col("value")).sum().alias("utility"), pl.col("call_ok").all().alias("judged")

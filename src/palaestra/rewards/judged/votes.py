@@ -151,12 +151,14 @@ def judge_votes(verdicts: SignalLike, *, n: int | None = None, on_error: OnError
         raise ExpressionError(f"judge_votes: {n=}, on_error={on_error!r}{nearest(str(on_error), choices)}")
     given = as_signal(verdicts)
     if on_error == "ignore":
-        return per_turn(2.0 * given - 1.0, how="total") > 0.0
-    yes = fill_missing(per_turn(given, how="total"), 0.0)
-    made = fill_missing(per_turn(0.0 * fill_missing(given, 0.0) + 1.0, how="total"), 0.0) if n is None else as_signal(n)
+        return per_turn(2.0 * given - 1.0, method="total") > 0.0
+    yes = fill_missing(per_turn(given, method="total"), 0.0)
+    made = (
+        fill_missing(per_turn(0.0 * fill_missing(given, 0.0) + 1.0, method="total"), 0.0) if n is None else as_signal(n)
+    )
     if on_error == "no":
         return where(made > 0.0, 2.0 * yes > made)
-    back = fill_missing(per_turn(0.0 * given + 1.0, how="total"), 0.0)
+    back = fill_missing(per_turn(0.0 * given + 1.0, method="total"), 0.0)
     return where((back == made) & (back > 0.0), 2.0 * yes > made)
 
 

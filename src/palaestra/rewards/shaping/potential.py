@@ -81,7 +81,7 @@ def hop(before: SignalLike, after: SignalLike) -> Signal:
 def hop_progress(
     score: SignalLike = "hop",
     *,
-    mode: Literal["incremental", "forward", "backward"] = "incremental",
+    method: Literal["incremental", "forward", "backward"] = "incremental",
     over: Keys = AGENT,
 ) -> Signal:
     """Signal: progress in [0, 1] at each turn, accumulated from a model's predicted hops.
@@ -95,13 +95,13 @@ def hop_progress(
     array([0. , 0.3, 0.6, 0.4])
     """
     h = as_signal(score)
-    if mode == "forward":
+    if method == "forward":
         return h
-    if mode == "backward":
+    if method == "backward":
         return 1.0 + h
-    if mode != "incremental":
+    if method != "incremental":
         raise ExpressionError(
-            f"hop_progress: mode={mode!r}{nearest(str(mode), ['incremental', 'forward', 'backward'])}"
+            f"hop_progress: method={method!r}{nearest(str(method), ['incremental', 'forward', 'backward'])}"
         )
     h = where(is_first(over=over), 0.0, h)
     return recurrence(1.0 - absolute(h), clip(h, low=0.0), over=over)
@@ -113,7 +113,7 @@ def fuse(
     forward: SignalLike,
     backward: SignalLike,
     *,
-    how: Literal["mean", "consistency"] = "mean",
+    method: Literal["mean", "consistency"] = "mean",
     alpha: float = 1.0,
     over: Keys = AGENT,
 ) -> Signal:
@@ -125,10 +125,10 @@ def fuse(
     value stays.
     """
     i, f, b = map(as_signal, (incremental, forward, backward))
-    if how == "mean":
+    if method == "mean":
         return (i + f + b) / 3.0
-    if how != "consistency":
-        raise ExpressionError(f"fuse: how={how!r}{nearest(str(how), ['mean', 'consistency'])}")
+    if method != "consistency":
+        raise ExpressionError(f"fuse: method={method!r}{nearest(str(method), ['mean', 'consistency'])}")
     m = (f + b) / 2.0
     half = exp(-float(alpha) * (absolute(b - f) / (m + 1e-6)) ** 2.0) / 2.0
     return recurrence(1.0 - half, half * (m + i - shift(i, n=1, over=over, fill=0.0)), over=over)

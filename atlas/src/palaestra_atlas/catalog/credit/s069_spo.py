@@ -53,7 +53,7 @@ def tree() -> None:
     nodes = Turns({"group": [0] * 12, "value": value[1:], "parent": parent[1:]})
     edges = [0.1111, -0.5556, 0.4444, 0.3333, 0.3333, -0.6667, *[0.0] * 6]
     np.testing.assert_allclose(np.asarray(spo_tree().evaluate(nodes)), edges, atol=1e-4)
-    scaled = np.asarray(spo_tree(mode="grpo").evaluate(nodes))[:3]
+    scaled = np.asarray(spo_tree(method="grpo").evaluate(nodes))[:3]
     np.testing.assert_allclose(scaled, [0.2673, -1.3363, 1.0690], atol=1e-4)
 
 

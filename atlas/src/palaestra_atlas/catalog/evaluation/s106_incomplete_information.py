@@ -67,8 +67,10 @@ def only_open_edges() -> None:
         estimate.add(chosen, play(chosen, rng))
         graph.settle(estimate, chosen)
     plays = {
-        rule: np.mean([response_graph_ucb(play, shape, rule=rule, delta=DELTA, seed=seed).plays for seed in range(4)])
-        for rule in ("uniform_exhaustive", "in_turn")
+        method: np.mean(
+            [response_graph_ucb(play, shape, method=method, delta=DELTA, seed=seed).plays for seed in range(4)]
+        )
+        for method in ("uniform_exhaustive", "in_turn")
     }
     assert plays["uniform_exhaustive"] < 0.8 * plays["in_turn"], plays
 

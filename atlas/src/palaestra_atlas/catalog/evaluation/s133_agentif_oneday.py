@@ -50,12 +50,12 @@ def worked() -> tuple[float, float, float | None]:
     return both[0], both[1], rubric(verdicts.filter(pl.col("criterion") == "rude"), only, "net")["score"][0]
 
 
-def scored(judgements: pl.DataFrame, criteria: pl.DataFrame, rule: str = "net") -> pl.DataFrame:
+def scored(judgements: pl.DataFrame, criteria: pl.DataFrame, method: str = "net") -> pl.DataFrame:
     """What `palaestra analyze` makes of two tables."""
     with tempfile.TemporaryDirectory() as folder:
         judgements.write_csv(Path(folder) / "judgements.csv")
         criteria.write_csv(Path(folder) / "criteria.csv")
-        return analyze(f'rubric("{rule}")', Path(folder) / "judgements.csv", Path(folder) / "criteria.csv")
+        return analyze(f'rubric("{method}")', Path(folder) / "judgements.csv", Path(folder) / "criteria.csv")
 
 
 KINDS = pl.DataFrame({"criterion": ["a", "b", "c", "rude"], "kind": ["bonus"] * 3 + ["penalty"]})
@@ -108,7 +108,9 @@ def penalties_decide_studies() -> None:
     """A system with most points and most penalties is first by points alone and last net of penalties."""
     criteria = pl.DataFrame({"task": range(30)}).join(KINDS, how="cross")
     systems = pl.DataFrame({"system": ["eager", "careful"], "rate": [0.75, 0.6], "penalty": [0.9, 0.05]})
-    net, mean = (powered(systems, criteria, f'judge_power(0.1, studies=20, rule="{rule}")') for rule in ("net", "mean"))
+    net, mean = (
+        powered(systems, criteria, f'judge_power(0.1, studies=20, method="{method}")') for method in ("net", "mean")
+    )
     assert net["true_lead"][1] < net["lead"][1] < 0 < mean["lead"][1] < mean["true_lead"][1], (net, mean)
 
 

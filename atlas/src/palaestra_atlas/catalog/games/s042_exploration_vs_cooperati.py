@@ -32,7 +32,7 @@ def plain(start: float = 3.0, *, iterations: int = 20, own: bool = False, size: 
         "options": {
             "hidden": [96],
             "head": 0.1,
-            "rule": "boltzmann",
+            "method": "boltzmann",
             "start": start,
             "least": 0.1,
             "explore": iterations,
@@ -98,7 +98,7 @@ def views_differ() -> None:
 
 def network(start: float, explore: int = 10) -> QNetworkPolicy:
     """A network for cells."""
-    return QNetworkPolicy(5, 2, hidden=[8], rule="boltzmann", start=start, least=0.1, explore=explore, name="net")
+    return QNetworkPolicy(5, 2, hidden=[8], method="boltzmann", start=start, least=0.1, explore=explore, name="net")
 
 
 @exact

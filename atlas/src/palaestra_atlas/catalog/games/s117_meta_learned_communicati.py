@@ -51,7 +51,7 @@ def plain(corpus: str, iterations: int = 60, groups: int = 512) -> dict[str, Any
         "env": {"make": "native/referential"},
         "policies": {"player": {"kind": "mlp", "options": {"hidden": [64]}}},
         "team": {"*": "player"},
-        "opponents": {"rule": "partners(oldest=0.2)", "every": 5, "matches": 0, "per_iteration": 4},
+        "opponents": {"method": "partners(oldest=0.2)", "every": 5, "matches": 0, "per_iteration": 4},
         "warm_start": {"script": "code", "options": PEOPLE, "groups": 256, "steps": 60, "lr": 0.01},
         "credit": CREDIT,
         "learn": {
@@ -66,7 +66,7 @@ def plain(corpus: str, iterations: int = 60, groups: int = 512) -> dict[str, Any
 
 def paired(recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe without a pool: the partner is the player itself."""
-    return recipe | {"name": "pair", "opponents": {"rule": "latest", "every": None, "matches": 0, "per_iteration": 4}}
+    return recipe | {"name": "pair", "opponents": {"method": "latest", "every": None, "matches": 0, "per_iteration": 4}}
 
 
 def taught(seed: int, folder: Path) -> str:

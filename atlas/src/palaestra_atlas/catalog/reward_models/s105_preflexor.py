@@ -94,7 +94,7 @@ def worked_losses() -> None:
 @exact
 def masks() -> None:
     """One of seven tokens of a thought is left out at .2; after two closing marks only the rest counts."""
-    thought = label_mask("<abcdefg>h", "<", ">", mode="fraction", p=0.2)
+    thought = label_mask("<abcdefg>h", "<", ">", method="fraction", p=0.2)
     assert thought.sum() == 9
     assert thought[[0, 8, 9]].all()
     assert label_mask("a<b>c<d>ef", "<", ">").tolist() == [False] * 8 + [True] * 2

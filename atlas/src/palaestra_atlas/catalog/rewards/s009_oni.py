@@ -43,7 +43,7 @@ def bonuses() -> None:
     paid = np.asarray(oni_reward("label", "m").evaluate(turns))[[0, 1, 2, 4]]
     np.testing.assert_allclose(paid, WORKED[3.0], atol=5e-5)
     assert worked_error() < 5e-5
-    np.testing.assert_allclose(0.4 * np.asarray(count_bonus("m", form="inv_pow", beta=3).evaluate(turns))[1], 0.05)
+    np.testing.assert_allclose(0.4 * np.asarray(count_bonus("m", method="inv_pow", beta=3).evaluate(turns))[1], 0.05)
 
 
 @exact

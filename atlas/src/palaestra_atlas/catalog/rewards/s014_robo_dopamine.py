@@ -67,7 +67,7 @@ def worked_error() -> float:
     ]
     for forward, backward, expected in ((0.5, 0.5, 0.5), (0.9, 0.1, 0.4077)):
         turns = one(i=[0.0, 0.1], f=[0.8, forward], b=[0.8, backward])  # the first turn brings the walk to 0.4
-        errors.append(abs(value(fuse("i", "f", "b", how="consistency"), turns)[1] - expected))
+        errors.append(abs(value(fuse("i", "f", "b", method="consistency"), turns)[1] - expected))
     return float(max(errors))
 
 
@@ -96,7 +96,7 @@ def fused() -> None:
     anchored = np.clip(done + noise[1], 0, 1), np.clip(done - 1 + noise[2], -1, 0)
     turns = one(hop=np.clip(hopped + noise[0], -1, 1), forward=anchored[0], backward=anchored[1])
     walked = hop_progress()
-    mixed = fuse(walked, hop_progress("forward", mode="forward"), hop_progress("backward", mode="backward"))
+    mixed = fuse(walked, hop_progress("forward", method="forward"), hop_progress("backward", method="backward"))
     wrong = [float(np.abs(value(each, turns) - done).mean()) for each in (mixed, walked)]
     assert wrong[0] < 0.7 * wrong[1], wrong
 
@@ -124,8 +124,8 @@ def one_film() -> None:
 
 
 FUSED = (
-    'fuse(hop_progress("hop"), hop_progress("hop.forward", mode="forward"), '
-    'hop_progress("hop.backward", mode="backward"))'
+    'fuse(hop_progress("hop"), hop_progress("hop.forward", method="forward"), '
+    'hop_progress("hop.backward", method="backward"))'
 )
 GUIDE = {"kind": "script", "options": {"script": "palaestra.envs.worlds.film:demonstrator"}}
 

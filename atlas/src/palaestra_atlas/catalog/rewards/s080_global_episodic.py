@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ARMS = {
     "none": "0.0 * col('depth')",
-    "global": "count_bonus('depth', scope='all', form='inv_sqrt', before='count_before')",
+    "global": "count_bonus('depth', scope='all', method='inv_sqrt', before='count_before')",
     "episodic": "count_bonus('depth')",
     "product": "episodic_global_bonus('depth')",
 }
@@ -43,7 +43,7 @@ def corridors(*, alternate: bool) -> dict[str, float]:
     episode, cell = np.repeat(np.arange(8), 4), np.tile(np.arange(4), 8)
     state = cell + 4 * (episode % 4 if alternate else episode * 0)
     turns = Turns({"group": episode * 0, "episode": episode, "turn": cell, "agent": ["a"] * 32, "state": state})
-    signals = {"episodic": count_bonus("state"), "global": count_bonus("state", scope="all", form="inv_sqrt")}
+    signals = {"episodic": count_bonus("state"), "global": count_bonus("state", scope="all", method="inv_sqrt")}
     signals["product"] = episodic_global_bonus("state", before=0.0)
     return {name: float(np.asarray(signal.evaluate(turns)).sum()) for name, signal in signals.items()}
 

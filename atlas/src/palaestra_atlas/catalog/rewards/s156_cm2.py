@@ -58,7 +58,7 @@ def checklist(rollouts: Sequence[str] = VERDICTS) -> Criteria:
 @exact
 def turn_scores() -> None:
     """The card's scores, and one verdict per item, turn and call of a judge."""
-    scores = utility(checklist(), SHARES, by=("episode", "turn"), how="any")["utility"].to_list()
+    scores = utility(checklist(), SHARES, by=("episode", "turn"), method="any")["utility"].to_list()
     np.testing.assert_allclose(scores, [1.0, 0.6, 0.3, 0.0, 1.0])
     turns = Turns({"episode": [0, 0], "turn": [0, 1], "observation": ["", ""], "action": ["hello", "bye"]})
     said = judge(
@@ -72,7 +72,7 @@ def turn_scores() -> None:
 def any_step() -> None:
     """An item that was true at step 1 and not at step 3 counts for its turn."""
     steps = {"episode": [0] * 3, "turn": [0] * 3, "step": [1, 2, 3], "criterion": ["a"] * 3, "value": [1.0, 0.0, 0.0]}
-    assert utility(Criteria(pl.DataFrame(steps)), {"a": 1.0}, how="any")["utility"].to_list() == [1.0]
+    assert utility(Criteria(pl.DataFrame(steps)), {"a": 1.0}, method="any")["utility"].to_list() == [1.0]
 
 
 @exact

@@ -49,7 +49,7 @@ def arms() -> dict[str, dict[str, Any]]:
     decides = f'where(col("turn") == {int(Steps(**OPTIONS).decides.argmax())}, 3.0, 0.0)'
     return {
         "attributed": {**WORLD, "reward": f"attribute({SCORED}, {decides})"},
-        "uniform": {**WORLD, "reward": f'attribute({SCORED}, how="uniform")'},
+        "uniform": {**WORLD, "reward": f'attribute({SCORED}, method="uniform")'},
     }
 
 
@@ -57,9 +57,9 @@ def worked_error() -> float:
     """Largest deviation from the card's rewards."""
     columns = {"weight": WEIGHTS, "progress": PROGRESS, "score": [SCORE] * 4}
     turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "turn": range(4)} | columns)
-    found = {how: attribute("score", "weight", how=how) for how in WORKED}  # type: ignore[arg-type]
-    errors = [np.abs(np.asarray(found[how].evaluate(turns)) - right).max() for how, right in WORKED.items()]
-    progress = attribute("score", "progress", how="progress", top=10)
+    found = {method: attribute("score", "weight", method=method) for method in WORKED}  # type: ignore[arg-type]
+    errors = [np.abs(np.asarray(found[method].evaluate(turns)) - right).max() for method, right in WORKED.items()]
+    progress = attribute("score", "progress", method="progress", top=10)
     errors.append(np.abs(np.asarray(progress.evaluate(turns)) - [1.6, 2.4, 0, 2.4]).max())
     return float(max(errors))
 

@@ -35,7 +35,7 @@ from palaestra_atlas.verification.measures import Left, Measure
 
 MODULES, BROKEN, TURNS = 12, 4, 40
 SOUND, UNSOUND = "x = 1\n", "x = (\n"
-FORMS: dict[str, Signal] = {"published": lanser_reward(form="published"), "potential": lanser_reward()}
+FORMS: dict[str, Signal] = {"published": lanser_reward(method="published"), "potential": lanser_reward()}
 NAMES = ("diagnostics_before", "diagnostics", "safe", "confidence")
 WORKED = (((5, 2, 1, 0.94), 1.894), ((3, 2, 1, 0.72), 0.872), ((7, 7, 0, 0.62), -0.038))
 
@@ -80,7 +80,7 @@ def worked_rewards() -> None:
     table: dict[str, list[float]] = {"episode": [0, 1, 2]}
     for name, values in zip(NAMES, zip(*(facts for facts, _ in WORKED), strict=True), strict=True):
         table[name] = list(values)
-    published = np.asarray(lanser_reward(form="published").evaluate(Turns(table)))
+    published = np.asarray(lanser_reward(method="published").evaluate(Turns(table)))
     np.testing.assert_allclose(published, [paid for _, paid in WORKED])
     np.testing.assert_allclose(np.asarray(lanser_reward().evaluate(Turns(table))), [1.494, 0.472, -0.438])
 

@@ -38,7 +38,7 @@ SENTENCES = (
 )  # fmt: skip
 """Training texts of the base language model."""
 TREE = ("group", "episode")
-VALUE = 'backup("reward", over=("group", "episode"), how="rollouts")'
+VALUE = 'backup("reward", over=("group", "episode"), method="rollouts")'
 PAIRS = (
     f'pairs({VALUE!r}, by=("group", "episode", "parent"), per="best_worst", unit="turn", min_gap=0.4, min_chosen=0.2)'
 )
@@ -176,7 +176,7 @@ def near_duplicates_are_one_node() -> None:
 def values_are_means_of_rollouts() -> None:
     """Three rollouts below a node, two of which are one leaf, with 1, 0 and 1: the node is worth 2/3, not 3/4."""
     rows = {"group": [0] * 4, "node": ["0.1", "0.1.1", "0.1.1", "0.1.2"], "parent": ["0", "0.1", "0.1", "0.1"]}
-    found = backup(how="rollouts").evaluate(Turns(rows | {"reward": [0.0, 1.0, 0.0, 1.0]}))
+    found = backup(method="rollouts").evaluate(Turns(rows | {"reward": [0.0, 1.0, 0.0, 1.0]}))
     np.testing.assert_allclose(np.asarray(found, float), [2 / 3, 1 / 2, 1 / 2, 1])
 
 
@@ -187,7 +187,7 @@ def a_lucky_silence_is_no_best_answer() -> None:
     node, won = ["0.1"] * 5 + ["0.2"] * 3, [0.0, 0, 0, 0, 1.2, 1, 0, 1]
     turns = Turns({"group": [0] * 8, "episode": [0] * 8, "node": node, "parent": ["0"] * 8, "action": said,
                    "reward": won})  # fmt: skip
-    found, _ = mine(turns, backup(over=TREE, how="rollouts"), (*TREE, "parent"), per="best_worst", unit="row")
+    found, _ = mine(turns, backup(over=TREE, method="rollouts"), (*TREE, "parent"), per="best_worst", unit="row")
     assert said[found["chosen"][0]] == "my number is 3"
 
 

@@ -153,7 +153,7 @@ def worked_advantages() -> None:
     )
     decoupled = np.asarray(agent_evolver(alpha=0.1).evaluate(turns))
     assert np.allclose(decoupled, [1.0507, 0.9662, 0.8817, -1.0338, -0.9155], atol=6e-5), decoupled
-    allocated = np.asarray(agent_evolver(how="allocation").evaluate(turns))
+    allocated = np.asarray(agent_evolver(method="allocation").evaluate(turns))
     assert np.allclose(allocated, [2.5313, 1.4421, 0.3528, -1.6875, -0.1688], atol=6e-5), allocated
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.evaluation.analyses import analyze
-from palaestra.play.coverage import CoveragePlanner, Rule, collect, optimistic_model, river, shortest_way
+from palaestra.play.coverage import CoveragePlanner, Method, collect, optimistic_model, river, shortest_way
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 
@@ -86,10 +86,10 @@ def command() -> None:
     assert one["steps"] == 3 + one["unneeded"]
 
 
-def steps_of(length: int, rule: Rule, seeds: Sequence[int], most: int = 20_000) -> list[int]:
+def steps_of(length: int, method: Method, seeds: Sequence[int], most: int = 20_000) -> list[int]:
     """Steps until each pair of a river has ten samples."""
     need = np.full((length, 2), 10.0)
-    return [collect(river(length), CoveragePlanner(need, seed=s, rule=rule), seed=s, most=most) for s in seeds]
+    return [collect(river(length), CoveragePlanner(need, seed=s, method=method), seed=s, most=most) for s in seeds]
 
 
 @reproduction(

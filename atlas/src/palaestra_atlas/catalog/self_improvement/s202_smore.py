@@ -40,7 +40,7 @@ def scored(policy: TabularPolicy, episodes: int = 60) -> Turns:
     """Random walks, relabelled, with scores and weights."""
     told = context(policy)
     turns = Local().play(env, told.team, Plan(episodes, seed=5))
-    for stage in (relabel("reached", "goal", how="future"), nearness("reached", "goal"), weights(WEIGHT)):
+    for stage in (relabel("reached", "goal", method="future"), nearness("reached", "goal"), weights(WEIGHT)):
         turns = stage(turns, told)
     return turns
 

@@ -87,7 +87,9 @@ def seat() -> None:
 def two_contests() -> None:
     """Of five factors that earn the three best reach the researchers; researchers share the money by their scores."""
     names = ("a", "b", "c", "d", "e")
-    factors = weights_of({name: [0.01 * k, 0.01 * k, None] for k, name in enumerate(names, 1)}, window=2, how="top_k")
+    factors = weights_of(
+        {name: [0.01 * k, 0.01 * k, None] for k, name in enumerate(names, 1)}, window=2, method="top_k"
+    )
     np.testing.assert_allclose([factors[name][-1] for name in names], [0, 0, 1 / 3, 1 / 3, 1 / 3])
     np.testing.assert_allclose(factor_reward(np.array([2, -1, 1]), np.array([0.1, -0.5, np.nan])), 0.2)  # cut to ±20 %
     money = weights_of({"one": [0.02, 0.04, None], "two": [0.01, 0.01, None]}, window=2)

@@ -25,14 +25,15 @@ def threshold(pool: float, agents: int, *, inverse: bool = False, grows: float =
 
 
 def ration(
-    wishes: Sequence[float] | np.ndarray, pool: float, how: Ration = "random", rng: np.random.Generator | None = None
+    wishes: Sequence[float] | np.ndarray, pool: float, method: Ration = "random", rng: np.random.Generator | None = None
 ) -> np.ndarray:
     """Units that each agent gets, float64[agents]: its wish, or a ration if the wishes exceed the pool.
 
     Args:
-        wishes: quantity that each wants, whole where `how` is "random".
+        wishes: quantity that each wants, whole where `method` is "random".
         pool: what there is.
-        how: "random": unit by unit to somebody who still wants one, drawn. "proportional": in proportion, in fractions.
+        method: "random": unit by unit to somebody who still wants one, drawn. "proportional": in proportion, in
+            fractions.
         rng: for "random".
 
     >>> ration([10, 10, 10, 10, 18], 42.0, "proportional").round(3).tolist()
@@ -41,7 +42,7 @@ def ration(
     want = np.asarray(wishes, float)
     if want.sum() <= pool:
         return want
-    if how == "proportional":
+    if method == "proportional":
         return np.asarray(want * pool / want.sum())
     units = np.repeat(np.arange(len(want)), want.astype(int))
     taken = (rng or np.random.default_rng(0)).permutation(units)[: int(pool)]
