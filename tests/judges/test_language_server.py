@@ -15,7 +15,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingExtraError, SchemaError, StorageError
-from palaestra.judges import Bundles, LanguageServer, PythonSyntax, apply_edits, bundle_id, check_turns, locate
+from palaestra.judges import DiagnosticsCache, LanguageServer, PythonSyntax, apply_edits, bundle_id, check_turns, locate
 from palaestra.judges.language_server import LanguageServerError
 from palaestra.rewards.shaping.diagnostics import lanser_reward
 
@@ -67,17 +67,17 @@ def test_turns_of_a_real_repair(jedi: LanguageServer, tmp_path: Path) -> None:
     half = BROKEN | {"shop/bill.py": GOOD["shop/bill.py"]}
     files = [json.dumps(each) for each in (half, GOOD, BROKEN, half)]
     table = Turns({"episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "agent": ["a"] * 4, "files": files})
-    bundles = Bundles(jedi, tmp_path / "facts")
+    bundles = DiagnosticsCache(jedi, tmp_path / "facts")
     turns = check_turns(table, bundles, start=BROKEN)
     assert turns["diagnostics"].to_list() == [1, 0, 2, 1]
     assert turns["diagnostics_before"].to_list() == [2, 1, 2, 2]
     assert turns["check_error"].null_count() == 4
     assert bundles.asked == 3, "each workspace is asked about once"
     np.testing.assert_allclose(np.asarray(lanser_reward().evaluate(turns)), [0.5, 0.5, 0, 0.5])
-    replay = check_turns(table, Bundles(store=tmp_path / "facts", name=jedi.name), start=BROKEN)
+    replay = check_turns(table, DiagnosticsCache(store=tmp_path / "facts", name=jedi.name), start=BROKEN)
     assert replay.frame.equals(turns.frame)
     other = table.with_column(files=[json.dumps({"x.py": "1"})] * 4)
-    assert "run once with a checker" in check_turns(other, Bundles(store=tmp_path, name="x"))["check_error"][0]
+    assert "run once with a checker" in check_turns(other, DiagnosticsCache(store=tmp_path, name="x"))["check_error"][0]
 
 
 @pytest.mark.skipif(not installed("basedpyright-langserver"), reason="basedpyright is not installed")
@@ -176,9 +176,9 @@ def test_wrong_cells_are_named() -> None:
     with pytest.raises(SchemaError, match="row 0: a JSON object is needed, not list"):
         check_turns(Turns({"episode": [0], "files": ["[]"]}), PythonSyntax())
     with pytest.raises(InputError, match="without a checker"):
-        Bundles()
+        DiagnosticsCache()
     with pytest.raises(StorageError, match="no facts"):
-        Bundles(store="nowhere", name="x").facts({})
+        DiagnosticsCache(store="nowhere", name="x").facts({})
 
 
 def test_edits_are_applied_all_or_none_to_what_the_turns_before_left() -> None:

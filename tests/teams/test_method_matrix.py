@@ -11,7 +11,7 @@ import pytest
 from palaestra.envs.worlds.generated import HIDDEN, SELF, SIGNS, Description, Level
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import analyze
-from palaestra.teams.method_matrix import METHODS, Agent, described, gaps, learn, matrix, play, selected
+from palaestra.teams.method_matrix import METHODS, GridAgent, description_from_dict, gaps, learn, matrix, play, selected
 
 RNG = np.random.default_rng(0)
 
@@ -21,17 +21,17 @@ def seen(*rows: str) -> np.ndarray:
 
 
 def test_the_agent_goes_to_what_is_worth_most_and_around_what_is_bad() -> None:
-    agent = Agent({"G": 1.0, "g": 0.5, "L": -1.0}, reach=9)
+    agent = GridAgent({"G": 1.0, "g": 0.5, "L": -1.0}, reach=9)
     assert agent.act(seen("gAG"), set(), RNG) == 3
     assert agent.act(seen("ALG", "..."), set(), RNG) == 1
     assert agent.act(seen("A.G", "..."), {(0, 1)}, RNG) == 1
-    assert Agent({"G": 1.0}, reach=1).act(seen("A.G"), set(), RNG) == 3, "it sees no farther, and has one way to go"
-    assert {Agent({"L": -1.0}).act(seen("LA."), set(), RNG) for _ in range(9)} == {3}
+    assert GridAgent({"G": 1.0}, reach=1).act(seen("A.G"), set(), RNG) == 3, "it sees no farther, and has one way to go"
+    assert {GridAgent({"L": -1.0}).act(seen("LA."), set(), RNG) for _ in range(9)} == {3}
 
 
 def test_an_episode_is_scored_by_the_largest_return() -> None:
     level = Level(np.array([[0, 0, 2]]), (0, 0), 9)
-    found = play(Agent({"G": 1.0}, reach=9), Description("w"), level, 2.0, RNG)
+    found = play(GridAgent({"G": 1.0}, reach=9), Description("w"), level, 2.0, RNG)
     assert found == (0.5, [(".", 0.0), ("G", 1.0)], "G")
 
 
@@ -57,7 +57,7 @@ def test_the_matrix_has_every_method_in_every_world() -> None:
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown fields colour"):
-        described({"name": "w", "colour": "red"})
+        description_from_dict({"name": "w", "colour": "red"})
     with pytest.raises(InputError, match="skin 'ab'"):
         _ = Description("w", skin="ab").signs
     with pytest.raises(InputError, match="skin"):

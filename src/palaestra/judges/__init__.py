@@ -29,7 +29,7 @@ from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_column
 from palaestra.judges.scorers import Ensemble, HumanLabels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.tooled import Cascade, ToolScorer
-from palaestra.judges.workspaces import Bundles, PythonSyntax, apply_edits, check_turns, locate
+from palaestra.judges.workspaces import DiagnosticsCache, PythonSyntax, apply_edits, check_turns, locate
 from palaestra.judges.writer import asking
 
 __all__ = [
@@ -39,11 +39,11 @@ __all__ = [
     "VERDICTS",
     "AnswerCache",
     "Budget",
-    "Bundles",
     "Cascade",
     "Correct",
     "CorrectingPanel",
     "Debate",
+    "DiagnosticsCache",
     "Endpoint",
     "Ensemble",
     "HumanLabels",

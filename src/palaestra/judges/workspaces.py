@@ -48,13 +48,13 @@ class PythonSyntax:
         return found
 
 
-class Bundles:
+class DiagnosticsCache:
     """Cache of a checker's diagnostics by a digest of the workspace, in memory or on disk; replay needs no server."""
 
     def __init__(self, checker: Checker | None = None, store: str | Path | None = None, *, name: str = "") -> None:
         """`checker`: None to replay only, then `name` is the name of the checker that filled the store."""
         if checker is None and not (store and name):
-            raise InputError("Bundles: without a checker, give the store to replay and the name of its checker")
+            raise InputError("DiagnosticsCache: without a checker, give the store to replay and its checker's name")
         self.checker, self.store = checker, Path(store) if store else None
         self.name = checker.name if checker is not None else name
         self._known: dict[str, dict[str, Any]] = {}
@@ -145,16 +145,16 @@ def apply_edits(files: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) ->
 
 def check_turns(
     turns: Turns,
-    bundles: Bundles | Checker,
+    bundles: DiagnosticsCache | Checker,
     *,
     files: str = "files",
     edits: str | None = None,
     start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
-    """A copy of `Turns` with [176]'s columns by a `Checker` or `Bundles`: diagnostics before, after, safe, confidence.
+    """A copy of `Turns` with [176]'s columns by a `Checker` or `DiagnosticsCache`: diagnostics before and after, safe.
 
-    Also `bundle` and `check_error`.
+    Also the confidence, `bundle` and `check_error`.
 
     Args:
         turns: a table with `episode`.
@@ -173,7 +173,7 @@ def check_turns(
     Raises:
         SchemaError: a cell is not such JSON.
     """
-    source = bundles if isinstance(bundles, Bundles) else Bundles(bundles)
+    source = bundles if isinstance(bundles, DiagnosticsCache) else DiagnosticsCache(bundles)
     segments = turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     first = order[segments.starts[segments.lengths > 0]]
@@ -200,7 +200,7 @@ def check_turns(
 
 
 def _row(
-    source: Bundles, files: Mapping[str, str], target: Mapping[str, Any] | None
+    source: DiagnosticsCache, files: Mapping[str, str], target: Mapping[str, Any] | None
 ) -> tuple[float, bool, float, str | None, str | None]:
     """(number of diagnostics, safe, confidence, bundle, error) of one workspace."""
     try:

@@ -41,7 +41,7 @@ PRIOR = {SIGNS[2]: 1.0, SIGNS[3]: -1.0, SIGNS[1]: -1.0}
 
 
 @dataclass(frozen=True)
-class Agent:
+class GridAgent:
     """Scripted agent of generated grid levels; `act` plans within `reach` moves by the `values` of signs it sees.
 
     values: of signs, above 0 to be walked to, below 0 to be avoided. reach: how far it plans, in moves.
@@ -88,7 +88,7 @@ class Episode(NamedTuple):
     ended: str
 
 
-def play(agent: Agent, description: Description, level: Level, maximum: float, rng: np.random.Generator) -> Episode:
+def play(agent: GridAgent, description: Description, level: Level, maximum: float, rng: np.random.Generator) -> Episode:
     """Play an agent in a `Level` of a `Description` to the end; an `Episode`, its score a share of `maximum`."""
     game, total, paid, blocked, sign = Play(level, description.pays), 0.0, [], set[tuple[int, int]](), ""
     while not game.over:
@@ -105,7 +105,7 @@ def play(agent: Agent, description: Description, level: Level, maximum: float, r
 
 def learn(
     method: Method, description: Description, levels: Levels, *, steps: int = 3, seed: int = 0
-) -> tuple[Agent, float]:
+) -> tuple[GridAgent, float]:
     """Improve an agent on validation levels of a world's `description` by a method: (best candidate, its mean score).
 
     Args:
@@ -116,7 +116,7 @@ def learn(
         seed: of play and choices.
     """
     rng = np.random.default_rng([seed, METHODS.index(method)])
-    pool = [(Agent(PRIOR), *_tried(Agent(PRIOR), description, levels, rng))]
+    pool = [(GridAgent(PRIOR), *_tried(GridAgent(PRIOR), description, levels, rng))]
     for _ in range(steps):
         agent, _, episodes = pool[selected(np.array([scores for _, scores, _ in pool]), method.selection, rng)]
         made = improved(agent, method, description, episodes)
@@ -127,7 +127,7 @@ def learn(
 
 
 def _tried(
-    agent: Agent, description: Description, levels: Levels, rng: np.random.Generator
+    agent: GridAgent, description: Description, levels: Levels, rng: np.random.Generator
 ) -> tuple[list[float], list[Episode]]:
     episodes = [play(agent, description, level, maximum, rng) for level, maximum in levels]
     return [each.score for each in episodes], episodes
@@ -144,8 +144,8 @@ def selected(scores: np.ndarray, selection: Literal["best", "pareto"], rng: np.r
     return int(rng.choice(np.flatnonzero(~above.any(0))))
 
 
-def improved(agent: Agent, method: Method, description: Description, episodes: Sequence[Episode]) -> Agent:
-    """A new `Agent` with values or reach changed by the description's instruction or by `episodes`, by a `Method`."""
+def improved(agent: GridAgent, method: Method, description: Description, episodes: Sequence[Episode]) -> GridAgent:
+    """A new `GridAgent`: values or reach changed by the description's instruction or by `episodes`, by a `Method`."""
     signs = description.instruction or (SIGNS[2] + SIGNS[4], SIGNS[3])
     if method.component == "code":
         wider = 2 * description.side if method.signal == "instruction" else agent.reach + 2
@@ -218,7 +218,7 @@ def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> 
         raise InputError(f"analysis method_matrix: choose={choose!r} is each or one")
 
     def answer(worlds: Path) -> pl.DataFrame:
-        found = matrix([described(row) for row in table(worlds, "name").to_dicts()], seed=seed)
+        found = matrix([description_from_dict(row) for row in table(worlds, "name").to_dicts()], seed=seed)
         wide = found.with_columns(method=pl.concat_str("selection", "signal", "component", separator=" "))
         if choose == "each":
             best = wide.sort("validation", descending=True, maintain_order=True).group_by("world", maintain_order=True)
@@ -230,7 +230,7 @@ def method_matrix(choose: Literal["each", "one"] = "each", *, seed: int = 0) -> 
     return answer
 
 
-def described(row: Mapping[str, Any]) -> Description:
+def description_from_dict(row: Mapping[str, Any]) -> Description:
     """Makes a world `Description` from a dict of plain values; missing or None ones are the defaults.
 
     Raises:

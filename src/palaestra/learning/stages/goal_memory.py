@@ -107,7 +107,7 @@ class goal_memory(Stage):
         frame = turns.frame.sort(*KEY, "turn")
         self.longest = max(self.longest, 1 + int(frame["turn"].max()))  # type: ignore[arg-type]
         found = self._reached(frame)
-        self.memory = shortest(self.memory, frame, found, context.env())
+        self.memory = keep_shortest(self.memory, frame, found, context.env())
         wanted = frame.filter(pl.col(self.imagined).is_not_null())
         context.metrics |= {
             "imagined": float(wanted.select(KEY).n_unique()),
@@ -142,7 +142,9 @@ class goal_memory(Stage):
         self.memory, self.longest = unpacked(state["memory"]), int(state["longest"])
 
 
-def shortest(memory: pl.DataFrame | None, frame: pl.DataFrame, found: pl.DataFrame, env: Any) -> pl.DataFrame | None:
+def keep_shortest(
+    memory: pl.DataFrame | None, frame: pl.DataFrame, found: pl.DataFrame, env: Any
+) -> pl.DataFrame | None:
     """New memory: turns of the shortest way to each goal, old or `found`, seen as `env.asked` shows the goal.
 
     Of equally short ways the newest is kept; None where there is none.

@@ -7,7 +7,7 @@ from typing import Any
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.judges import Bundles, LanguageServer, PythonSyntax, check_turns
+from palaestra.judges import DiagnosticsCache, LanguageServer, PythonSyntax, check_turns
 from palaestra.learning.stages.stage import Context, Stage, stage
 
 
@@ -52,7 +52,7 @@ class checked(Stage):
         if (edits is None) == (files is None):
             raise InputError("checked: give edits or files")
         self.columns: dict[str, Any] = {"edits": edits, "files": files or "files", "start": start, "target": target}
-        self.bundles = Bundles(PythonSyntax() if server is None else LanguageServer(server), store)
+        self.bundles = DiagnosticsCache(PythonSyntax() if server is None else LanguageServer(server), store)
         self.needs = {"episode", *(name for name in (edits, files, start, target) if name is not None)}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

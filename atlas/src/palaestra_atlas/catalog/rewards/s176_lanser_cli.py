@@ -26,7 +26,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Repair
 from palaestra.errors import InputError
 from palaestra.evaluation.audits.cycles import cycle_gain
-from palaestra.judges import Bundles, LanguageServer, PythonSyntax, apply_edits, bundle_id, check_turns, locate
+from palaestra.judges import DiagnosticsCache, LanguageServer, PythonSyntax, apply_edits, bundle_id, check_turns, locate
 from palaestra.learning.stages.workspaces import checked
 from palaestra.play.rollout import rollout
 from palaestra.rewards import lanser_reward
@@ -109,8 +109,8 @@ def bundles_are_replayed() -> None:
     assert first == second
     table = Turns({"episode": [0, 0], "turn": [0, 1], "files": [json.dumps(broken), json.dumps({"a.py": SOUND})]})
     with tempfile.TemporaryDirectory() as folder:
-        seen = check_turns(table, Bundles(Shuffled(), folder), start=broken)
-        again = check_turns(table, Bundles(store=folder, name="shuffled"), start=broken)
+        seen = check_turns(table, DiagnosticsCache(Shuffled(), folder), start=broken)
+        again = check_turns(table, DiagnosticsCache(store=folder, name="shuffled"), start=broken)
     assert again["bundle"].to_list() == seen["bundle"].to_list()
     for turns in (seen, again):
         np.testing.assert_allclose(np.asarray(lanser_reward().evaluate(turns)), [0, 0.5])

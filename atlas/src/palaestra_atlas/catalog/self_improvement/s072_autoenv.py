@@ -26,7 +26,7 @@ from palaestra.envs.worlds.generated import (
     validate,
 )  # fmt: skip
 from palaestra.evaluation.analyses import analyze
-from palaestra.teams.method_matrix import METHODS, Agent, Episode, gaps, improved, matrix, play, selected
+from palaestra.teams.method_matrix import METHODS, Episode, GridAgent, gaps, improved, matrix, play, selected
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.verification.measures import Left, Measure
 
@@ -71,7 +71,7 @@ def layers() -> None:
 @exact
 def inverse() -> None:
     """The inverse skin has the goal's sign on lava and lava's on the goal: who trusts names walks into lava."""
-    level, named = row("L.A.G"), Agent({"G": 1.0, "L": -1.0}, reach=9)
+    level, named = row("L.A.G"), GridAgent({"G": 1.0, "L": -1.0}, reach=9)
     rng = np.random.default_rng(0)
     plain = play(named, Description("w"), level, 1.0, rng)
     swapped = play(named, Description("w", skin="inverse"), level, 1.0, rng)
@@ -94,7 +94,7 @@ def solvable() -> None:
 @exact
 def normalised() -> None:
     """Levels with largest returns of 1 and 2 weigh alike: who gets everything scores 1 in both."""
-    agent, rng = Agent({"G": 0.5, "g": 1.0}, reach=9), np.random.default_rng(0)
+    agent, rng = GridAgent({"G": 0.5, "g": 1.0}, reach=9), np.random.default_rng(0)
     scores = [
         play(agent, Description("w"), level, validate(level).maximum, rng).score
         for level in (row("A.G"), row("gAgG", 9))
@@ -119,7 +119,7 @@ def eight() -> None:
     """Eight methods make different candidates: each of the three choices counts."""
     assert len(set(METHODS)) == 8
     world, episode = Description("w", instruction=("o", "!")), Episode(0.0, [("L", 1.0), ("G", 0.0)], "G")
-    agents = {each[1:]: improved(Agent({"G": 1.0}), each, world, [episode]) for each in METHODS}
+    agents = {each[1:]: improved(GridAgent({"G": 1.0}), each, world, [episode]) for each in METHODS}
     assert len({(tuple(sorted(each.values.items())), each.reach) for each in agents.values()}) == 4
     assert agents["dynamics", "prompt"].values["L"] == 1.0
     assert agents["dynamics", "prompt"].values["G"] == -1.0
@@ -162,9 +162,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
     return Outcome(measured, measured["first_gap"] == 0 and measured["gap"] >= 0.03)
 
 
-def trained(skins: Sequence[str], seed: int) -> Agent:
+def trained(skins: Sequence[str], seed: int) -> GridAgent:
     """An agent whose values are what signs paid to a wanderer under these skins, as far as they differ clearly."""
-    rng, wanderer, world = np.random.default_rng(seed), Agent({}, reach=0), Description("w", walls=0.1)
+    rng, wanderer, world = np.random.default_rng(seed), GridAgent({}, reach=0), Description("w", walls=0.1)
     episodes = []
     for number, (level, maximum) in enumerate(generate(world, range(1000 * seed, 1000 * seed + 160)).levels):
         episodes.append(play(wanderer, replace(world, skin=skins[number % len(skins)]), level, maximum, rng))
@@ -174,7 +174,7 @@ def trained(skins: Sequence[str], seed: int) -> Agent:
             worth.setdefault(sign, []).append(reward - float(sign == episode.ended and reward == 0))
     means = {sign: float(np.mean(each)) for sign, each in worth.items() if sign != SIGNS[0]}
     middle = float(np.mean(list(means.values())))
-    return Agent({sign: mean - middle for sign, mean in means.items() if abs(mean - middle) > 0.3}, reach=12)
+    return GridAgent({sign: mean - middle for sign, mean in means.items() if abs(mean - middle) > 0.3}, reach=12)
 
 
 def permuted(seed: int) -> list[str]:

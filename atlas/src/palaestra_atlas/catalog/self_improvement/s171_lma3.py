@@ -15,7 +15,7 @@ from palaestra.agents.policy import Request
 from palaestra.envs.worlds import Workshop
 from palaestra.learning import PolicyGradient
 from palaestra.learning.stages import Context
-from palaestra.learning.stages.goal_memory import goal_memory, shortest
+from palaestra.learning.stages.goal_memory import goal_memory, keep_shortest
 from palaestra.play.executors import Local, Plan
 from palaestra_atlas.reproductions import exact
 from palaestra_atlas.verification.measures import Left, Measure
@@ -90,7 +90,10 @@ def the_shortest_way_is_kept() -> None:
     assert ways(played(stage, 0, 1, 2, iteration=3))["t2"] == ["make t0", "make t1", "make t2"], "the newest of equals"
     assert len(ways(played(stage, 2, 2, 0, 1, 2, iteration=4))["t2"]) == 3
     assert stage.memory is not None
-    assert shortest(stage.memory, stage.memory, pl.DataFrame(schema={"_goal": str, "_at": int}), env()) is stage.memory
+    assert (
+        keep_shortest(stage.memory, stage.memory, pl.DataFrame(schema={"_goal": str, "_at": int}), env())
+        is stage.memory
+    )
 
 
 @exact
