@@ -258,12 +258,12 @@ def of_terms() -> Iterator[tuple[str, Case]]:
         yield (
             f"aggregate {how}",
             lambda h=how: [
-                losses.aggregate(credit, m, method=h, constant=7, rows=rows, tokens=n)
+                losses.aggregate(credit, m, how=h, constant=7, rows=rows, tokens=n)
                 for m in (mask, mask & False)
                 for rows, n in ((None, None), (9, 20))
             ],
         )
-    yield "no constant", lambda: losses.aggregate(credit, mask, method="constant")
+    yield "no constant", lambda: losses.aggregate(credit, mask, how="constant")
     for low, high, dual in ((0.2, 0.2, None), (0.0, 0.0, 1.0), (None, 0.2, 2.0), (0.2, None, 3.0), (None, None, None)):
         yield (
             f"clip {low}, {high}, {dual}",

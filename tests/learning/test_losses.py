@@ -45,7 +45,7 @@ def test_stop_gradient_form_has_the_gradient_of_the_plain_sequence_form() -> Non
     old = tensor([-1.1, -2.3, -2.9], [-1.2, 0.0, 0.0])
     advantage = tensor([2.0], [-1.0])
     loss, _ = clipped_surrogate(log_ratio(new, old, MASK, level="sequence"), advantage.expand(2, 3))
-    (ours,) = torch.autograd.grad(aggregate(loss, MASK, method="sequence-mean"), new)
+    (ours,) = torch.autograd.grad(aggregate(loss, MASK, how="sequence-mean"), new)
     mean = ((new - old) * MASK).sum(1) / MASK.sum(1)
     plain, _ = clipped_surrogate(mean[:, None], advantage)
     (theirs,) = torch.autograd.grad(plain.mean(), new)
@@ -88,21 +88,21 @@ def test_open_ends_never_clip() -> None:
 
 def test_aggregations_by_hand() -> None:
     loss = tensor([1.0, 2.0, 6.0], [5.0, math.nan, math.inf])  # what stands on padding must not count
-    assert aggregate(loss, MASK, method="token-mean").item() == pytest.approx(14 / 4)
-    assert aggregate(loss, MASK, method="sequence-mean").item() == pytest.approx((3 + 5) / 2)
-    assert aggregate(loss, MASK, method="constant", constant=10).item() == pytest.approx(14 / 20)
-    assert aggregate(loss, MASK, method="sequence-sum").item() == pytest.approx(14 / 2)
-    assert aggregate(loss, MASK, method="token-sum").item() == pytest.approx(14)
+    assert aggregate(loss, MASK, how="token-mean").item() == pytest.approx(14 / 4)
+    assert aggregate(loss, MASK, how="sequence-mean").item() == pytest.approx((3 + 5) / 2)
+    assert aggregate(loss, MASK, how="constant", constant=10).item() == pytest.approx(14 / 20)
+    assert aggregate(loss, MASK, how="sequence-sum").item() == pytest.approx(14 / 2)
+    assert aggregate(loss, MASK, how="token-sum").item() == pytest.approx(14)
     with pytest.raises(InputError, match="constant"):
-        aggregate(loss, MASK, method="constant")
+        aggregate(loss, MASK, how="constant")
 
 
 @pytest.mark.parametrize("how", ["token-mean", "sequence-mean", "sequence-sum", "token-sum", "constant"])
 def test_parts_add_up_to_the_whole(how: str) -> None:
     loss = tensor([1.0, 2.0, 6.0], [5.0, 0.0, 0.0])
-    whole = aggregate(loss, MASK, method=how, constant=7)  # type: ignore[arg-type]
+    whole = aggregate(loss, MASK, how=how, constant=7)  # type: ignore[arg-type]
     parts = [
-        aggregate(loss[i : i + 1], MASK[i : i + 1], method=how, constant=7, rows=2, tokens=4)  # type: ignore[arg-type]
+        aggregate(loss[i : i + 1], MASK[i : i + 1], how=how, constant=7, rows=2, tokens=4)  # type: ignore[arg-type]
         for i in (0, 1)
     ]
     assert sum(parts).item() == pytest.approx(whole.item())  # type: ignore[union-attr]
@@ -110,7 +110,7 @@ def test_parts_add_up_to_the_whole(how: str) -> None:
 
 def test_a_row_without_tokens_counts_as_a_row_of_loss_zero() -> None:
     mask = torch.tensor([[True], [False]])
-    assert aggregate(tensor([4.0], [9.0]), mask, method="sequence-mean").item() == pytest.approx(2.0)
+    assert aggregate(tensor([4.0], [9.0]), mask, how="sequence-mean").item() == pytest.approx(2.0)
     assert aggregate(tensor([4.0]), torch.tensor([[False]])).item() == 0.0
 
 
@@ -165,7 +165,7 @@ def test_gradients_agree_with_finite_differences(level: str, how: str) -> None:
         surrogate, _ = clipped_surrogate(ratio, advantage, low=0.2, high=0.28, dual=3.0)
         chosen = reference.log_softmax(-1).gather(-1, action)[..., 0]
         return (
-            aggregate(surrogate, MASK, method=how, constant=4)  # type: ignore[arg-type]
+            aggregate(surrogate, MASK, how=how, constant=4)  # type: ignore[arg-type]
             + 0.1 * aggregate(kl_exact(logits, reference), MASK)
             + 0.2 * aggregate(kl_estimate(new, chosen), MASK)
             - 0.3 * aggregate(-(logp.exp() * logp).sum(-1), MASK)

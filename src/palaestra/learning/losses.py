@@ -79,7 +79,7 @@ def aggregate(
     loss: Tensor,
     mask: Tensor,
     *,
-    method: Aggregation = "token-mean",
+    how: Aggregation = "token-mean",
     constant: float | None = None,
     rows: int | None = None,
     tokens: int | None = None,
@@ -96,17 +96,17 @@ def aggregate(
     rows left out because their loss is 0). Parts aggregated in this way add up to the whole.
     """
     loss = loss.masked_fill(~mask, 0.0)
-    if method == "token-mean":
+    if how == "token-mean":
         return loss.sum() / max(int(mask.sum()) if tokens is None else tokens, 1)
-    if method == "token-sum":
+    if how == "token-sum":
         return loss.sum()
     rows = len(loss) if rows is None else rows
-    if method == "sequence-mean":
+    if how == "sequence-mean":
         return (loss.sum(1) / mask.sum(1).clamp(min=1)).sum() / max(rows, 1)
-    if method == "sequence-sum":
+    if how == "sequence-sum":
         return loss.sum() / max(rows, 1)
-    if method != "constant":
-        raise InputError(f"aggregate: method={method!r} is unknown{nearest(str(method), AGGREGATIONS)}")
+    if how != "constant":
+        raise InputError(f"aggregate: how={how!r} is unknown{nearest(str(how), AGGREGATIONS)}")
     if not constant:
         raise InputError("aggregate='constant' needs constant=, the tokens of the longest answer")
     return loss.sum() / (max(rows, 1) * constant)
@@ -202,7 +202,7 @@ def entropy_corridor(
         return entropy.masked_fill(~mask, 0.0).sum() * 0.0
     outside = (low * history - entropy).clamp(min=0) + (entropy - high * history).clamp(min=0)
     outside = outside if share is None else outside * share
-    return smooth * aggregate(outside, mask, method="sequence-mean", rows=rows)
+    return smooth * aggregate(outside, mask, how="sequence-mean", rows=rows)
 
 
 def corridor_weight(step: int, steps: int, *, decay: float = 1.0) -> float:
@@ -228,6 +228,6 @@ def epo_entropy(
     **corridor: float,
 ) -> Tensor:
     """EPO's term of the policy loss, a scalar: -`weight` · (mean token entropy - `corridor_weight` · corridor loss)."""
-    bonus = aggregate(entropy if share is None else entropy * share, mask, method="sequence-mean", rows=rows)
+    bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

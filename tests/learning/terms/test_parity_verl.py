@@ -136,7 +136,7 @@ def test_aggregations_with_denominators_of_a_larger_batch(mode: str) -> None:
     """verl does not count rows without tokens; here they count, unless `rows` says otherwise."""
     loss, _, _, mask = batch(0)
     mask[:3] = False
-    how = eval(f"dict({MODES[mode].replace('aggregate', 'method')})")
+    how = eval(f"dict({MODES[mode].replace('aggregate', 'how')})")
     theirs = core_algos.agg_loss(loss, mask.long(), mode, loss_scale_factor=9)
     same(aggregate(loss, mask, rows=29, **how), theirs, loss)
     theirs = core_algos.agg_loss(

@@ -101,7 +101,7 @@ def value(
         if level == "turn":
             mean = error.sum() / max(int((known & (piece.step.counts[piece.step.chosen] > 0)).sum()), 1)
         else:
-            mean = aggregated(error, mask, method=aggregate, constant=constant, rows=rows, tokens=tokens)
+            mean = aggregated(error, mask, how=aggregate, constant=constant, rows=rows, tokens=tokens)
         piece.log("value_loss", mean)
         total: Tensor = weight * mean
         return total

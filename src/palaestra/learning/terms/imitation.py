@@ -51,7 +51,7 @@ def clone(
         mask = piece.mask & ~factor.isnan()
         rows, tokens = int(known.sum()), int(piece.step.counts[piece.step.chosen][known].sum())
         per_token = -factor.nan_to_num() * piece.new
-        return weight * aggregated(per_token, mask, method=aggregate, constant=constant, rows=rows, tokens=tokens)
+        return weight * aggregated(per_token, mask, how=aggregate, constant=constant, rows=rows, tokens=tokens)
 
     return Term("clone", loss, needs=() if column is None else (column,))
 

@@ -90,7 +90,7 @@ def corridor(
         share = torch.from_numpy(piece.once(lambda: share_of_episodes(piece.step.table))[piece.at])
         share = share.to(piece.new)
         entropies, past = piece.scored.entropies, piece.memory.get("history", [])
-        held = aggregated(entropies.detach() * share, piece.mask, method="sequence-mean", rows=piece.rows)
+        held = aggregated(entropies.detach() * share, piece.mask, how="sequence-mean", rows=piece.rows)
         piece.log("entropy_held", held)
         return epo_entropy(
             entropies, piece.mask, float(np.mean(past)) if past else None, step=piece.step.updates,

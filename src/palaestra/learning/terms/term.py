@@ -281,9 +281,9 @@ class MicroBatch:
             self.log("clamped", (raw.abs() > LIMIT).sum(), per="update")
         return log_ratio(self.new, self.old, self.mask, level=level)
 
-    def mean(self, loss: Tensor, method: Aggregation = "token-mean", constant: float | None = None) -> Tensor:
+    def mean(self, loss: Tensor, how: Aggregation = "token-mean", constant: float | None = None) -> Tensor:
         """`losses.aggregate` of a loss per token, with the denominators of the whole step."""
-        return aggregate(loss, self.mask, method=method, constant=constant, rows=self.rows, tokens=self.tokens)
+        return aggregate(loss, self.mask, how=how, constant=constant, rows=self.rows, tokens=self.tokens)
 
     def row_mean(self, loss: Tensor) -> Tensor:
         """Mean of a loss per row, [rows], over the rows of the whole step."""
