@@ -70,12 +70,16 @@ def env_of(arm: str) -> EnvFactory:
     return shared_memory(env, write="first", read="second", recall=0, turns=1)
 
 
+def team_of(arm: str) -> Team:
+    """Two tables that have learned nothing: all texts are equally likely."""
+    drawn = arm if arm in ("entry", "turn") else ""
+    first = SayingTable((*NOTES, *CUPS), name="first", drawn=drawn)
+    return Team(first=first, second=SayingTable(CUPS, name="second"))
+
+
 def train(arm: str, seed: int, *, lr: float = 0.3, iterations: int = 50, groups: int = 16) -> Team:
     """The team of an arm after training."""
-    drawn = arm if arm in ("entry", "turn") else ""
-    team = Team(
-        first=SayingTable((*NOTES, *CUPS), name="first", drawn=drawn), second=SayingTable(CUPS, name="second")
-    )
+    team = team_of(arm)
     learner = PolicyGradient(team, lr=lr)
     for iteration in range(1, iterations + 1):
         turns = rollout(env_of(arm), team, groups=groups, group_size=4, seed=seed, iteration=iteration)
