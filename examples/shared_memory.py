@@ -82,14 +82,14 @@ def train(arm: str, seed: int, *, lr: float = 0.3, iterations: int = 50, groups:
     team = team_of(arm)
     learner = PolicyGradient(team, lr=lr)
     for iteration in range(1, iterations + 1):
-        turns = rollout(env_of(arm), team, groups=groups, group_size=4, seed=seed, iteration=iteration)
+        turns = rollout(env_of(arm), team, groups=groups, group_size=4, seed=seed, iteration=iteration, timeout=None)
         learner.update(turns.with_column(advantage=grpo()))
     return team
 
 
 def played(arm: str, team: Team, seed: int, groups: int = 200) -> Turns:
     """Rounds from seeds that training never uses."""
-    turns = rollout(env_of(arm), team, groups=groups, group_size=2, seed=seed, stream="eval", run=str(seed))
+    turns = rollout(env_of(arm), team, groups=groups, group_size=2, seed=seed, stream="eval", run=str(seed), timeout=None)
     return Turns(turns.frame.with_columns(system=pl.lit(arm)).select("system", *COLUMNS))
 
 
