@@ -89,7 +89,8 @@ def train(arm: str, seed: int, *, lr: float = 0.3, iterations: int = 50, groups:
 
 def played(arm: str, team: Team, seed: int, groups: int = 200) -> Turns:
     """Rounds from seeds that training never uses."""
-    turns = rollout(env_of(arm), team, groups=groups, group_size=2, seed=seed, stream="eval", run=str(seed), timeout=None)
+    run = str(seed)
+    turns = rollout(env_of(arm), team, groups=groups, group_size=2, seed=seed, stream="eval", run=run, timeout=None)
     return Turns(turns.frame.with_columns(system=pl.lit(arm)).select("system", *COLUMNS))
 
 
