@@ -178,9 +178,9 @@ def pipeline(
         longest: most tokens of an answer that the next role reads; None: all of it.
         reports: later roles also read the task's report on the answer that stands, such as what its visible tests say.
 
-    Rewards come at the end. `info` has the `answers` given, the `scores` of the answer after each role (the last turn of
-    one that acts twice) and the `expected` answer. An answer that is empty or that the task cannot read is not valid; an
-    empty one of a later role lets the previous answer stand.
+    Rewards come at the end. `info` has the `answers` given, the `scores` of the answer after each role (the last turn
+    of one that acts twice) and the `expected` answer. An answer that is empty or that the task cannot read is not
+    valid; an empty one of a later role lets the previous answer stand.
     """
     factory = functools.partial(
         PipelineEnv,
