@@ -8,7 +8,7 @@ import pytest
 
 from palaestra.runs.envs import env
 from palaestra.runs.inline import learn
-from palaestra.runs.recipe import load
+from palaestra.runs.recipe import load, override
 
 SHORT = ("warm_start.groups=40", "warm_start.steps=6", "train.iterations=2", "train.groups=2", "train.group_size=3",
          "tune=null", "evaluation.controls={}", "seeds=1")  # fmt: skip
@@ -35,6 +35,24 @@ def test_both_sides_are_tuned(name: str) -> None:
     recipe = load(name)
     assert recipe.tune is not None
     assert recipe.evaluation.controls["single"].train is not None
+
+
+def test_the_single_agent_of_code_review_is_asked_and_told_what_its_team_is() -> None:
+    recipe = load("code-review")
+    part = recipe.evaluation.controls["told"].train
+    assert part is not None
+    alone = override(recipe, part, "told")
+    assert alone.model_dump(exclude={"env"}) == recipe.model_dump(exclude={"env"}), "as many tokens, updates, settings"
+    games = [env(each.env, "train")() for each in (recipe, alone)]
+    assert [len(game.agents) for game in games] == [2, 1]
+    seen = [game.reset(5) for game in games]
+    for action in ("sum(xs)", "ok"):
+        (team,), (single,) = ([each.text for each in asked.values()] for asked in seen)
+        assert team == single
+        results = [game.step(dict.fromkeys(asked, action)) for game, asked in zip(games, seen, strict=True)]
+        seen = [each.observations for each in results]
+    assert " | fails | sum(xs)" in team
+    assert len({each.info["score"] for each in results}) == 1
 
 
 @pytest.mark.parametrize(

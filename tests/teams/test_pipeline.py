@@ -36,7 +36,9 @@ def play(factory, answers, seed=43):
     return told, result
 
 
-@pytest.mark.parametrize("roles", [("solver", "checker"), ("alone",), ("a", "b", "c", "d")])
+@pytest.mark.parametrize(
+    "roles", [("solver", "checker"), ("alone",), ("a", "a"), ("a", "b", "a"), ("a", "b", "c", "d")]
+)
 def test_any_number_of_roles_keeps_the_protocol(roles):
     check_env(pipeline(Sums, roles, improvement=0.5))
 
@@ -148,6 +150,28 @@ def test_later_roles_read_what_the_tests_say_of_the_standing_answer():
         pipeline(Sums, reports=True)().reset(0)
 
 
+def test_a_role_that_stands_twice_is_one_agent_that_checks_its_own_answer():
+    env, team = (pipeline(Tested, roles, reports=True, improvement=0.1)() for roles in (("a", "a"), ("a", "b")))
+    assert env.agents == ("a",)
+    asked = [game.reset(43)["a"] for game in (env, team)]
+    assert asked[0].text == asked[1].text
+    again, checked = env.step({"a": "9"}).observations["a"], team.step({"a": "9"}).observations["b"]
+    assert again.text == checked.text == "3 + 4 = | 9   is 1 long | 9"
+    talk, begun = again.conversation(), asked[0].conversation()
+    assert list(talk[:2]) == list(begun), "the conversation goes on"
+    assert talk[2] == {"role": "assistant", "content": "9"}
+    for text in ("What the tests say of a's answer: 9 | is 1 long", "Check the last answer above", "Round 2 of 2"):
+        assert text in talk[3]["content"]
+    assert "<message" not in talk[3]["content"]
+    result = env.step({"a": "7"})
+    assert result.rewards == {"a": pytest.approx(1.1)}
+    assert (result.info["scores"], result.info["score"], result.info["success"]) == ({"a": 1.0}, 1.0, True)
+    env.reset(43)
+    env.step({"a": "8"})
+    kept = env.step({"a": "ok"})
+    assert (kept.rewards, kept.info["valid"]) == ({"a": 0.5}, {"a": True})
+
+
 def test_a_chat_model_is_told_what_becomes_of_its_answer():
     env = pipeline(Sums, ("a", "b", "c"))()
     systems = [env.reset(43)["a"].messages[0]["content"]]
@@ -188,7 +212,6 @@ class NoTask:
     [
         (NoTask, {}, "NoTask is no task with one answer"),
         (Sums, {"roles": ()}, "at least one role"),
-        (Sums, {"roles": ("a", "a")}, "name of its own"),
         (Sums, {"instructions": {"chekcer": "?"}}, "chekcer"),
         (Sums, {"separator": " "}, "blank"),
         (Sums, {"longest": 0}, "longest=0"),

@@ -6,7 +6,8 @@ What the roles read, with the defaults (nothing else is said, so that a tiny mod
     checker   4 + 3 = | 8          ("ok" accepts, anything else replaces the 8)
 
 With `reports=True` the task's report on the answer stands before it: `question | passes | answer`.
-Left out: several rounds, branches and messages between roles; those are other workflows.
+A name that stands twice is one agent that acts twice: `("solver", "solver")` checks its own answer.
+Left out: branches and messages between roles; those are other workflows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from palaestra.envs.conversations import first_words
+from palaestra.envs.conversations import Conversation, first_words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.questions import solve as solve_question
 from palaestra.envs.replies import read_reply
@@ -58,14 +59,14 @@ class PipelineEnv(AroundTask):
         reports: bool = False,
     ) -> None:
         """See `pipeline` for the arguments."""
-        if not roles or len(set(roles)) < len(roles):
-            raise InputError(f"pipeline: roles={list(roles)}; at least one role is needed, each with a name of its own")
+        if not roles:
+            raise InputError("pipeline: roles=[]; at least one role is needed")
         if not accept.strip() or not separator.strip():
             raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
         if longest is not None and longest < 1:
             raise InputError(f"pipeline: longest={longest}, expected at least 1, or None for all of an answer")
         self.inner: TaskEnv = made_task(tasks, "pipeline")
-        self.agents = tuple(roles)
+        self.agents, self._order = tuple(dict.fromkeys(roles)), tuple(roles)
         self.task = ""
         self._accept, self._separator = accept.strip(), separator
         self._improvement, self._longest, self._reports = improvement, longest, reports
@@ -74,10 +75,11 @@ class PipelineEnv(AroundTask):
             dict.fromkeys(roles, ""),
             instructions,
             accept=self._accept,
-            hears={after: [before] for before, after in pairwise(roles)},
-            heard_by={before: [after] for before, after in pairwise(roles)},
+            hears={after: [before] for before, after in pairwise(roles) if before != after},
+            heard_by={before: [after] for before, after in pairwise(roles) if before != after},
+            rounds=len(roles) if len(self.agents) == 1 else 1,
         )
-        self._place = len(self.agents)
+        self._place = len(self._order)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Ask the first role the question of `seed`."""
@@ -88,50 +90,52 @@ class PipelineEnv(AroundTask):
         self._place = 0
         self._current = ""
         self._answers: dict[str, str] = {}
-        self._scores: dict[str, float] = {}
+        self._scores: list[float] = []
+        self._talks: dict[str, tuple[Conversation, str]] = {}
         return self._observe()
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Take the answer of the role whose turn it is; after the last one, score the answer that stands."""
-        expected = list(self.agents[self._place : self._place + 1])
+        expected = list(self._order[self._place : self._place + 1])
         if list(actions) != expected:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
         (role,) = expected
-        text, form, shown = read_reply(read_answer(actions[role]))
+        reply = read_answer(actions[role])
+        text, form, shown = read_reply(reply)
         if self._place > 0 and text.casefold() == self._accept.casefold():
-            valid, score = True, self._scores[self.agents[self._place - 1]]
+            valid, score = True, self._scores[-1]
         elif text or self._place == 0:
             found = self.inner.score(text)
             self._current, self._by, self._reply = text, role, shown
             valid, score = found is not None, found or 0.0
         else:  # neither accepted nor replaced: the answer stands
-            valid, score = False, self._scores[self.agents[self._place - 1]]
-        self._answers[role], self._scores[role] = text, score
+            valid, score = False, self._scores[-1]
+        self._answers[role] = text
+        self._scores.append(score)
+        self._talks[role] = (self._talks[role][0], reply)
         self._place += 1
         info: dict[str, Any] = {
             "valid": {role: valid},
             "answers": dict(self._answers),
-            "scores": dict(self._scores),
+            "scores": dict(zip(self._order, self._scores, strict=False)),
             "score": score,
             "expected": self.inner.answer,
             "read_as": form,
         }
-        if self._place < len(self.agents):
+        if self._place < len(self._order):
             return StepResult(self._observe(), info=info)
         info["success"] = self.inner.solved(score)
         return StepResult({}, self._rewards(score), terminated=True, info=info)
 
-    def _rewards(self, final: float) -> dict[str, float | None]:
+    def _rewards(self, final: float) -> Mapping[str, float]:
         """The final score for everybody, plus `improvement` times what each later role changed."""
-        rewards: dict[str, float | None] = {}
-        before = self._scores[self.agents[0]]
-        for role in self.agents:
-            rewards[role] = final + self._improvement * (self._scores[role] - before)
-            before = self._scores[role]
+        rewards = dict.fromkeys(self.agents, final)
+        for role, (before, after) in zip(self._order[1:], pairwise(self._scores), strict=True):
+            rewards[role] += self._improvement * (after - before)
         return rewards
 
     def _observe(self) -> dict[str, Observation]:
-        role, text = self.agents[self._place], self.question
+        role, text = self._order[self._place], self.question
         heard, note, mark = [], None, self._separator.strip()
         if self._place > 0:
             if self._reports and (report := self.inner.current.report) is not None:
@@ -140,9 +144,13 @@ class PipelineEnv(AroundTask):
                 note = f"What the tests say of {self._by}'s answer: {told}"
             shown = self._current.replace(mark, " ")
             text += self._separator + (shown if self._longest is None else first_words(shown, self._longest))
-            heard = [Heard(self._by, self._reply, 0)]
-        ask = "check" if heard else "answer"
-        talk = self._instructions.turn(role, ask, self.question, heard=heard, limit=self._longest, note=note)
+            heard = [Heard(self._by, self._reply, 0)] if self._by != role else []
+        ask = "check" if self._place else "answer"
+        talk = self._instructions.turn(
+            role, ask, self.question, heard=heard, before=self._talks.get(role), limit=self._longest, note=note,
+            round=self._place + 1,
+        )  # fmt: skip
+        self._talks[role] = (talk, "")
         return {role: Observation(text, messages=talk, fields=ASKS[ask])}
 
 
@@ -161,7 +169,7 @@ def pipeline(
 
     Args:
         tasks: makes the `TaskEnv`, `reasoning_gym(...)` for example.
-        roles: names of the agents, in the order in which they act.
+        roles: names of the agents, in the order in which they act; one that stands twice acts twice.
         accept: what a later role says to let the answer stand (case and outer space do not matter).
         separator: stands between the question and the previous answer.
         improvement: each later role receives this times the change of the score that it caused, on top of the final
@@ -170,9 +178,9 @@ def pipeline(
         longest: most tokens of an answer that the next role reads; None: all of it.
         reports: later roles also read the task's report on the answer that stands, such as what its visible tests say.
 
-    Rewards come at the end. `info` has the `answers` given and the `scores` of the answer after each role, and the
-    `expected` answer. An answer that is empty or that the task cannot read is not valid; an empty one of a later role
-    lets the previous answer stand.
+    Rewards come at the end. `info` has the `answers` given, the `scores` of the answer after each role (the last turn
+    of one that acts twice) and the `expected` answer. An answer that is empty or that the task cannot read is not
+    valid; an empty one of a later role lets the previous answer stand.
     """
     factory = functools.partial(
         PipelineEnv,
