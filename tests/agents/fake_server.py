@@ -16,6 +16,8 @@ from palaestra.agents import LMPolicy
 from palaestra.agents.backends.sampling import evaluate, sample
 
 _ONE_AT_A_TIME = threading.Lock()
+ABORTED = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+"""What SGLang 0.5.23 says of an answer that it was told to break off."""
 
 
 def loaded(folder: Any) -> LMPolicy:
@@ -33,14 +35,14 @@ class FakeServer:
     breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
     seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
     transfers: it has the weight-transfer API, with the engine for shared memory; refuses: the path at which it answers
-    500; loses: tensors of these names do not arrive.
+    500; loses: tensors of these names do not arrive. disjoint: events of SGLang's streams have new tokens only.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0, host: str = "127.0.0.1") -> None:
         self.folder, self.lora = folder, lora
         self.stale_head = self.raw = self.mute = self.down = self.foreign = False
         self.silent, self.old = 0.0, 0
-        self.streams, self.tokens, self.pace = False, 0, 0.0
+        self.streams, self.tokens, self.pace, self.disjoint = False, 0, 0.0, False
         self.deaf, self.aborts, self.paced = False, 0, 0
         self.breaks: list[tuple[str, int]] = []
         self.transfers, self.refuses, self.loses = False, "", ""
@@ -101,6 +103,9 @@ class FakeServer:
                 self.send_header("content-type", "text/event-stream; charset=utf-8")
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
+                if "meta_info" in found:
+                    self.stream_sglang(found, fault)
+                    return
                 choice = found["choices"][0]
                 ids, logprobs = choice.get("token_ids"), choice["logprobs"]["token_logprobs"]
                 for i, value in enumerate(logprobs):
@@ -129,6 +134,35 @@ class FakeServer:
                             "choices": [last | {"finish_reason": choice.get("finish_reason") or "stop"}],
                         }
                     )
+                self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+            def stream_sglang(self, found: Any, fault: str | None) -> None:
+                """As SGLang 0.5.23 does: each event has all tokens so far, or the new ones; and [DONE]."""
+                told, aborts = found["meta_info"], fake.aborts
+                said = told["output_token_logprobs"]
+                for i in range(len(said)):
+                    fake.take_time()
+                    whole = i + 1 == len(said) and fault is None
+                    if fake.aborts > aborts:
+                        with fake.lock:
+                            fake.tokens -= len(said) - i - 1
+                        told["finish_reason"], whole = ABORTED, True
+                    each = {"completion_tokens": i + 1, "finish_reason": told["finish_reason"] if whole else None}
+                    each["output_token_logprobs"] = said[i if fake.disjoint else 0 : i + 1]
+                    self.event({"text": "", "meta_info": told | each})
+                    if fake.aborts > aborts:
+                        break
+                if fault in ("cut", "die", "old"):
+                    self.broken(fault)
+                    return
+                if fault == "stall":
+                    time.sleep(3)
+                if fault == "error":
+                    self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
+                if fault == "abort":
+                    new = [] if fake.disjoint else said
+                    each = {"completion_tokens": len(said), "output_token_logprobs": new, "finish_reason": ABORTED}
+                    self.event({"text": "", "meta_info": told | each})
                 self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
             def event(self, what: Any) -> None:
@@ -211,7 +245,7 @@ class FakeServer:
                 return 200, {"message": "done"}
             case "/v1/models":
                 return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
-            case "/weight_info" | "/get_model_info":
+            case "/weight_info" | "/model_info":
                 return 200, {"weight_version": self.version}
             case "/update_weight_version":
                 self.version = body["new_version"]
@@ -309,9 +343,15 @@ class FakeServer:
         )  # fmt: skip
         ids, logprobs, fault = self.befallen(ids, logprobs)
         said = [[value, number, None] for value, number in zip(logprobs, ids, strict=True)]
-        told: dict[str, Any] = {"output_token_logprobs": said, "weight_version": self.version}
-        told |= {"finish_reason": {"type": "abort"}} if fault == "abort" else {}
-        return 200, {"output_ids": ids, "meta_info": told} | ({} if fault is None else {"fault": fault})
+        ended = ids[-1:] in ([each] for each in how["stop_token_ids"])
+        finish = {"type": "stop", "matched": ids[-1]} if ended else {"type": "length", "length": len(ids)}
+        told: dict[str, Any] = {
+            "id": f"{self.answered}", "finish_reason": ABORTED if fault == "abort" else finish,
+            "prompt_tokens": len(body["input_ids"]), "completion_tokens": len(ids), "weight_version": self.version,
+            "output_token_logprobs": said,
+        }  # fmt: skip
+        answer: dict[str, Any] = {"text": "", "output_ids": ids, "meta_info": told}
+        return 200, answer | ({} if fault is None else {"fault": fault})
 
 
 def tiny(folder: Path) -> Path:

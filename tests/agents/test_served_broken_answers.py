@@ -74,6 +74,29 @@ def test_the_rest_of_an_answer_is_asked_for(server: Any, fault: str) -> None:
     of_these_weights(served, broken)
 
 
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("fault", TEMPORARY)
+def test_the_rest_of_an_answer_of_sglang(server: Any, fault: str, disjoint: bool) -> None:
+    """Its events repeat all that was said, unless it was started with --incremental-streaming-output."""
+    server.disjoint = disjoint
+    served = ready(server, dialect="sglang")
+    right, before = ask(served), server.tokens
+    server.breaks = [(fault, AFTER)]
+    broken = ask(served)
+    assert [each.error for each in broken] == [None] * 6
+    assert sum(lengths(right)) > 6 * AFTER
+    last = server.seen[-1]
+    (which,) = [i for i in range(6) if list(broken[i].action_ids) != list(right[i].action_ids)]  # type: ignore[arg-type]
+    assert last["input_ids"] == [*right[which].prompt_ids, *right[which].action_ids[:AFTER]]  # type: ignore[misc, index]
+    assert last["sampling_params"]["max_new_tokens"] == TOKENS - AFTER
+    assert last["sampling_params"]["sampling_seed"] in {
+        each["sampling_params"]["sampling_seed"] for each in server.seen[8:-1]
+    }
+    assert served.kept == AFTER
+    assert server.tokens - before == sum(lengths(broken))  # none twice
+    of_these_weights(served, broken)
+
+
 def test_without_streams_the_whole_answer_is_asked_again(server: Any) -> None:
     """The mechanism taken out: the same fault costs the tokens that had been sampled, and the answer is the same."""
     served = ready(server, stream=False)

@@ -80,6 +80,15 @@ def test_vllm_goes_on_when_it_could_not_load(web: Web, tmp_path: Any) -> None:
     assert paths == ["/pause?mode=wait", "/collective_rpc", "/resume"]
 
 
+def test_where_sglang_says_its_version(web: Web) -> None:
+    """0.5.23 answers at both, and warns that the older one will be removed; 0.5.5 has only that one."""
+    for path in ("/model_info", "/get_model_info"):
+        web.behave = lambda handler, path=path: Web.say(  # type: ignore[misc]
+            handler, {"weight_version": "3-ab"}, 200 if handler.path == path else 404
+        )
+        assert SGLang().version(Client(web.url)) == "3-ab"
+
+
 def test_a_server_that_does_not_tokenize(web: Web) -> None:
     web.behave = lambda handler: Web.say(handler, {}, 404)
     assert encoded(Client(web.url), "m", "x") is None
@@ -99,8 +108,24 @@ def test_an_event_of_a_stream() -> None:
         assert type(error.value) is kind
     with pytest.raises(ServerError, match="of model 'm', not of 'n'"):
         VLLM().part(GOOD, ServedModel("n"))
-    with pytest.raises(ServerError, match="sent a stream, which was not asked for"):
-        SGLang().part(GOOD, ServedModel("m"))
+
+
+def test_an_event_of_sglang_with_all_tokens_or_with_new_ones() -> None:
+    def event(first: int, total: int, finish: Any = None) -> Any:
+        tokens = [[-1.0, number, None] for number in range(first, total)]
+        return {"meta_info": {"output_token_logprobs": tokens, "completion_tokens": total, "finish_reason": finish}}
+
+    model, part = ServedModel("m"), SGLang().part
+    assert part(event(0, 1), model, 0).ids.tolist() == [0]
+    assert part(event(0, 3), model, 1).ids.tolist() == part(event(1, 3), model, 1).ids.tolist() == [1, 2]
+    for whole in (event(0, 3, {"type": "length"}), event(3, 3, {"type": "length"})):
+        last = part(whole, model, 3)
+        assert (last.ids.tolist(), last.logprobs.tolist(), last.finish) == ([], [], "length")
+    with pytest.raises(ServerError, match="has 1 of 5 tokens after 3 were sent"):
+        part(event(4, 5), model, 3)
+    with pytest.raises(ServerError, match="the server broke off: no way") as error:
+        part({"error": {"message": "no\nway", "type": "invalid_request_error", "code": 400}}, model, 3)
+    assert type(error.value) is ServerError
 
 
 def test_an_answer_that_was_aborted_before_its_first_token() -> None:

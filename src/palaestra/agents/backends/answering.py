@@ -159,11 +159,11 @@ async def _rest(
 
     def heard(event: Any) -> None:
         nonlocal count
-        parts.append(part := dialect.part(event, model))
+        parts.append(part := dialect.part(event, model, count))
         if (count := count + len(part.ids)) > left:
             raise ServerError(f"the server sent {count} tokens where at most {left} were asked for")
 
-    streams = server.settings.stream and dialect.streams and call.body is not None
+    streams = server.settings.stream and call.body is not None
     if streams:
         call = call._replace(body=call.body | {"stream": True})  # type: ignore[operator]
     assert server.client is not None

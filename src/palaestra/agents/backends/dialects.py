@@ -35,9 +35,6 @@ class Dialect(Protocol):
     hint: str
     """What the server must have been started with, so that weights can be changed."""
 
-    streams: bool
-    """Whether answers can be had token by token, each once."""
-
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
@@ -46,8 +43,12 @@ class Dialect(Protocol):
     def seed(self, seed: int, said: int) -> int:
         """Seed with which an answer of this seed is gone on with after its first `said` tokens."""
 
-    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
-        """Tokens in one event of a stream, maybe none. Raises ServerError, GoneError for a temporary failure."""
+    def part(self, event: Any, model: ServedModel, said: int = 0) -> SampledAnswer:
+        """New tokens in one event of a stream, maybe none; `said`: how many came in the events before.
+
+        Raises:
+            GoneError: a temporary failure. ServerError: any other.
+        """
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """Sampled answer in a response. Raises ServerError for an answer that cannot be learned from."""
@@ -74,6 +75,8 @@ class Dialect(Protocol):
         """Make the server unload an adapter."""
 
 
+PARCEL = 32
+"""Tokens in one event of a stream, where a request may say so."""
 LOADING = 1800.0
 """Seconds that a server may take to load weights."""
 
@@ -82,7 +85,6 @@ class VLLM:
     """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints, from 0.32 on without a folder."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
-    streams = True
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -101,12 +103,9 @@ class VLLM:
         """Another seed for every beginning: a request's generator starts anew, and would repeat its first draws."""
         return int(np.random.SeedSequence([seed, said]).generate_state(1)[0] >> 1) if said else seed
 
-    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
+    def part(self, event: Any, model: ServedModel, said: int = 0) -> SampledAnswer:
         """Tokens of one event of `/v1/completions` with `stream`."""
-        if (error := at(event, "error")) is not None:
-            code = at(error, "code")
-            kind = ServerError if isinstance(code, int) and code < 500 else GoneError
-            raise kind(f"the server broke off: {' '.join(str(at(error, 'message') or error).split())[:300]}")
+        _unbroken(event)
         if not at(event, "choices"):  # the count of tokens at the end, if a server adds it
             return NOTHING
         return self.read(event, model, least=0)
@@ -173,7 +172,6 @@ class SGLang:
     """`Dialect` of SGLang by its native endpoints, whose answers hold the version of the weights."""
 
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
-    streams = False  # its events repeat all tokens so far; an answer that it aborts has those that there are
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -189,6 +187,7 @@ class SGLang:
             "sampling_seed": seed,
             "stop_token_ids": list(ends),
             "ignore_eos": not ends,
+            "stream_interval": PARCEL,
         }
         body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
         return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
@@ -197,25 +196,42 @@ class SGLang:
         """The same seed: with --enable-deterministic-inference draws depend on it and on the token's position."""
         return seed
 
-    def part(self, event: Any, model: ServedModel) -> SampledAnswer:
-        """Raises ServerError: its streams are not asked for."""
-        raise ServerError("the server sent a stream, which was not asked for")
+    def part(self, event: Any, model: ServedModel, said: int = 0) -> SampledAnswer:
+        """New tokens of one event of `/generate` with `stream`.
 
-    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """Sampled answer from `output_token_logprobs`: (log-probability, id, text) of each token."""
+        Events repeat all tokens so far, unless the server was started with --incremental-streaming-output; the count of
+        all that was sampled (`completion_tokens`) tells which.
+
+        Raises:
+            GoneError: a temporary failure. ServerError: any other, or tokens are missing between two events.
+        """
+        _unbroken(event)
+        more, total = self.read(event, model, least=0), at(event, "meta_info", "completion_tokens")
+        if total == len(more.ids):
+            return more._replace(ids=more.ids[said:], logprobs=more.logprobs[said:])
+        if total != said + len(more.ids):
+            raise ServerError(f"an event of the stream has {len(more.ids)} of {total} tokens after {said} were sent")
+        return more
+
+    def read(self, answer: Any, model: ServedModel, *, least: int = 1) -> SampledAnswer:
+        """Sampled answer from `output_token_logprobs`: (log-probability, id, text) of each token, `least` or more."""
         said = at(answer, "meta_info", "output_token_logprobs")
         if not isinstance(said, list):
             raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
         version = at(answer, "meta_info", "weight_version")
         finish = at(answer, "meta_info", "finish_reason")
         finish = at(finish, "type") if isinstance(finish, dict) else finish
-        if finish == ABORT and not said:
-            return NOTHING._replace(version=version, finish=ABORT)
+        if not said and (not least or finish == ABORT):
+            return NOTHING._replace(version=version, finish=None if finish is None else str(finish))
         return _checked([at(each, 1) for each in said], [at(each, 0) for each in said], version, finish=finish)
 
     def version(self, client: Client) -> str | None:
-        """Label of the weights, from `/get_model_info`."""
-        found: str | None = at(client.ask(HttpCall("/get_model_info")), "weight_version")
+        """Label of the weights, from `/model_info`, which older servers call `/get_model_info`."""
+        try:
+            answer = client.ask(HttpCall("/model_info"))
+        except AbsentError:
+            answer = client.ask(HttpCall("/get_model_info"))
+        found: str | None = at(answer, "weight_version")
         return found
 
     def name(self, client: Client, version: str) -> None:
@@ -273,6 +289,14 @@ def _developer(client: Client, call: HttpCall, timeout: float | None = None) -> 
         return client.ask(call, timeout=timeout)
     except AbsentError as error:
         raise ServerError(f"{error}: start the server with {VLLM.hint}") from None
+
+
+def _unbroken(event: Any) -> None:
+    """Raises ServerError for an event of a stream that is an error; GoneError unless its code is 4xx."""
+    if (error := at(event, "error")) is not None:
+        code = at(error, "code")
+        kind = ServerError if isinstance(code, int) and code < 500 else GoneError
+        raise kind(f"the server broke off: {' '.join(str(at(error, 'message') or error).split())[:300]}")
 
 
 def _succeeded(answer: Any) -> None:
