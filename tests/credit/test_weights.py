@@ -150,7 +150,7 @@ def test_adora_worked_numbers(rewards: list[float], lengths: list[int], weight: 
 def test_adora_rules_treat_one_sided_groups_oppositely() -> None:
     def weights(rule: str, rewards: list[float]) -> np.ndarray:
         turns = single(rewards, tokens_out=[5] * len(rewards))
-        tree = adora(method=rule)  # type: ignore[arg-type]
+        tree = adora(rule=rule)  # type: ignore[arg-type]
         return np.asarray(tree.inputs[1].evaluate(turns))  # modulate is advantage * weight
 
     for rewards, llm, vlm in (([1.0, 1.0], 1.0, 0.1), ([0.0, 0.0], 0.1, 1.0)):

@@ -197,7 +197,7 @@ def adora(
     score: SignalLike | None = None,
     *,
     length: SignalLike = "tokens_out",
-    method: Literal["llm", "vlm"] = "llm",
+    rule: Literal["llm", "vlm"] = "llm",
     low: float = 0.1,
     correct: float = 0.5,
     cap: float | None = None,
@@ -209,13 +209,13 @@ def adora(
     language models (`llm`), the other way round for vision (`vlm`); their advantage is 0 either way. Checked against
     the released code, whose constants are correct=1.01, cap=4054 (`llm`) and correct=0.5, cap=4094 (`vlm`).
     """
-    _known("adora", method, ("llm", "vlm"))
+    _known("adora", rule, ("llm", "vlm"))
     r, size = episode_score(score), total(length, over="episode")
     wrong = r <= correct if cap is None else (r <= correct) & (size < cap)
     longest = highest(size, over="group", where=r > correct)
     typical = mean(size, over="group", unit="episode", where=wrong)
     llm = fill_missing(longest, -2.0) > fill_missing(typical, -1.0)  # lengths are never negative
-    worth = llm if method == "llm" else is_missing(longest) | fill_missing(longest > typical, False)
+    worth = llm if rule == "llm" else is_missing(longest) | fill_missing(longest > typical, False)
     return modulate(grpo(score), pick(worth, 1.0, low))
 
 

@@ -94,9 +94,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
         rewards, lengths = rng.integers(0, 2, (200, 6)), rng.integers(3000, 4300, (200, 6))
         turns = table(rewards, lengths)
         plain = np.asarray(grpo().evaluate(turns)).reshape(rewards.shape)
-        for method in ("llm", "vlm"):
-            credit = np.asarray(adora(method=method, cap=CAP).evaluate(turns)).reshape(rewards.shape)
-            expected = np.array([_weight(*pair, method) for pair in zip(rewards, lengths, strict=True)])
+        for rule in ("llm", "vlm"):
+            credit = np.asarray(adora(rule=rule, cap=CAP).evaluate(turns)).reshape(rewards.shape)
+            expected = np.array([_weight(*pair, rule) for pair in zip(rewards, lengths, strict=True)])
             disagreements += int((np.abs(credit - expected[:, None] * plain) > 1e-12).any(axis=1).sum())
             totals = max(totals, float(np.abs(credit.sum(axis=1)).max()))
             reduced.append(np.mean(expected < 1))
@@ -104,9 +104,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
     return Outcome(measured, totals <= 1e-9 and not disagreements)
 
 
-def _weight(rewards: np.ndarray, lengths: np.ndarray, method: str) -> float:
+def _weight(rewards: np.ndarray, lengths: np.ndarray, rule: str) -> float:
     right, wrong = lengths[rewards == 1], lengths[(rewards == 0) & (lengths < CAP)]
-    if method == "llm":
+    if rule == "llm":
         worth = max(right, default=-np.inf) > (wrong.mean() if len(wrong) else -np.inf)
     else:
         worth = not len(right) or max(right) > (wrong.mean() if len(wrong) else np.inf)
