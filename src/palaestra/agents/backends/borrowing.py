@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -53,6 +54,12 @@ class Lent(NamedTuple):
     places: tuple[tuple[str, str], ...]
     ours: bool
     concurrency: int
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether one of them can only be asked on its own machine."""
+        hosts = [urlsplit(url).hostname or "" for url, _ in self.places]
+        return any(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
 
 
 class Borrower(Asking):
