@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,15 @@ ray = pytest.importorskip("ray", reason="extra 'ray'; `make scale-test` has it")
 
 import torch  # noqa: E402
 from tests.agents.test_served import ask, fake_server, move, rows  # noqa: E402
+from tests.play.test_served_workers import PLAN, shown, slow  # noqa: E402
 
-from palaestra.agents import LMPolicy, ServedPolicy  # noqa: E402
+from palaestra.agents import LMPolicy, ServedPolicy, Team  # noqa: E402
 from palaestra.agents.backends import ray_servers  # noqa: E402
 from palaestra.agents.backends.ray_servers import RayServer  # noqa: E402
 from palaestra.errors import InputError, PolicyError  # noqa: E402
+from palaestra.learning.pipelining import play  # noqa: E402
+from palaestra.play.cluster import Ray, RayBackend  # noqa: E402
+from palaestra.play.executors import Local  # noqa: E402
 
 VLLM = os.environ.get("PALAESTRA_VLLM", "")
 STAND_IN = """
@@ -192,3 +198,35 @@ def test_a_cluster_without_room(cluster: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_clusters_that_cannot_be(cluster: Path) -> None:
     with pytest.raises(InputError, match="cluster is 'auto': the address of a Ray cluster, for server='vllm'"):
         servers(cluster, server=None, url="http://127.0.0.1:1/v1")
+
+
+def team_of(folder: str, **options: Any) -> Team:
+    return Team(a=servers(Path(folder), **options))
+
+
+def test_envs_play_on_workers_of_the_cluster_while_its_servers_answer(cluster: Path) -> None:
+    """One place of the two is a server's, one a worker's; the worker is killed, and what it had is played again."""
+    team = Team.made(team_of, str(cluster))
+    served, executor = team["a"], Ray(workers=1, shards=4)
+    assert isinstance(served, ServedPolicy)
+    backend = executor.pool.backend
+    assert isinstance(backend, RayBackend)
+    try:
+        expected, _ = play(Local(shards=4), slow, team, PLAN)
+        for moved in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                turns, mismatch = play(executor, slow, team, PLAN)
+            assert turns["error"].null_count() == len(turns)
+            assert shown(turns.frame).equals(shown(expected.frame)) is (moved == 0)
+            assert mismatch["lm"]["mismatch"] < 1e-4
+            move(served)
+        expected, _ = play(Local(shards=4), slow, team, PLAN)
+        pid = ray.get(backend.actors()[0].pid.remote())
+        threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+        turns, _ = play(executor, slow, team, PLAN)
+        assert executor.pool.lost == 1
+        assert shown(turns.frame).equals(shown(expected.frame))
+    finally:
+        executor.close()
+        served.close()
