@@ -104,7 +104,7 @@ def spread() -> bool:
         ratio, by_cpu, ms, alone = map(statistics.median, (ratios, cpus, drivers, bare[1:] or bare))
         good = max(ratio, by_cpu) >= LEAST_SPEEDUP and ms <= MOST_DRIVER_MS
         holds &= good
-        numbers = (wall, work, ratio, by_cpu, ms, alone, executor.crew.put)
+        numbers = (wall, work, ratio, by_cpu, ms, alone, executor.pool.put)
         print(f"{f'{kind}, {shards} shards':<24}" + "".join(f"{number:>16.2f}" for number in numbers))
         executor.close()
     print(f"criterion: {LEAST_SPEEDUP} times as fast, driver at most {MOST_DRIVER_MS} ms per shard: {said(holds)}\n")

@@ -31,4 +31,4 @@ def test_an_answer_is_what_it_was_with_all_that_stands_behind_its_table(rows: in
 
 def test_an_error_comes_without_a_table() -> None:
     found = _opened(_sealed(ShardResult(b"", ("InputError", "a number"), (), 0.5)))
-    assert found[1:] == (("InputError", "a number"), (), 0.5, 1)
+    assert found[1:] == (("InputError", "a number"), (), 0.5, 1, 0)

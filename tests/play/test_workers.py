@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from palaestra.agents import TabularPolicy, Team, random_legal
+from palaestra.agents import Decision, Request, TabularPolicy, Team, random_legal
 from palaestra.envs import make
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play import workers
@@ -289,3 +290,62 @@ def test_executors_of_one_size_share_their_workers(clock: Clock) -> None:
 def test_numbers_out_of_range_are_named(options: dict[str, Any], message: str, clock: Clock) -> None:
     with pytest.raises(InputError, match=message):
         Simulated(Played(clock, FATES["all is well"]), **options)
+
+
+class Lease(NamedTuple):
+    one_machine: bool = False
+
+
+class Served:
+    """A policy that a server answers for; `lost` of its requests meet none, `at_end` is called when nobody holds it."""
+
+    name, waits, at_end, lost = "one", True, staticmethod(lambda: None), 0
+    unanswered = 0
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        decisions = []
+        for request in requests:
+            gone = Served.lost > 0
+            Served.lost -= gone
+            self.unanswered += gone
+            legal = request.observation.legal
+            decisions.append(Decision(str(request.rng.choice(list(legal or ()))), error="gone" if gone else None))
+        return decisions
+
+    @contextmanager
+    def lent(self, workers: int) -> Iterator[Lease]:
+        yield Lease()
+        Served.at_end()
+
+    def borrower(self) -> Served:
+        return Served()
+
+    def use(self, lease: Lease) -> None:
+        assert lease == Lease()
+
+
+def asked() -> Team:
+    return Team(player_0=Served(), player_1=random_legal(name="two"))
+
+
+def test_no_worker_asks_servers_any_more_when_they_are_given_back(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Played(clock, lambda worker, task: 1000.0 if task == 0 else 1.0, patience=lambda: 100)
+    executor, ends = Simulated(hands), list[tuple[int, int]]()
+    monkeypatch.setattr(Served, "at_end", staticmethod(lambda: ends.append((len(hands.busy), len(hands.dropped)))))
+    expected = Local(timeout=None, shards=6).play(KUHN, asked(), PLAN).frame.drop("duration")
+    assert executor.play(KUHN, Team.made(asked), PLAN).frame.drop("duration").equals(expected)
+    assert executor.pool.doubled == 1
+    assert ends == [(0, 1)]
+
+
+def test_what_no_server_answered_is_played_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Local(timeout=None, shards=6).play(KUHN, asked(), PLAN).frame.drop("duration")
+    executor = Simulated(Played(clock, FATES["all is well"], patience=lambda: 2))
+    monkeypatch.setattr(Served, "lost", 3)
+    assert executor.play(KUHN, Team.made(asked), PLAN).frame.drop("duration").equals(expected)
+    monkeypatch.setattr(Served, "lost", 10**6)
+    turns = executor.play(KUHN, Team.made(asked), PLAN)
+    assert turns["error"].drop_nulls().len() > 0, "after three times rows keep their errors"
+    assert set(turns["group"]) == set(range(13))

@@ -52,7 +52,7 @@ def expected(env: Any = Signalling, plan: Plan = PLAN) -> Any:
 
 
 def hands_of(executor: Ray) -> RayBackend:
-    hands = executor.crew.hands
+    hands = executor.pool.backend
     assert isinstance(hands, RayBackend)
     return hands
 
@@ -62,9 +62,9 @@ def test_one_two_and_three_workers_play_the_same_table_to_the_last_bit(machine: 
     for workers in (1, 2, 3):
         executor = Ray(workers=workers, shards=8)
         assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole)
-        put = executor.crew.put
+        put = executor.pool.put
         executor.play(Signalling, team, PLAN)
-        assert (put, executor.crew.put) == (4, 4), "env, team and two policies are put once"
+        assert (put, executor.pool.put) == (4, 4), "env, team and two policies are put once"
         executor.close()
         assert ray.is_initialized(), "whose cluster it is ends it"
     processes = EXECUTORS.build("processes(workers=2, shards=8)")
@@ -78,7 +78,7 @@ def test_a_killed_worker_costs_nothing(machine: None) -> None:
     pid = ray.get(hands_of(executor).actors()[0].pid.remote())
     threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
     assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
-    assert executor.crew.lost == 1
+    assert executor.pool.lost == 1
     executor.close()
 
 
@@ -90,7 +90,7 @@ def test_a_slow_worker_is_helped(machine: None) -> None:
     threading.Timer(0.2, os.kill, (pid, signal.SIGSTOP)).start()
     try:
         assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
-        assert executor.crew.doubled >= 1
+        assert executor.pool.doubled >= 1
         assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "one goes on"
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -77,9 +77,9 @@ def test_a_lost_node_costs_nothing(nodes: Cluster) -> None:
     assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
     removal.join()
     end = time.monotonic() + 60  # the processes of a lost node may answer until Ray misses it
-    while executor.crew.lost < 1 and time.monotonic() < end:
+    while executor.pool.lost < 1 and time.monotonic() < end:
         assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "two go on"
-    assert executor.crew.lost >= 1
+    assert executor.pool.lost >= 1
     executor.close()
 
 

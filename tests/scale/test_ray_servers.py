@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,15 @@ ray = pytest.importorskip("ray", reason="extra 'ray'; `make scale-test` has it")
 
 import torch  # noqa: E402
 from tests.agents.test_served import ask, fake_server, move, rows  # noqa: E402
+from tests.play.test_served_workers import PLAN, shown, slow  # noqa: E402
 
-from palaestra.agents import LMPolicy, ServedPolicy  # noqa: E402
+from palaestra.agents import LMPolicy, ServedPolicy, Team  # noqa: E402
 from palaestra.agents.backends import ray_servers  # noqa: E402
 from palaestra.agents.backends.ray_servers import RayServer  # noqa: E402
 from palaestra.errors import InputError, PolicyError  # noqa: E402
+from palaestra.learning.pipelining import play  # noqa: E402
+from palaestra.play.cluster import Ray, RayBackend  # noqa: E402
+from palaestra.play.executors import Local  # noqa: E402
 
 VLLM = os.environ.get("PALAESTRA_VLLM", "")
 STAND_IN = """
@@ -51,6 +57,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         python.write_text(f'#!/bin/sh\nPYTHONPATH="{made}:$PYTHONPATH" exec {sys.executable} "$@"\n')
         python.chmod(0o755)
         patch.setenv("PALAESTRA_VLLM", str(python))
+        patch.setattr(ray_servers, "ROOM", 600.0)  # a busy machine is not a full cluster
+        patch.setattr("palaestra.play.cluster.PATIENCE", 600.0)
         ray.init(
             num_cpus=2, object_store_memory=100 * 2**20, logging_level="error", log_to_driver=False,
             include_dashboard=False,
@@ -175,6 +183,28 @@ def test_a_real_vllm_in_an_actor(cluster: Path, monkeypatch: pytest.MonkeyPatch,
         served.close()
 
 
+@pytest.mark.skipif("PALAESTRA_VLLM" not in os.environ, reason="no vLLM: PALAESTRA_VLLM is not set")
+def test_a_worker_asks_a_real_vllm(cluster: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    LMPolicy.tiny(hidden=64, heads=2, name="lm").save(tmp_path / "model")
+    monkeypatch.setenv("PALAESTRA_VLLM", VLLM)
+    engine = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 16, "kv_cache_memory_bytes": 2**28}
+    team = Team.made(team_of, str(tmp_path / "model"), engine=engine, timeout=300.0)
+    served, executor = team["a"], Ray(workers=1, shards=4)
+    assert isinstance(served, ServedPolicy)
+    try:
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                turns, mismatch = play(executor, slow, team, PLAN)
+            assert turns["error"].null_count() == len(turns)
+            assert mismatch["lm"]["mismatch"] < 1e-4
+            move(served)
+        assert served.syncs == 2
+    finally:
+        executor.close()
+        served.close()
+
+
 def test_a_cluster_without_room(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_servers, "ROOM", 1.0)
     holds = ray.remote(lambda: time.sleep(60)).options(num_cpus=2).remote()
@@ -192,3 +222,35 @@ def test_a_cluster_without_room(cluster: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_clusters_that_cannot_be(cluster: Path) -> None:
     with pytest.raises(InputError, match="cluster is 'auto': the address of a Ray cluster, for server='vllm'"):
         servers(cluster, server=None, url="http://127.0.0.1:1/v1")
+
+
+def team_of(folder: str, **options: Any) -> Team:
+    return Team(a=servers(Path(folder), **options))
+
+
+def test_envs_play_on_workers_of_the_cluster_while_its_servers_answer(cluster: Path) -> None:
+    """One place of the two is a server's, one a worker's; the worker is killed, and what it had is played again."""
+    team = Team.made(team_of, str(cluster), timeout=200.0)
+    served, executor = team["a"], Ray(workers=1, shards=4)
+    assert isinstance(served, ServedPolicy)
+    backend = executor.pool.backend
+    assert isinstance(backend, RayBackend)
+    try:
+        expected, _ = play(Local(shards=4), slow, team, PLAN)
+        for moved in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                turns, mismatch = play(executor, slow, team, PLAN)
+            assert turns["error"].null_count() == len(turns)
+            assert shown(turns.frame).equals(shown(expected.frame)) is (moved == 0)
+            assert mismatch["lm"]["mismatch"] < 1e-4
+            move(served)
+        expected, _ = play(Local(shards=4), slow, team, PLAN)
+        pid = ray.get(backend.actors()[0].pid.remote())
+        threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+        turns, _ = play(executor, slow, team, PLAN)
+        assert executor.pool.lost == 1
+        assert shown(turns.frame).equals(shown(expected.frame))
+    finally:
+        executor.close()
+        served.close()

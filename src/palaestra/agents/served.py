@@ -13,18 +13,16 @@ done, or are given newer ones in the middle of answers (`train.inflight`). Whole
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from palaestra.agents.backends.server import SampledAnswer
+from palaestra.agents.backends.borrowing import weightless
 from palaestra.agents.backends.serving import Serving, check, check_distribution
 from palaestra.agents.lm import LMPolicy
-from palaestra.agents.policy import Decision, Request, Scored
+from palaestra.agents.policy import Scored
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,12 +54,12 @@ class ServedPolicy(Serving):
     Raises InputError for settings that cannot work; nothing is asked or started before the first sync.
     """
 
-    waits = True
-
     @classmethod
     def from_pretrained(cls, model: str | Path, **options: Any) -> ServedPolicy:
         """Makes the policy from `LMPolicy.from_pretrained(model)` and a server; options of both."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
+        if options.get("name", "lm") in weightless():
+            options, own = options | {"device": "meta"}, own | {"transfer": "folder"}
         return cls(LMPolicy.from_pretrained(model, **options), **own)
 
     @staticmethod
@@ -71,40 +69,6 @@ class ServedPolicy(Serving):
         check_distribution(options.get("top_p", 1.0), options.get("stop", ()))
         made = LMPolicy.check(model, **options)
         check(**own, adapting=made.lora is not None or made.adapter is not None)
-
-    # Acting
-
-    def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Ask the server for all answers at once; an answer that fails is a decision with `error`."""
-        start = time.perf_counter()
-        lm = self.lm
-        shown = lm.shown(requests)
-        prompts = [prompt.ids for prompt in shown]
-        seeds = [int(request.rng.integers(2**31)) for request in requests]
-        decisions = [Decision("", tokens_in=len(prompt.ids), error=prompt.error) for prompt in shown]
-        fit = [i for i, decision in enumerate(decisions) if decision.error is None]
-        answers = self.answers([prompts[i] for i in fit], [seeds[i] for i in fit])
-        good = [answer for answer in answers if isinstance(answer, SampledAnswer)]
-        texts = iter(lm._texts([answer.ids for answer in good]) if good else ())
-        for i, answer in zip(fit, answers, strict=True):
-            if isinstance(answer, SampledAnswer):
-                decisions[i] = Decision(
-                    next(texts),
-                    prompts[i],
-                    answer.ids,
-                    answer.logprobs,
-                    finish="stop" if answer.ids[-1] in lm._ends else "length",
-                    tokens_in=len(prompts[i]),
-                    tokens_out=len(answer.ids),
-                    token_versions=answer.versions,
-                )
-            else:
-                decisions[i].error = f"{type(answer).__name__}: {answer}"
-        seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision, prompt, request in zip(decisions, shown, requests, strict=True):
-            decision.duration, decision.prefix = seconds, prompt.prefix
-            decision.messages = lm.recorded(request)
-        return decisions
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
         """Difference between the server's log-probabilities and those here, dict, on at most 256 of the rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +35,7 @@ def train(
     ranks: int = 1,
     console: Console | None = None,
     trust: bool = False,
+    learner: str | None = None,
 ) -> dict[str, Any]:
     """Train a team by a recipe on every seed, compare with its start; writes and returns the summary (dict), a report.
 
@@ -43,6 +45,7 @@ def train(
     overrides: fields such as "train.iterations=20".
     ranks: processes that learn together in each seed, see `learn.devices` and docs/scale.md.
     trust: run the code that a recipe file names; see docs/security.md.
+    learner: "ray" or "ray(cpus=2, gpus=1)": each seed learns in an actor of a Ray cluster; None: on this machine.
 
     Returns:
         The summary, as in `summary.json`.
@@ -53,10 +56,13 @@ def train(
     """
     need_torch()
     from palaestra.runs import jobs as runs
+    from palaestra.runs.learner_actors import LearnerActors
 
     made = override(recipe, typed(overrides)) if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
-    summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
+    actors = None if learner is None else LearnerActors.read(learner)
+    with contextlib.nullcontext() if actors is None else actors.joined():
+        summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console, learner=actors)
     write_report(folder)
     for name in summary["attacks"]:
         write_attack(folder / "attacks" / name)

@@ -153,6 +153,13 @@ class RayBackend:
         """Actors that are ready."""
         return [member.actor for member in self._members.values() if member.ready]
 
+    @property
+    def one_machine(self) -> bool:
+        """Whether all nodes of the cluster have one address."""
+        import ray
+
+        return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) == 1
+
     def dumps(self, value: Any) -> bytes:
         """See `WorkerBackend.dumps`; nested functions are supported."""
         import ray.cloudpickle
@@ -173,10 +180,8 @@ class RayBackend:
 
     def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
         """Give shards to an idle actor, which plays them."""
-        import ray
-
         if self._job is None or self._job[0] is not job:
-            self._job = job, ray.put(job)
+            self._job = job, self.put(job)
         member = self._members[worker]
         member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plans))
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from palaestra.errors import InputError
 from palaestra.play.streams import Stream
@@ -109,3 +110,25 @@ def cut(plan: Plan, shards: int) -> list[Plan]:
     shards = min(shards, count)
     edges = [first + count * number // shards for number in range(shards + 1)]
     return [plan.part(range(low, high)) for low, high in pairwise(edges)]
+
+
+def joined(parts: Sequence[Plan]) -> list[Plan]:
+    """List of plans in which parts of one plan whose groups follow each other are one; inverse of `cut`.
+
+    >>> first, second, _, last = cut(Plan(7, group_size=[1, 2, 3, 4, 5, 6, 7]), 4)
+    >>> [(each.numbers, each.group_size) for each in joined([first, second, last])]
+    [(range(0, 3), [1, 2, 3]), (range(5, 7), [6, 7])]
+    """
+    found: list[Plan] = []
+    for part in parts:
+        if not found or found[-1].numbers.stop != part.numbers.start:
+            found.append(part)
+            continue
+        last = found.pop()
+        listed: dict[str, Any] = {
+            name: [*one, *other]
+            for name in ("group_size", "env_seeds")
+            if isinstance(one := getattr(last, name), Sequence) and isinstance(other := getattr(part, name), Sequence)
+        }
+        found.append(dataclasses.replace(last, groups=range(last.numbers.start, part.numbers.stop), **listed))
+    return found

@@ -82,6 +82,8 @@ class _Worker:
 class ProcessBackend:
     """`WorkerBackend` whose `count` workers are processes on this machine."""
 
+    one_machine = True
+
     def __init__(self, count: int) -> None:
         self.count, self._stillborn = count, 0
         self._members: dict[int, _Worker] = {}

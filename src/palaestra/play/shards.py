@@ -15,7 +15,7 @@ import pickle
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
-from palaestra.play.plan import Plan
+from palaestra.play.plan import Plan, joined
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -117,7 +117,8 @@ class PlayJob:
     """Data that all shards of one plan share: published env, team, policy states, and options.
 
     env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
-    multiplies in another way then. options: of `local`. imports: modules to import first.
+    multiplies in another way then. options: of `local`. imports: modules to import first. served: what policies that
+    servers answer for need to ask these (`palaestra.agents.backends.borrowing.Lent`), by name.
     """
 
     env: Published
@@ -126,12 +127,19 @@ class PlayJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
     frozen: frozenset[str] = frozenset()
+    served: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a worker plays its shards at the same time: no policy computes here, so no batch has a shape."""
+        return bool(self.served) and not self.states
 
 
 class ShardResult(NamedTuple):
     """Result data of a run of shards: the table as an Arrow stream, or an error; warnings and CPU-seconds.
 
-    shards: of those that were given, the first so many are in the table.
+    shards: of those that were given, the first so many are in the table. unanswered: requests for which there was no
+    server, so that they are to be played again.
     """
 
     table: bytes
@@ -139,6 +147,7 @@ class ShardResult(NamedTuple):
     warned: tuple[str, ...] = ()
     seconds: float = 0.0
     shards: int = 1
+    unanswered: int = 0
 
     def raise_(self) -> None:
         """Raise the worker's exception in this process, if there was one."""
@@ -189,23 +198,27 @@ class Player:
                 for module in job.imports:
                     _import(module)
                 env, team, local = self._make(job.env, "env"), self._team(job), Local(**job.options)
-                for plan in plans:
+                before = _unanswered(team, job)
+                for plan in joined(plans) if job.at_once else plans:
                     played.append(local.play(env, team, plan))
                     room -= played[-1].frame.estimated_size()
-                    if room <= 0 or time.monotonic() >= until:
+                    if not job.at_once and (room <= 0 or time.monotonic() >= until):
                         break
             table = io.BytesIO()
             Turns.concat(played).frame.write_ipc_stream(table)
             warned = tuple(str(each.message) for each in caught if issubclass(each.category, UserWarning))
-            return ShardResult(table.getvalue(), None, warned, time.process_time() - began, len(played))
+            shards, unanswered = len(plans) if job.at_once else len(played), _unanswered(team, job) - before
+            return ShardResult(table.getvalue(), None, warned, time.process_time() - began, shards, unanswered)
         except BaseException as error:  # it is for the driver to raise it
             return ShardResult(b"", (type(error).__name__, str(error)), (), time.process_time() - began)
 
-    def _make(self, published: Published, what: str) -> Any:
-        if published.key not in self._made:
+    def _make(self, published: Published, what: str, served: Collection[str] = ()) -> Any:
+        """The env's maker, or the team, in which policies that servers answer for have no weights and borrow these."""
+        key = " ".join([published.key, *sorted(served)])
+        if key not in self._made:
             try:
                 made = pickle.loads(self._fetch(published.place))
-                made = made() if what == "team" else made
+                made = _team_of(made, served) if what == "team" else made
             except PalaestraError:
                 raise
             except Exception as error:
@@ -213,26 +226,45 @@ class Player:
                     f"a worker cannot make the {what}: {type(error).__name__}: {error}; it needs the same packages and "
                     "modules as here"
                 ) from error
-            self._made[published.key] = made
+            self._made[key] = made
             while len(self._made) > MOST_MADE:
                 gone, _ = self._made.popitem(last=False)
                 self._loaded = {place: key for place, key in self._loaded.items() if place[0] != gone}
                 self._frozen = {which: team for which, team in self._frozen.items() if which[0] != gone}
-        self._made.move_to_end(published.key)
-        return self._made[published.key]
+        self._made.move_to_end(key)
+        return self._made[key]
 
     def _team(self, job: PlayJob) -> Team:
-        team: Team = self._make(job.team, "team")
+        team: Team = self._make(job.team, "team", job.served)
+        key = " ".join([job.team.key, *sorted(job.served)])
+        for name, lent in job.served.items():
+            team.policies[name].use(lent)  # type: ignore[attr-defined]
         frozen = job.frozen & {policy.name for policy in team.trainable}
         if frozen:
-            which = (job.team.key, frozen)
+            which = (key, frozen)
             team = self._frozen[which] = self._frozen.get(which) or team.frozen(frozen)
         for name, state in job.states.items():
-            place = (job.team.key, name, frozen if name in frozen else frozenset())
+            place = (key, name, frozen if name in frozen else frozenset())
             if self._loaded.get(place) != state.key:
                 team.learnable[name].load_state_dict(unpack(self._fetch(state.place)))
                 self._loaded[place] = state.key
         return team
+
+
+def _team_of(make: Callable[[], Team], served: Collection[str]) -> Team:
+    if not served:
+        return make()
+    from palaestra.agents import Team
+    from palaestra.agents.backends.borrowing import without_weights
+
+    with without_weights(served):
+        made = make()
+    borrowers = {name: made.policies[name].borrower() for name in served}  # type: ignore[attr-defined]
+    return Team({agent: borrowers.get(policy.name, policy) for agent, policy in made.items()})
+
+
+def _unanswered(team: Team, job: PlayJob) -> int:
+    return sum(team.policies[name].unanswered for name in job.served)  # type: ignore[attr-defined]
 
 
 ENOUGH = 2.0

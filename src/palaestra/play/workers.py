@@ -10,6 +10,7 @@ out: shards that move while they are played, and workers that are paid for only 
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
 import statistics
 import threading
@@ -35,6 +36,9 @@ SHARDS = 16
 LOSSES = 3
 """A shard that took so many workers down with it is not given to another one."""
 
+UNANSWERED = 3
+"""How often a shard is played that servers did not answer, before its rows keep their errors."""
+
 LEAST = 0.5
 """Seconds that no shard is late before."""
 
@@ -51,8 +55,12 @@ class Workers(Protocol):
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
         """Publish a value to all workers, once per version of a slot; the last `keep` versions stay."""
 
-    def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
+    def map(
+        self, job: PlayJob, shards: Sequence[Plan], numbers: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, ShardResult]]:
         """Results of runs of shards as they arrive, each with the number of its first; every shard once.
+
+        numbers: of the shards that are to be played, ascending; None: all.
 
         Raises:
             PalaestraError: what a worker raised; or that a shard, or every worker, was lost too often.
@@ -77,6 +85,10 @@ class WorkerBackend(Protocol):
     """
 
     count: int
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all workers are on the machine of this process."""
 
     def start(self) -> None:
         """Start missing workers; returns before they are ready."""
@@ -135,49 +147,58 @@ class WorkerPool:
             self.backend.forget(kept.popitem(last=False)[1].place)
         return kept[version]
 
-    def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
+    def map(
+        self, job: PlayJob, shards: Sequence[Plan], numbers: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, ShardResult]]:
         """Results of runs of shards as they arrive, each with the number of its first (see `Workers.map`)."""
-        todo, done = deque(range(len(shards))), set[int]()
+        todo = deque(range(len(shards)) if numbers is None else numbers)
+        done = set(range(len(shards))).difference(todo)
         running: dict[int, range] = {}
         losses, seconds = Counter[int](), list[float]()
         self.backend.start()
-        while len(done) < len(shards):
-            idle = self.backend.idle()
-            fair = _fair_share(len(todo), self.backend.count)
-            while idle:
-                late = None if todo else self._late(running, done, seconds)
-                if not todo and late is None:
-                    break
-                run = late or _next_run(todo, fair, losses)
-                worker = idle.pop()
-                self.doubled += late is not None
-                self.backend.give(worker, job, shards[run.start : run.stop])
-                running[worker], self._since[worker] = run, time.monotonic()
-            self._end_stuck(running)
-            for worker, news in self.backend.wait(0.05 if idle and running else 1.0):
-                mine, began = running.pop(worker, None), self._since.pop(worker, 0.0)
-                self.lost += isinstance(news, Lost)
-                if mine is None or mine.start in done:  # what it had was done by somebody else, or is again to do
-                    continue
-                if isinstance(news, Lost):
-                    losses.update(mine)
-                    _refuse_more(losses[mine.start], shards[mine.start], news)
-                    if mine not in running.values():
-                        todo.extendleft(reversed(mine))
-                else:
-                    news.raise_()
-                    done.update(mine[: news.shards])
-                    todo.extendleft(reversed(mine[news.shards :]))
-                    seconds.append((time.monotonic() - began) / news.shards)
-                    yield mine.start, news
+        try:
+            while len(done) < len(shards):
+                idle = self.backend.idle()
+                fair = _fair_share(len(todo), self.backend.count)
+                while idle:
+                    late = None if todo else self._late(job, running, done, seconds)
+                    if not todo and late is None:
+                        break
+                    run = late or _next_run(todo, fair, losses)
+                    worker = idle.pop()
+                    self.doubled += late is not None
+                    self.backend.give(worker, job, shards[run.start : run.stop])
+                    running[worker], self._since[worker] = run, time.monotonic()
+                self._end_stuck(running)
+                for worker, news in self.backend.wait(0.05 if idle and running else 1.0):
+                    mine, began = running.pop(worker, None), self._since.pop(worker, 0.0)
+                    self.lost += isinstance(news, Lost)
+                    if mine is None or mine.start in done:  # somebody else did it, or it is again to do
+                        continue
+                    if isinstance(news, Lost):
+                        losses.update(mine)
+                        _refuse_more(losses[mine.start], shards[mine.start], news)
+                        if mine not in running.values():
+                            todo.extendleft(reversed(mine))
+                    else:
+                        news.raise_()
+                        done.update(mine[: news.shards])
+                        todo.extendleft(reversed(mine[news.shards :]))
+                        seconds.append((time.monotonic() - began) / news.shards)
+                        yield mine.start, news
+        finally:
+            if job.served:  # no request may be under way when the servers are given other weights
+                for worker in running:
+                    self._since.pop(worker, None)
+                    self.backend.drop(worker)
 
-    def _late(self, running: Mapping[int, range], done: set[int], seconds: list[float]) -> range | None:
+    def _late(self, job: PlayJob, running: Mapping[int, range], done: set[int], seconds: list[float]) -> range | None:
         """The run that has been played longest, if that is too long and one worker alone plays it."""
         if self.late is None or not seconds:
             return None
         usual, now, played = statistics.median(seconds), time.monotonic(), Counter(running.values())
         for worker, run in sorted(running.items(), key=lambda each: self._since[each[0]]):
-            takes = min(usual * len(run), usual + ENOUGH)
+            takes = min(usual * len(run), math.inf if job.at_once else usual + ENOUGH)
             late = now - self._since[worker] > max(LEAST, self.late * takes)
             if late and played[run] == 1 and run.start not in done:
                 return run
@@ -288,17 +309,31 @@ class Spread(abc.ABC):
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
         """Play the plan's episodes in parallel workers; returns all turns (see `Executor.play`)."""
         pool = self.pool
-        with pool.lock:
-            job = self._job(pool, env, team)
-            if isinstance(job, str):
-                self._say(f"{type(self).__name__.lower()}: {job} is played here, by no worker")
-                return self.here.play(env, team, plan)
-            answers: dict[int, ShardResult] = {}
-            said: list[str] = []
-            for number, answer in pool.map(job, cut(plan, self.here.shards or SHARDS)):
-                answers[number] = answer
-                said += answer.warned
-                self._spent.seconds = self.cpu_seconds + answer.seconds
+        sent = self._packed(pool, env, team)
+        if isinstance(sent, str):
+            return self._here(sent, env, team, plan)
+        shards, answers, said = cut(plan, self.here.shards or SHARDS), dict[int, ShardResult](), list[str]()
+        left = list(range(len(shards)))
+        for rounds_left in reversed(range(UNANSWERED)):
+            with contextlib.ExitStack() as held:  # servers first: who waits for their turn holds no workers
+                lent = {name: held.enter_context(each.lent(pool.backend.count)) for name, each in _served(team).items()}
+                reached = not any(each.one_machine for each in lent.values()) or pool.backend.one_machine
+                if reached:
+                    held.enter_context(pool.lock)
+                    todo, left = left, []
+                    for number, answer in pool.map(self._job(pool, team, sent, lent), shards, todo):
+                        said += answer.warned
+                        self._spent.seconds = self.cpu_seconds + answer.seconds
+                        if answer.unanswered and rounds_left:
+                            left += range(number, number + answer.shards)
+                        else:
+                            answers[number] = answer
+            if not reached:
+                why = "a team whose servers are on 127.0.0.1, where workers on other machines cannot ask them,"
+                return self._here(why, env, team, plan)
+            if not left:
+                break
+            left.sort()
         for text in said[:1]:  # the others say the same of other groups
             warnings.warn(text, stacklevel=2)
         return Turns(concatenated(answers[number] for number in sorted(answers)))
@@ -317,27 +352,43 @@ class Spread(abc.ABC):
                     _CREWS.pop(self.start_pool()[0], None)
                     pool.close()
 
-    def _job(self, pool: WorkerPool, env: EnvFactory, team: Any) -> PlayJob | str:
-        """Job for the workers, or the reason why there is none."""
+    def _packed(self, pool: WorkerPool, env: EnvFactory, team: Any) -> dict[str, bytes] | str:
+        """Makers of env and team as bytes, or the reason why workers cannot play them."""
         maker = getattr(team, "maker", None)
         if maker is None:
             return "a team that does not know its maker (Team.made)"
-        if any(hasattr(policy, "sync") for policy in team.policies.values()):
-            return "a team that a server answers for, which has one version of the weights,"
+        for policy in team.policies.values():
+            if getattr(policy, "inflight", False):
+                return "a team whose servers are given other weights while they answer (inflight)"
+            if hasattr(policy, "sync") and not hasattr(policy, "lent"):
+                return "a team that a server answers for, which has one version of the weights,"
         try:
-            made = {"env": pool.backend.dumps(env), "team": pool.backend.dumps(maker)}
+            return {"env": pool.backend.dumps(env), "team": pool.backend.dumps(maker)}
         except Exception as error:  # whatever pickling says of a function inside a function, a lock, a socket
             return f"an env or a team that cannot be sent ({type(error).__name__}: {error})"
-        sent = {what: pool.publish(what, digest(data), data, MOST_MADE) for what, data in made.items()}
-        states, learnable = {}, team.learnable
+
+    def _job(self, pool: WorkerPool, team: Any, packed: Mapping[str, bytes], lent: Mapping[str, Any]) -> PlayJob:
+        """Job for the workers. lent: what policies that servers answer for need there, instead of weights."""
+        sent = {what: pool.publish(what, digest(data), data, MOST_MADE) for what, data in packed.items()}
+        states, learnable = {}, {name: each for name, each in team.learnable.items() if name not in lent}
         for name, policy in learnable.items():
-            packed = pack(policy.state_dict())
-            states[name] = pool.publish(f"{sent['team'].key}/{name}", digest(packed), packed)
+            state = pack(policy.state_dict())
+            states[name] = pool.publish(f"{sent['team'].key}/{name}", digest(state), state)
         options = {name: getattr(self.here, name) for name in ("concurrency", "timeout", "retries", "max_turns")}
         frozen = frozenset(name for name, policy in learnable.items() if not policy.parameters())
-        return PlayJob(sent["env"], sent["team"], states, options, self.imports, frozen)
+        return PlayJob(sent["env"], sent["team"], states, options, self.imports, frozen, lent)
+
+    def _here(self, what: str, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
+        """Play the plan in this process, and warn once of what is played so."""
+        self._say(f"{type(self).__name__.lower()}: {what} is played here, by no worker")
+        return self.here.play(env, team, plan)
 
     def _say(self, what: str) -> None:
         if what not in self._said:
             self._said.add(what)
-            warnings.warn(what, stacklevel=3)
+            warnings.warn(what, stacklevel=4)
+
+
+def _served(team: Any) -> dict[str, Any]:
+    """Policies that servers answer for, by name."""
+    return {name: policy for name, policy in team.policies.items() if hasattr(policy, "lent")}

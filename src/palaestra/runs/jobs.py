@@ -10,21 +10,19 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
-import json
 import math
 import multiprocessing
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError, nearest
 from palaestra.evaluation import trials
 from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, read_object, write_json, write_text
-from palaestra.foundation.progress import Bars, read_report, report_to_file
+from palaestra.foundation.progress import Bars, report_to_file
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 from palaestra.learning.ranks import by_itself, world
@@ -34,24 +32,17 @@ from palaestra.runs import build
 from palaestra.runs.budget import UNBOUND, budget_summary
 from palaestra.runs.budget import read as read_budget
 from palaestra.runs.envs import agents_of, env
+from palaestra.runs.learner_actors import LearnerActors
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
-from palaestra.runs.recipe import Recipe, alone, load, override
+from palaestra.runs.recipe import Recipe, alone, import_modules, load, override
 from palaestra.runs.resume_checks import admit
 from palaestra.runs.seed import Clock, finished, run_seed
+from palaestra.runs.seed_jobs import NOTE, SeedJob, WatchedSeed
 from palaestra.runs.summary import after_training, economics, pairs, summarise
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class SeedJob(NamedTuple):
-    """Data of one training job: recipe, seed, directory and title."""
-
-    recipe: Recipe
-    seed: int
-    directory: Path
-    title: str
 
 
 # -- train ------------------------------------------------------------------------------------------------------------
@@ -65,13 +56,15 @@ def train(
     jobs: int | None = None,
     ranks: int = 1,
     console: Console | None = None,
+    learner: LearnerActors | None = None,
 ) -> dict[str, Any]:
     """Train all seeds of a recipe, compare with start and controls; writes `summary.json` to `directory`, returns it.
 
     A run that is finished is not played again; its summary is made anew from what its seeds left. With `resume` it may
     be asked for more of the same: more iterations, seeds, held-out tasks, trials or controls.
 
-    ranks: processes that learn together in each seed, as `learn.devices` says.
+    ranks: processes that learn together in each seed, as `learn.devices` says. learner: actors in which seeds run, in
+    a cluster that this process has joined; None: processes of this machine.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
@@ -80,9 +73,16 @@ def train(
         PalaestraError: what stopped a seed.
     """
     ranks_fit(recipe, ranks)
-    if not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
+    if learner is not None and by_torchrun():
+        raise RecipeError("--learner under torchrun, which has started the processes that learn: give one of both")
+    if learner is None and not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
         forkserver.prepare(*_imports([recipe]))
-    _check(recipe)
+    if learner is None:
+        _check(recipe)
+    else:  # where it will learn: this machine may have no GPU
+        with learner.pool(1) as pool:
+            pool.submit(_imported_and_checked, recipe).result()
+        directory = directory.absolute()
     _check_attacks(recipe)
     with locked(directory):
         recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console)
@@ -97,7 +97,9 @@ def train(
                 said = f"this run goes on with other versions: {changed}; the earlier ones are in environments.jsonl"
                 Bars(console).say(said, "yellow")
             with on_one_cluster(seeds, jobs, ranks) as placed:
-                results = run_jobs(placed, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks)
+                results = run_jobs(
+                    placed, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks, learner=learner
+                )
             clock.keep()
             clock = Clock(directory / "clock.json", resume=True)
         say = Bars(console).say
@@ -174,6 +176,11 @@ def _check(recipe: Recipe) -> None:
         build.check(build.resolve(recipe), from_disk=not kinds.isdisjoint(FROM_DISK))
 
 
+def _imported_and_checked(recipe: Recipe) -> None:
+    import_modules(recipe.imports)
+    _check(recipe)
+
+
 def _open(recipe: Recipe, directory: Path) -> None:
     """Make the directory, which is ours now, ready."""
     for name in ("summary.json", "environment.json", "report.html"):
@@ -236,8 +243,11 @@ def run_jobs(
     console: Console | None,
     clock: Clock | None = None,
     ranks: int = 1,
+    learner: LearnerActors | None = None,
 ) -> list[dict[str, Any]]:
     """Run `SeedJob`s in up to `jobs` processes (None: about one per core), with progress bars; result dicts in order.
+
+    learner: actors that they run in instead.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
@@ -249,8 +259,9 @@ def run_jobs(
             world(work[0].recipe.learn.timeout)
             with dismissed():
                 return [run_seed(*job[:3], resume=resume, progress=bars.task(job.title)) for job in work]
-        tasks = [_Watched(job, bars) for job in work]
-        with _pool(jobs, _imports(job.recipe for job in work)) as pool:
+        tasks = [WatchedSeed(job, bars) for job in work]
+        opened = _pool(jobs, _imports(job.recipe for job in work)) if learner is None else learner.pool(jobs)
+        with opened as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
             for job in work:
                 futures.append(_interruptible(functools.partial(pool.submit, _run_job, job, resume, ranks)))
@@ -328,40 +339,6 @@ def _run_job(job: SeedJob, resume: bool, ranks: int = 1) -> dict[str, Any]:
         raise type(error)(f"{job.title}: {error}") from error
     except Exception as error:  # as text, for not every exception finds its way from one process to another
         raise PalaestraError(f"{job.title}: {type(error).__name__}: {error}") from error
-
-
-NOTE = ".progress.json"
-"""Where a seed says how far it is, for the process that shows it."""
-
-
-class _Watched:
-    """Progress display of a job: its phase, and its alarms, each kind once; the report counts them all."""
-
-    def __init__(self, job: SeedJob, bars: Bars) -> None:
-        self.job, self.bars, self.report = job, bars, bars.task(job.title)
-        self.read, self.kinds = 0, set[str]()
-
-    def show(self, future: concurrent.futures.Future[Any]) -> None:
-        if not future.running() and not future.done():
-            return
-        path = self.job.directory / "metrics.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        self._warn(lines[self.read :])
-        self.read = len(lines)
-        total = self.job.recipe.train.iterations
-        if future.done():
-            failed = future.cancelled() or future.exception() is not None
-            self.report("stopped" if failed else "done", self.read if failed else total, total)
-        else:
-            self.report(*(read_report(self.job.directory / NOTE) or ("starting", 0, total, "")))
-
-    def _warn(self, lines: list[bytes]) -> None:
-        for line in map(json.loads, lines):
-            for alarm in line.get("alarms", []):
-                kind = re.sub(r"[\d.]+", "", alarm)
-                if kind not in self.kinds:
-                    self.bars.say(f"{self.job.title}, iteration {line['iteration']}: {alarm}")
-                self.kinds.add(kind)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,8 +99,10 @@ def tokenizer_of(made: LoadingPlan) -> Any:
 
 
 def load(made: LoadingPlan) -> tuple[Any, Any]:
-    """Loads (model, tokenizer) of a `LoadingPlan` onto its device."""
+    """Loads (model, tokenizer) of a `LoadingPlan` onto its device; on "meta" the model has shapes, but no weights."""
     tokenizer = tokenizer_of(made)
+    if made.device.type == "meta":
+        return _shapes(made), tokenizer
     if made.lora is None and made.adapter is None:
         return _weights(made, torch.float32), tokenizer
     if not _leaves_its_base_alone(made):
@@ -109,6 +112,21 @@ def load(made: LoadingPlan) -> tuple[Any, Any]:
     model = _adapted(copy.deepcopy(base, tensors), made).to(made.device)
     weakref.finalize(model, _let_go, base)
     return model, tokenizer
+
+
+def _shapes(made: LoadingPlan) -> Any:
+    """The model without weights, with the generation config of its folder, which names end tokens."""
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(made.config).float()
+        with suppress(OSError):  # it has none
+            model.generation_config = GenerationConfig.from_pretrained(made.base)
+        if made.lora is None and made.adapter is None:
+            return model
+        from peft import get_peft_model
+
+        return get_peft_model(model, _lora_config(made))
 
 
 def _weights(made: LoadingPlan, dtype: torch.dtype) -> Any:
@@ -325,6 +343,8 @@ def check_room(name: str, learn: int, device: torch.device, *, reference: bool) 
 
 def _say_memory(made: LoadingPlan) -> None:
     """Warn before a model is loaded that takes much of the memory; refuse one whose weights alone are more than it."""
+    if made.device.type == "meta":
+        return
     parts, there = training_memory(made), free_memory(made.device)
     if parts is None or there is None or sum(parts.values()) < there / 4:
         return

@@ -3,13 +3,15 @@
 What is here is kept true by asking: who has which weights is looked at before and after every wave, and a server that
 went, or came back with others, is given these again; meanwhile the others answer. With `inflight` the weights may be
 changed while answers are written (`renew`); each token then has the number of those that said it.
-`palaestra.agents.served` is the policy that is made of it.
+Workers in other processes may ask meanwhile (`lent`). `palaestra.agents.served` is the policy that is made of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import math
+import secrets
 import tempfile
 import threading
 import time
@@ -21,39 +23,26 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Self
 
-import numpy as np
-
 from palaestra.agents.backends import endpoint, weight_files
-from palaestra.agents.backends.answering import Outcome, label_of, sampled
+from palaestra.agents.backends.answering import label_of
+from palaestra.agents.backends.asking import Asking
+from palaestra.agents.backends.borrowing import Borrower, Lent
 from palaestra.agents.backends.dialects import dialect_of
+from palaestra.agents.backends.inflight import change as change_weights
 from palaestra.agents.backends.launch import check_options
-from palaestra.agents.backends.server import (
-    NOTHING,
-    AbortedError,
-    AbsentError,
-    Client,
-    GoneError,
-    LateError,
-    LoopThread,
-    SampledAnswer,
-    ServerError,
-)
+from palaestra.agents.backends.server import Client, GoneError, LateError, LoopThread, ServerError
 from palaestra.agents.backends.transfers import TRANSFERS, transfer_of
 from palaestra.agents.backends.version_gate import VersionGate
 from palaestra.agents.backends.weights import ServerSettings, WeightServer
 from palaestra.agents.lm import LMPolicy
 from palaestra.errors import InputError, PolicyError, nearest
 
-ATTEMPTS = 3
 
-
-class Serving:
+class Serving(Asking):
     """Base class of `ServedPolicy`: holds the trained policy `lm` and its servers, and keeps their weights equal.
 
     inflight: whether `renew` may give the servers other weights while they answer.
     """
-
-    inflight = False
 
     def __init__(
         self,
@@ -95,9 +84,9 @@ class Serving:
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
         exact = server is not None and (engine or {}).get("dtype", "float32") == "float32"
-        self._folder = Path(tempfile.mkdtemp(prefix="palaestra-served-"))
+        self._folder = Path(tempfile.gettempdir()) / f"palaestra-served-{secrets.token_hex(8)}"
         places: Sequence[str | None] = [None] * replicas if server else [url] if isinstance(url, str) else url or ()
-        settings = ServerSettings(
+        self.settings = settings = ServerSettings(
             lm.name,
             self.dialect,
             lambda where: Client(where, api_key_env=api_key_env, timeout=timeout, loop=loop),
@@ -110,88 +99,10 @@ class Serving:
             cluster,
         )
         self.servers = [WeightServer(settings, i, url=each, served_name=served_name) for i, each in enumerate(places)]
-        self.number: int | None = None
         self._numbered: str | None = None  # the digest whose number that is
         self._gate, self._held = VersionGate(), 0
         self._changing = threading.RLock()  # nobody looks at weights that are half changed
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
-
-    def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
-        """Sampled answers of the servers with the current weights, or errors.
-
-        What is missing is asked for again, `ATTEMPTS` times in all: the rest of an answer that was broken off, or the
-        whole answer if nothing came of it, or if it is not sure that these weights said it.
-        """
-        lm, ends = self.lm, [int(end) for end in self.lm._ends]
-        found: list[SampledAnswer | PolicyError] = [GoneError("not asked") for _ in prompts]
-        begun, told, again = [NOTHING] * len(prompts), None, list(range(len(prompts)))
-        with self._turn():
-            for _ in range(ATTEMPTS):
-                if not again:
-                    break
-                try:
-                    there, digest = self._sync(None)
-                except PolicyError as error:
-                    return [error if i in again else each for i, each in enumerate(found)]
-                if digest != told and not self.inflight:
-                    begun, told = [NOTHING] * len(prompts), digest
-                outcomes = sampled(
-                    there,
-                    lm,
-                    digest,
-                    [prompts[i] for i in again],
-                    [seeds[i] for i in again],
-                    tokens=lm.max_new_tokens,
-                    ends=ends,
-                    begun=[begun[i] for i in again],
-                    inflight=self.inflight,
-                )
-                late: dict[WeightServer, LateError] = {}
-                kept = self._kept(outcomes, digest, [prompts[i] for i in again])
-                tried, again = again, []
-                for i, outcome, said in zip(tried, outcomes, kept, strict=True):
-                    found[i], before = outcome.answer, len(begun[i].ids)
-                    if isinstance(outcome.answer, LateError) and len(self.servers) > 1:
-                        late[outcome.server] = outcome.answer
-                    if said is None:
-                        found[i], begun[i] = GoneError("the server had other weights when it had answered"), NOTHING
-                        again.append(i)
-                    elif isinstance(outcome.answer, ServerError):
-                        begun[i] = said
-                        outcome.server.kept += (more := len(said.ids) - before)
-                        passes = isinstance(outcome.answer, GoneError | AbsentError | AbortedError)
-                        if passes or (isinstance(outcome.answer, LateError) and (len(self.servers) > 1 or more > 0)):
-                            again.append(i)
-                for server, why in late.items():
-                    server.absent(why)
-        return found
-
-    def _kept(
-        self, outcomes: Sequence[Outcome], digest: str, prompts: Sequence[np.ndarray]
-    ) -> list[SampledAnswer | None]:
-        """Tokens of each outcome that these weights have said; None where others may have.
-
-        A server that has them still has had them all the time, and a child has had nothing but what it was given. One
-        of somebody else's that is gone cannot be asked: what it said is compared with the weights here.
-        """
-        kept: list[SampledAnswer | None] = [outcome.said for outcome in outcomes]
-        with self._changing:
-            for server in {outcome.server for outcome in outcomes}:
-                if server.child is not None or self._still(server, server.digest if self.inflight else digest):
-                    continue
-                rows = [i for i, each in enumerate(outcomes) if each.server is server and len(each.said.ids)]
-                true = server.said_by(self.lm, [prompts[i] for i in rows], [outcomes[i].said for i in rows])
-                for i, each in zip(rows, true, strict=True):
-                    versions = outcomes[i].said.versions
-                    if not each or (versions is not None and (versions != self.number).any()):
-                        kept[i] = None
-        return kept
-
-    def _still(self, server: WeightServer, digest: str | None) -> bool:
-        try:
-            return server.serves(self.lm, digest)
-        except ServerError:
-            return False
 
     # The servers' weights
 
@@ -236,6 +147,26 @@ class Serving:
             finally:
                 self._held -= 1
 
+    @contextmanager
+    def lent(self, workers: int) -> Iterator[Lent]:
+        """Context in which the servers keep these weights; gives what so many other processes need to ask them.
+
+        Raises:
+            PolicyError: as of `sync`.
+        """
+        with self._turn():
+            there, digest = self._sync(None)
+            places = tuple((each.client.url, each.served_name or "") for each in there if each.client is not None)
+            ours = all(each.child is not None for each in there)
+            yield Lent(digest, places, ours, math.ceil(self.loop.most / workers))
+
+    def borrower(self) -> Borrower:
+        """A policy without parameters that asks servers with the options of this one; see `Lent`."""
+        return Borrower(self.lm, self.settings, self.loop)
+
+    def _ready(self) -> tuple[list[WeightServer], str]:
+        return self._sync(None)
+
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._held else self._gate.entered(self._named())
 
@@ -264,7 +195,7 @@ class Serving:
 
             def change(server: WeightServer) -> ServerError | None:
                 try:
-                    server.change(self.lm, digest, version, lambda: self._written(digest))
+                    change_weights(server, self.lm, digest, version, lambda: self._written(digest))
                 except (GoneError, LateError) as error:
                     return error
                 return None
@@ -288,6 +219,7 @@ class Serving:
     def _sync(self, version: int | None) -> tuple[list[WeightServer], str]:
         """Servers that have the current weights, and the digest of these."""
         with self._changing:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             digest = self.fingerprint()
             if digest == self._numbered and (version is None or self.inflight):
                 version = self.number

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from palaestra.agents.backends.answering import digest_in, label_of, sampled
+from palaestra.agents.backends.answering import digest_in, sampled
 from palaestra.agents.backends.dialects import LOADING, Dialect, encoded
 from palaestra.agents.backends.launch import ServerProcess
 from palaestra.agents.backends.ray_servers import RayServer
@@ -40,8 +40,6 @@ EXACT = 1e-4
 """Nats per token that two engines in float32 may differ by, whatever they differed by at the start."""
 COMPARED = 4096
 """Padded tokens of beginnings that are compared at once."""
-DRAINED = 1.0
-"""Seconds in which a server gives back the answers that it was told to break off."""
 GROWTH = 5.0
 """How many times what it was at the first sync the difference may be."""
 _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\n'
@@ -217,12 +215,18 @@ class WeightServer:
 
     def serves(self, lm: LMPolicy, digest: str | None) -> bool:
         """Whether it has the weights of this digest, by its own word, and was seen to answer with them."""
+        return digest is not None and digest == self.digest and self.holds(lm, digest)
+
+    def holds(self, lm: LMPolicy, digest: str) -> bool:
+        """Whether it has the weights of this digest, by its own word."""
         assert self.client is not None
-        if digest is None or digest != self.digest:
-            return False
         if adapting(lm):
             return self.adapter(digest) in self.settings.dialect.models(self.client)
         return digest_in(self.settings.dialect.version(self.client)) == digest
+
+    def trust(self, digest: str) -> None:
+        """Count it as one that answers with these weights, as another process has seen."""
+        self.digest, self._pause = digest, 0.0
 
     def give(self, lm: LMPolicy, digest: str, label: str, folder: Callable[[], Path]) -> None:
         """Give it these weights and compare; until both went well it counts as one that has nothing.
@@ -260,44 +264,6 @@ class WeightServer:
 
     def _there(self, folder: Path) -> Path:
         return folder if self.child is None else self.child.there(folder)
-
-    def change(self, lm: LMPolicy, digest: str, number: int | None, folder: Callable[[], Path]) -> None:
-        """Break off what it is answering, `give` it these weights, and let the answers go on.
-
-        No request is sent meanwhile, and each that was sent has come back before weights are touched, whole or with
-        what it had, so it is known which weights said a token. One that has not come back in a second is cut off: it
-        was in a queue. The server reads prompts and beginnings again, so no token depends on keys and values of older
-        weights.
-        """
-        assert self.client is not None
-        loop, done = self.client.loop, asyncio.Event()
-
-        async def begin() -> None:  # in the loop, as all that reads them
-            self.changing, self.changes = done, self.changes + 1
-
-        async def drain() -> None:
-            if self.sending:
-                _, late = await asyncio.wait(set(self.sending), timeout=DRAINED)
-                for each in late:
-                    each.cancel()
-                if late:
-                    await asyncio.wait(late)
-
-        async def go_on() -> None:
-            self.changing = None
-            done.set()
-
-        loop.run(begin())
-        try:
-            self.settings.dialect.interrupt(self.client)
-            loop.run(drain())
-            self.give(lm, digest, label_of(number, digest), folder)
-            self.number = number
-        except BaseException:
-            self.digest = None
-            raise
-        finally:
-            loop.run(go_on())
 
     def _send(self, lm: LMPolicy, digest: str, label: str) -> None:
         assert self.client is not None

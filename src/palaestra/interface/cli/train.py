@@ -52,6 +52,10 @@ def train(
     ranks: Annotated[
         int, typer.Option(min=1, help="processes that share the updates of a seed, as learn.devices says")
     ] = 1,
+    learner: Annotated[
+        str | None,
+        typer.Option("--learner", metavar="PLACE", help="where it learns: ray, 'ray(cpus=2, gpus=1)' [default: here]"),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Train a team by a recipe, compare it with the team it started from, write the report."""
@@ -70,7 +74,7 @@ def train(
     if followed(loaded):  # rank 0 plays, writes and says the rest
         return
     directory = out or Path("runs") / loaded.name
-    summary = run_train(loaded, directory, resume=resume, jobs=jobs, ranks=ranks, console=err)
+    summary = run_train(loaded, directory, resume=resume, jobs=jobs, ranks=ranks, console=err, learner=learner)
     say(summary["verdict"])
     for name, found in summary["attacks"].items():
         say(f"attack {name}: {found['verdict']}")
