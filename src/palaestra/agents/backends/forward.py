@@ -1,11 +1,12 @@
 """Two ways through a causal language model: read prompts once, then extend them token by token.
 
-`Generic` calls any Hugging Face model, by shadows of its modules (shadows.py). `Llama` (llama.py) walks the weights of
-Llamas, Mistrals and Qwens in float32 by itself, grouped heads, biases and LoRA included: the same numbers, but a
-decoding step costs three quarters, because calls outweigh the arithmetic of small models. Both can read every distinct
-prompt once, however many rows share it, with and without gradient (512 rows over 12 prompts of 40 tokens: a ninth of
-the time); both return hidden states, from which a `Head` makes what is asked for; without gradient both write keys and
-values in place, and let new rows join those that go on. Left out: tensor parallelism, quantised and rolling caches.
+`Generic` calls any Hugging Face model, by shadows of its modules (shadows.py), for one new token their layers alone
+(decoding.py). `Llama` (llama.py) walks the weights of Llamas, Mistrals and Qwens in float32 by itself, grouped heads,
+biases and LoRA included: the same numbers, but a decoding step costs four fifths, because calls outweigh the arithmetic
+of small models. Both can read every distinct prompt once, however many rows share it, with and without gradient (512
+rows over 12 prompts of 40 tokens: a ninth of the time); both return hidden states, from which a `Head` makes what is
+asked for; without gradient both write keys and values in place, and let new rows join those that go on. Left out:
+tensor parallelism, quantised and rolling caches.
 """
 
 from __future__ import annotations
