@@ -5,7 +5,8 @@ import copy
 import peft
 import pytest
 import torch
-from tests.agents.backends.test_forward import CONFIGS, ROWS, directly, make, through
+import transformers
+from tests.agents.backends.test_forward import CONFIGS, GROUPED, ROWS, directly, make, through
 from torch import nn
 
 from palaestra.agents.backends.forward import Generic, Once
@@ -45,6 +46,18 @@ def test_a_shadow_reads_live_parameters_and_its_module_stays_as_it_is() -> None:
     assert not any(type(each) is Direct for module in copied.modules() for each in vars(module).values())
 
 
+def test_a_dynamic_rotary_embedding_is_not_stretched_by_its_shadow() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}
+    config = transformers.LlamaConfig(**GROUPED, rope_parameters=rope, max_position_embeddings=4)
+    body = transformers.LlamaModel(config).eval()
+    before = body.rotary_emb.inv_freq.clone()
+    with torch.no_grad():
+        expected = body(IDS[:, :3]).last_hidden_state
+        shadowed(body)(torch.cat([IDS, IDS], 1))
+        assert torch.equal(shadowed(body)(IDS[:, :3]).last_hidden_state, expected)
+    assert torch.equal(body.rotary_emb.inv_freq, before)
+
+
 def test_gradients_reach_the_parameters() -> None:
     model = make("qwen2")
     body = Generic(model).body
@@ -71,7 +84,7 @@ def test_hooks_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seen = make("llama"), []
     layer = model.model.layers[1].mlp.down_proj
     way = Generic(model)
-    assert way.body is not None
+    assert way.steps
     handle = layer.register_forward_hook(lambda *_: seen.append(1))
     assert not bare(layer)
     with torch.no_grad():

@@ -1,11 +1,12 @@
 """Two ways through a causal language model: read prompts once, then extend them token by token.
 
-`Generic` calls any Hugging Face model, by shadows of its modules (shadows.py). `Llama` (llama.py) walks the weights of
-Llamas, Mistrals and Qwens in float32 by itself, grouped heads, biases and LoRA included: the same numbers, but a
-decoding step costs three quarters, because calls outweigh the arithmetic of small models. Both can read every distinct
-prompt once, however many rows share it, with and without gradient (512 rows over 12 prompts of 40 tokens: a ninth of
-the time); both return hidden states, from which a `Head` makes what is asked for; without gradient both write keys and
-values in place, and let new rows join those that go on. Left out: tensor parallelism, quantised and rolling caches.
+`Generic` calls any Hugging Face model, by shadows of its modules (shadows.py), for one new token their layers alone
+(decoding.py). `Llama` (llama.py) walks the weights of Llamas, Mistrals and Qwens in float32 by itself, grouped heads,
+biases and LoRA included: the same numbers, but a decoding step costs four fifths, because calls outweigh the arithmetic
+of small models. Both can read every distinct prompt once, however many rows share it, with and without gradient (512
+rows over 12 prompts of 40 tokens: a ninth of the time); both return hidden states, from which a `Head` makes what is
+asked for; without gradient both write keys and values in place, and let new rows join those that go on. Left out:
+tensor parallelism, quantised and rolling caches.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from palaestra.agents.backends.decoding import Steps, steps_through
 from palaestra.agents.backends.head import Head, slices
 from palaestra.agents.backends.prefix_trees import CALL, MOST, Forest, Tree, cost, masks, pack
 from palaestra.agents.backends.shadows import bare, shadowed
@@ -202,24 +204,41 @@ class Generic:
             return None  # such adapters look at what the whole model is given
         if self.accepted & {"past_key_values", "position_ids"} - set(inspect.signature(body.forward).parameters):
             return None
+        return body if self._same(lambda: None, lambda: shadowed(body)) else None
+
+    @functools.cached_property
+    def steps(self) -> bool:
+        """Whether `Steps` through the body's layers give the same as its `forward`, to the last bit; tried once."""
+        body = self.body
+        return (
+            body is not None
+            and self.plain
+            and steps_through(body)
+            and self._same(lambda: shadowed(body), lambda: Steps(body))
+        )
+
+    def _same(self, *ways: Callable[[], Callable[..., Any] | None]) -> bool:
+        """Whether rows with and without padding, and a token after them, give the same to the last bit in all ways."""
         try:
             with torch.no_grad(), precision(self):
                 for prompts in ([[1], [2, 3]], [[1, 2], [3, 0]]):
                     ids, pad = left_pad([np.array(each, np.int64) for each in prompts], self.device)
                     said = []
-                    for inside in (None, shadowed(body)):
-                        state = _GenericState(self._cache(), pad, 2, 1, inside)
+                    for inside in ways:
+                        state = _GenericState(self._cache(), pad, 2, 1, inside())
                         said.append(torch.cat([self._call(state, ids, 1), self._call(state, ids[:, 1:], 1)]))
                     if not torch.equal(*said):
-                        return None
+                        return False
         except Exception:  # modules may do anything
-            return None
-        return body
+            return False
+        return True
 
     def _inside(self) -> Callable[..., Any] | None:
         """Function of the body's shadow, for the next passes; None: call the whole model, with its hooks."""
         whole = [self.model, getattr(self.model, "base_model", self.inner), self.inner]
-        return shadowed(self.body) if self.body is not None and all(map(bare, [*whole, self.body])) else None
+        if self.body is None or not all(map(bare, [*whole, self.body])):
+            return None
+        return Steps(self.body) if self.steps else shadowed(self.body)
 
     def _cache(self) -> Any:
         return _roomy(self.inner.config) if self.plain else None
@@ -324,6 +343,10 @@ class Generic:
 
     def _call(self, state: _GenericState, ids: Tensor, keep: int, use_cache: bool = True) -> Tensor:
         tokens = ids.shape[1]
+        if tokens == 1 and state.cache is not None and isinstance(state.inside, Steps):
+            hidden = state.inside.step(ids, state.cache, state.places(1), self._bias(state, 1), state.length + 1)
+            state.length += 1
+            return hidden
         arguments: dict[str, Any] = {}
         if state.cache is not None:
             arguments["past_key_values"] = state.cache
@@ -331,15 +354,21 @@ class Generic:
             if "position_ids" in self.accepted:
                 arguments["position_ids"] = state.places(tokens)
             if state.joins:
-                bias = state.bias(tokens)
-                assert bias is not None
-                arguments["attention_mask"] = bias.clamp(min=torch.finfo(self.inner.dtype).min).to(self.inner.dtype)
+                arguments["attention_mask"] = self._bias(state, tokens)
             else:
                 there = torch.arange(state.length + tokens, device=ids.device)
                 arguments["attention_mask"] = (there >= state.pad[:, None]).long()
         found, output = self._hidden(state.inside, ids, keep, arguments, use_cache)
         state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
         return found
+
+    def _bias(self, state: _GenericState, tokens: int) -> Tensor | None:
+        """See `KeyValueCache.bias`, in the type of the model."""
+        bias = state.bias(tokens)
+        if bias is None:
+            return None
+        kind = self.inner.dtype
+        return bias.clamp(min=torch.finfo(kind).min).to(kind)
 
     def _hidden(
         self, inside: Callable[..., Any] | None, ids: Tensor, keep: int, arguments: dict[str, Any], use_cache: bool

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from palaestra.agents.backends.decoding import ROTARY
 from palaestra.agents.backends.forward import BLIND, KeyValueCache, State, joined, left_pad, read_and_extend
 from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows, slices
@@ -26,7 +27,6 @@ BLOCK = 2048
 layer's gradient is made of so many at once, too, and holds the activations of no more."""
 LARGE = 2**22
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-ROTARY = ("default", "linear", "llama3", "yarn")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
 

@@ -67,6 +67,7 @@ def _shadow(module: nn.Module, made: dict[nn.Module, Any]) -> nn.Module:
     own = vars(found)
     own.update(before)
     own.update(before["_parameters"])
+    own["_buffers"] = before["_buffers"].copy()  # some rotary embeddings put others in their place
     for name, child in before["_modules"].items():
         if child is not None:
             own[name] = made[child] if child in made else _called(child, made)
