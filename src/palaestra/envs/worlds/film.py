@@ -22,7 +22,7 @@ class _FilmState:
 
 @ENVS.register("native/film")
 class Film(NativeEnv):
-    """Line env with camera features as facts: `walker` sees its cell; paid 1 for ending in the last third of the cells.
+    """Line env: `walker` sees only its cell's number, camera frames are facts; 1 for ending in the last third of cells.
 
     `cells` cells, a third of them each phase; the camera gives `features` numbers.
 
