@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -17,10 +18,12 @@ from tests.agents.test_served import FakeServer, fake_server, move
 
 from palaestra.agents import LMPolicy, ServedPolicy, TabularPolicy, Team
 from palaestra.agents.backends.borrowing import Borrower, Lent, without_weights
+from palaestra.agents.backends.server import GoneError
 from palaestra.credit import agent_return, grpo
 from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import PolicyError
 from palaestra.learning import PolicyGradient, Trainer
+from palaestra.learning.league.population import seated_team
 from palaestra.learning.pipelining import play
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
@@ -275,3 +278,23 @@ def test_what_workers_cannot_ask_is_played_here(servers: list[Any], processes: P
 def test_addresses_that_are_of_one_machine() -> None:
     for url, here in (("http://127.0.0.1:80", True), ("http://localhost:80", True), ("http://10.0.0.2:80", False)):
         assert Lent("d", ((url, "policy"),), True, 1).one_machine is here
+
+
+def test_past_selves_of_a_served_learner_have_weights_in_a_worker(model: Path) -> None:
+    make = functools.partial(team_of, str(model), ["http://127.0.0.1:9"])
+    with without_weights({"lm"}):
+        team = seated_team(make, None, {"a": ("lm", ""), "b": ("lm", "m0")})
+    past: Any = team.policies["lm@m0"]
+    assert {each.device.type for each in team.policies["lm"].model.parameters()} == {"meta"}  # type: ignore[attr-defined]
+    assert {each.device.type for each in past.model.parameters()} == {"cpu"}
+
+
+def test_a_server_that_was_absent_is_asked_again_when_it_is_lent_again(servers: list[Any], model: Path) -> None:
+    with without_weights({"lm"}):
+        borrower: Any = team_of(str(model), [servers[0].url])["a"].borrower()  # type: ignore[attr-defined]
+    lent = Lent("d", ((servers[0].url, "m"),), True, 1)
+    borrower.use(lent)
+    borrower.servers[0].absent(GoneError("reset"))
+    assert borrower.servers[0].resting
+    borrower.use(lent)
+    assert not borrower.servers[0].resting

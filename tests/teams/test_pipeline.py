@@ -37,7 +37,7 @@ def play(factory, answers, seed=43):
 
 
 @pytest.mark.parametrize(
-    "roles", [("solver", "checker"), ("alone",), ("a", "a"), ("a", "b", "a"), ("a", "b", "c", "d")]
+    "roles", [("solver", "checker"), ("alone",), ("a", "a"), ("a", "b", "b"), ("a", "b", "c", "d")]
 )
 def test_any_number_of_roles_keeps_the_protocol(roles):
     check_env(pipeline(Sums, roles, improvement=0.5))
@@ -214,6 +214,7 @@ class NoTask:
         (Sums, {"roles": ()}, "at least one role"),
         (Sums, {"instructions": {"chekcer": "?"}}, "chekcer"),
         (Sums, {"separator": " "}, "blank"),
+        (Sums, {"roles": ("a", "b", "a")}, "a name that stands again has to follow itself"),
         (Sums, {"longest": 0}, "longest=0"),
     ],
 )

@@ -42,7 +42,7 @@ class ServedPolicy(Serving):
     server when none answers, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token
     that the server's log-probabilities may differ from those here after a sync, on average; less if it was less at the
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
-    stream: ask for answers token by token, so that one that is broken off is gone on with where it was (vLLM).
+    stream: ask for answers token by token, so that one that is broken off is gone on with where it was.
     api_key_env: NAME of an environment variable.
     transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
     "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way

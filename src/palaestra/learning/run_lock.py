@@ -62,6 +62,7 @@ def locked(directory: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
+            os.fsync(file.fileno())  # so that other machines read it while this file stays open
         _sweep(directory)
         token = _held.set(_held.get() | {path})
         try:

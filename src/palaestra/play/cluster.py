@@ -155,10 +155,12 @@ class RayBackend:
 
     @property
     def one_machine(self) -> bool:
-        """Whether all nodes of the cluster have one address."""
+        """Whether all nodes of the cluster have one address, and this process is on one of them (no `ray://`)."""
         import ray
+        from ray.util.client import ray as client
 
-        return len({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}) == 1
+        there = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        return not client.is_connected() and len(there) == 1
 
     def dumps(self, value: Any) -> bytes:
         """See `WorkerBackend.dumps`; nested functions are supported."""

@@ -93,7 +93,7 @@ class ProcessBackend:
 
     def start(self) -> None:
         """Start missing processes; returns before they are ready."""
-        while len(self._members) < self.count:
+        while self._at_exit.still_active() and len(self._members) < self.count:
             self._members[next(self._numbers)] = _Worker(self._folder)
 
     def idle(self) -> list[int]:
@@ -170,7 +170,7 @@ class ProcessBackend:
 
 
 def _end_all(members: dict[int, _Worker], folder: str) -> None:
-    for member in members.values():
+    for member in list(members.values()):
         member.end()
     members.clear()
     shutil.rmtree(folder, ignore_errors=True)

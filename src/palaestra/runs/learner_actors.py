@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ from palaestra.learning import run_lock
 from palaestra.play import cluster
 from palaestra.runs.scripts import call
 from palaestra.runs.seed_jobs import LOG
+
+SECRET = re.compile("KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+"""Names of environment variables that stay on this machine: nodes have their own."""
 
 
 class LearnerActors:
@@ -93,7 +97,7 @@ class ActorPool:
     def __init__(self, learner: LearnerActors, jobs: int) -> None:
         self.learner, self.threads = learner, ThreadPoolExecutor(jobs)
         self._actors: set[Any] = set()
-        self._lock, self._ended = threading.Lock(), False
+        self._lock, self._ended, self._placed = threading.Lock(), False, 0
 
     def submit(self, function: Callable[..., Any], job: Any, *arguments: Any) -> Future[Any]:
         """Future of `function(job, *arguments)` in an actor, which looks whether it sees the folder of a `SeedJob`.
@@ -122,10 +126,14 @@ class ActorPool:
         with self._lock:
             if self._ended:
                 raise PalaestraError("the run has ended")
-            actor = made.remote([os.path.abspath(each) for each in sys.path], os.getcwd(), dict(os.environ))
+            actor = made.remote([os.path.abspath(each) for each in sys.path], os.getcwd())
             self._actors.add(actor)
+        placed = False
         try:
-            ray.get(actor.ready.remote(), timeout=cluster.PATIENCE)
+            self._wait_for(actor.ready.remote(plain_variables(os.environ)))
+            with self._lock:
+                self._placed += 1
+            placed = True
             if folder is not None:
                 ray.get(actor.write_into.remote(str(folder.absolute()), _owner(folder)))
             return ray.get(actor.call.remote(ray.cloudpickle.dumps((function, arguments))))
@@ -146,7 +154,34 @@ class ActorPool:
         finally:
             with self._lock:
                 self._actors.discard(actor)
+                self._placed -= placed
             ray.kill(actor)
+
+    def _wait_for(self, ready: Any) -> None:
+        """Wait until an actor is there, as long as another one of this run has a place that it will leave."""
+        import ray
+
+        while True:
+            try:
+                ray.get(ready, timeout=cluster.PATIENCE)
+                return
+            except ray.exceptions.GetTimeoutError:
+                with self._lock:
+                    if not self._placed or self._ended:
+                        raise
+
+
+def plain_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that an actor is given: not Ray's and CUDA's own, and none that sounds like a secret.
+
+    >>> plain_variables({"OMP_NUM_THREADS": "1", "OPENAI_API_KEY": "x", "HF_TOKEN": "y", "RAY_ADDRESS": "auto"})
+    {'OMP_NUM_THREADS': '1'}
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(("RAY_", "CUDA_")) and not SECRET.search(name)
+    }
 
 
 def _owner(folder: Path) -> str:
@@ -155,18 +190,17 @@ def _owner(folder: Path) -> str:
 
 
 class _Learner:
-    """The actor. path, place, environment: where modules are found, the current folder, and variables of the driver."""
+    """The actor. path, place: where modules are found, and the current folder of the driver."""
 
-    def __init__(self, path: list[str], place: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, path: list[str], place: str) -> None:
         sys.path += [folder for folder in path if folder not in sys.path]
         with contextlib.suppress(OSError):  # of another machine
             os.chdir(place)
-        for name, value in environment.items():
-            if not name.startswith(("RAY_", "CUDA_")):
-                os.environ.setdefault(name, value)
 
-    def ready(self) -> None:
-        """Answers once it is there."""
+    def ready(self, environment: Mapping[str, str]) -> None:
+        """Take these environment variables where they are not set; answers once it is there."""
+        for name, value in environment.items():
+            os.environ.setdefault(name, value)
 
     def write_into(self, folder: str, owner: str) -> None:
         """Look whether the folder of the run is seen here, and write what is said on stderr into the seed's."""
@@ -175,7 +209,7 @@ class _Learner:
             seen = _owner(place)
         except OSError:
             seen = ""
-        if seen != owner:
+        if not seen or seen != owner:
             import ray
 
             raise InputError(

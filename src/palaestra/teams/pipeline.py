@@ -6,7 +6,7 @@ What the roles read, with the defaults (nothing else is said, so that a tiny mod
     checker   4 + 3 = | 8          ("ok" accepts, anything else replaces the 8)
 
 With `reports=True` the task's report on the answer stands before it: `question | passes | answer`.
-A name that stands twice is one agent that acts twice: `("solver", "solver")` checks its own answer.
+A name that stands twice in a row is one agent that acts twice: `("solver", "solver")` checks its own answer.
 Left out: branches and messages between roles; those are other workflows.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from palaestra.envs.conversations import Conversation, first_words
@@ -65,6 +65,8 @@ class PipelineEnv(AroundTask):
             raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
         if longest is not None and longest < 1:
             raise InputError(f"pipeline: longest={longest}, expected at least 1, or None for all of an answer")
+        if len([*groupby(roles)]) > len(set(roles)):
+            raise InputError(f"pipeline: roles={list(roles)}; a name that stands again has to follow itself")
         self.inner: TaskEnv = made_task(tasks, "pipeline")
         self.agents, self._order = tuple(dict.fromkeys(roles)), tuple(roles)
         self.task = ""

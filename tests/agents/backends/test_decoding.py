@@ -87,6 +87,10 @@ def test_gradients_pass_through_steps() -> None:
 
 
 ROPES = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}
+LONG = {
+    "rope_type": "yarn", "rope_theta": 500.0, "factor": 2.0, "short_mscale": 1.0, "long_mscale": 2.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -94,9 +98,12 @@ ROPES = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}
     [
         transformers.GraniteConfig(**GROUPED, embedding_multiplier=2.0),  # the body scales embeddings
         transformers.LlamaConfig(**GROUPED, rope_parameters=ROPES, max_position_embeddings=8),  # angles of long rows
+        transformers.PhimoeConfig(  # angles of the longest row
+            **{**GROUPED, "num_local_experts": 2}, rope_parameters=LONG, max_position_embeddings=64
+        ),
         transformers.GPTNeoXConfig(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
     ],
-    ids=["granite", "dynamic", "gpt_neox"],
+    ids=["granite", "dynamic", "phimoe", "gpt_neox"],
 )
 def test_bodies_that_do_more_are_called_themselves(config: Any) -> None:
     model = of(config)

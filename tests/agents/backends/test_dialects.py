@@ -126,6 +126,11 @@ def test_an_event_of_sglang_with_all_tokens_or_with_new_ones() -> None:
     with pytest.raises(ServerError, match="the server broke off: no way") as error:
         part({"error": {"message": "no\nway", "type": "invalid_request_error", "code": 400}}, model, 3)
     assert type(error.value) is ServerError
+    for code, kind in ((400, ServerError), (503, GoneError)):
+        with pytest.raises(ServerError, match="the server broke off: too long") as error:
+            part(event(0, 3, {"type": "abort", "status_code": code, "message": "too\nlong"}), model, 1)
+        assert type(error.value) is kind
+    assert part(event(0, 3, {"type": "abort", "status_code": None}), model, 1).finish == "abort"
 
 
 def test_an_answer_that_was_aborted_before_its_first_token() -> None:

@@ -59,7 +59,7 @@ class Lent(NamedTuple):
     def one_machine(self) -> bool:
         """Whether one of them can only be asked on its own machine."""
         hosts = [urlsplit(url).hostname or "" for url, _ in self.places]
-        return any(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
+        return any(host in ("localhost", "::1", "::", "0.0.0.0") or host.startswith("127.") for host in hosts)
 
 
 class Borrower(Asking):
@@ -77,17 +77,19 @@ class Borrower(Asking):
         self._changing = threading.RLock()
 
     def use(self, lent: Lent) -> None:
-        """Ask these servers, for these weights, from now on; connections to those known already stay open."""
-        if lent == self._lent:
-            return
-        self._lent, self.loop.most = lent, lent.concurrency
-        known = {each.client.url: each for each in self.servers if each.client is not None}
-        self.servers = [
-            known.pop(url) if url in known else WeightServer(self.settings, place, url=url)
-            for place, (url, _) in enumerate(lent.places)
-        ]
-        for each in known.values():
-            each.close()
+        """Ask these servers, for these weights, from now on; connections to those known already stay open.
+
+        Who lends them has just seen them, so one that was absent here is asked again.
+        """
+        if lent != self._lent:
+            self._lent, self.loop.most = lent, lent.concurrency
+            known = {each.client.url: each for each in self.servers if each.client is not None}
+            self.servers = [
+                known.pop(url) if url in known else WeightServer(self.settings, place, url=url)
+                for place, (url, _) in enumerate(lent.places)
+            ]
+            for each in known.values():
+                each.close()
         for server, (_, name) in zip(self.servers, lent.places, strict=True):
             server.served_name = name
             server.trust(lent.digest)
@@ -100,10 +102,8 @@ class Borrower(Asking):
 
     def _ready(self) -> tuple[list[WeightServer], str]:
         assert self._lent is not None
-        digest, there, why = self._lent.digest, list[WeightServer](), "each was absent a moment ago"
-        for server in self.servers:
-            if server.resting:
-                continue
+        digest, there, why = self._lent.digest, list[WeightServer](), "none was lent"
+        for server in [each for each in self.servers if not each.resting] or self.servers:
             try:
                 if not server.holds(self.lm, digest):
                     raise GoneError("a server has other weights than it was given")

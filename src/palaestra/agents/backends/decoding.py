@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palaestra.agents.backends.shadows import shadowed
+from palaestra.agents.backends.shadows import shadow, shadowed
 
 ROTARY = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings of a position that do not depend on how long the sequence is."""
@@ -22,8 +22,19 @@ PARTS = ("embed_tokens", "rotary_emb", "layers", "norm")
 
 
 def steps_through(body: nn.Module) -> bool:
-    """Whether a body has the parts that `Steps` calls, with rotary embeddings of the kinds in `ROTARY`."""
-    return all(hasattr(body, part) for part in PARTS) and getattr(body.rotary_emb, "rope_type", None) in ROTARY
+    """Whether a body has the parts that `Steps` calls, and rotary embeddings of `ROTARY`, a position by itself."""
+    angles: Any = getattr(body, "rotary_emb", None)
+    if not all(hasattr(body, part) for part in PARTS) or getattr(angles, "rope_type", None) not in ROTARY:
+        return False
+    try:
+        hidden, rotary = next(body.parameters()).new_zeros((1, 1, 1)), shadow(angles).forward
+        far = 4 * int(getattr(body.config, "max_position_embeddings", None) or 2**17)
+        places = torch.tensor([[1, far]], device=hidden.device)
+        with torch.no_grad():
+            alone, beside = rotary(hidden, position_ids=places[:, :1]), rotary(hidden, position_ids=places)
+        return all(torch.equal(one, both[:, :1]) for one, both in zip(alone, beside, strict=True))
+    except Exception:  # modules may do anything
+        return False
 
 
 class Steps:

@@ -35,6 +35,9 @@ class Dialect(Protocol):
     hint: str
     """What the server must have been started with, so that weights can be changed."""
 
+    repeats: bool
+    """Whether an event of a stream may repeat all tokens of the events before."""
+
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
     ) -> HttpCall:
@@ -85,6 +88,7 @@ class VLLM:
     """`Dialect` of vLLM from 0.11 on; weights are updated by its developer endpoints, from 0.32 on without a folder."""
 
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
+    repeats = False
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -172,6 +176,7 @@ class SGLang:
     """`Dialect` of SGLang by its native endpoints, whose answers hold the version of the weights."""
 
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
+    repeats = True
 
     def sample(
         self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
@@ -206,9 +211,15 @@ class SGLang:
             GoneError: a temporary failure. ServerError: any other, or tokens are missing between two events.
         """
         _unbroken(event)
-        more, total = self.read(event, model, least=0), at(event, "meta_info", "completion_tokens")
-        if total == len(more.ids):
-            return more._replace(ids=more.ids[said:], logprobs=more.logprobs[said:])
+        finish = at(event, "meta_info", "finish_reason")
+        if isinstance(code := at(finish, "status_code"), int):  # the status of an answer that is not streamed
+            kind = ServerError if code < 500 else GoneError
+            raise kind(f"the server broke off: {' '.join(str(at(finish, 'message')).split())[:300]}")
+        told, total = (at(event, "meta_info", name) for name in ("output_token_logprobs", "completion_tokens"))
+        if isinstance(told, list) and total == len(told):
+            new = {**event["meta_info"], "output_token_logprobs": told[said:]}
+            return self.read({**event, "meta_info": new}, model, least=0)
+        more = self.read(event, model, least=0)
         if total != said + len(more.ids):
             raise ServerError(f"an event of the stream has {len(more.ids)} of {total} tokens after {said} were sent")
         return more

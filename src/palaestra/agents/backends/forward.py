@@ -238,7 +238,7 @@ class Generic:
         whole = [self.model, getattr(self.model, "base_model", self.inner), self.inner]
         if self.body is None or not all(map(bare, [*whole, self.body])):
             return None
-        return Steps(self.body) if self.steps else shadowed(self.body)
+        return Steps(self.body) if self.steps and not self.body.training else shadowed(self.body)
 
     def _cache(self) -> Any:
         return _roomy(self.inner.config) if self.plain else None

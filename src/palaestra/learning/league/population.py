@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import Team
+from palaestra.agents.backends.borrowing import weightless, without_weights
 from palaestra.agents.policy import Learnable, Policy
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory
@@ -299,7 +300,10 @@ def seated_team(
 
     "" is the policy of the team itself, a member's name a frozen copy of it; their parameters come later.
     """
-    made = make_team()
+    made = whole = make_team()
+    if weightless() and any(source not in ("", "script") for _, source in sources.values()):
+        with without_weights(()):  # past selves compute here
+            whole = make_team()
     scripts = {} if make_scripts is None else make_scripts()
     copies: dict[tuple[str, str], Policy] = {}
     found: dict[str, Policy] = {}
@@ -310,7 +314,7 @@ def seated_team(
             found[agent] = made.policies[policy]
         else:
             if (policy, source) not in copies:
-                copied: Any = made.learnable[policy].frozen_copy()
+                copied: Any = whole.learnable[policy].frozen_copy()
                 copied.name = f"{policy}@{source}"
                 copies[policy, source] = copied
             found[agent] = copies[policy, source]
