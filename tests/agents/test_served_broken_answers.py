@@ -97,6 +97,13 @@ def test_the_rest_of_an_answer_of_sglang(server: Any, fault: str, disjoint: bool
     of_these_weights(served, broken)
 
 
+def test_events_that_repeat_all_tokens_may_be_as_long_as_that_is(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaestra.agents.backends.answering.EVENT", 64)
+    monkeypatch.setattr("palaestra.agents.backends.endpoint.LARGEST", 2048)
+    served = ready(server, dialect="sglang", max_new_tokens=150, timeout=20.0)
+    assert [each.error for each in ask(served)] == [None] * 6
+
+
 def test_without_streams_the_whole_answer_is_asked_again(server: Any) -> None:
     """The mechanism taken out: the same fault costs the tokens that had been sampled, and the answer is the same."""
     served = ready(server, stream=False)

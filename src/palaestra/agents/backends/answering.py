@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EVENT = 4096
 """Bytes of a stream for each token that is asked for, at most, beside 8 MiB; where events repeat the tokens before
-(`Dialect.repeats`), in parcels of 32, at least 128 for each time that one is sent."""
+(`Dialect.repeats`), at least 128 for each time that one is sent, even token by token."""
 
 
 class Outcome(NamedTuple):
@@ -169,7 +169,7 @@ async def _rest(
         call = call._replace(body=call.body | {"stream": True})  # type: ignore[operator]
     assert server.client is not None
     error: ServerError | None = None
-    most = endpoint.LARGEST + left * (max(EVENT, 4 * left) if dialect.repeats else EVENT)
+    most = endpoint.LARGEST + left * (max(EVENT, 64 * left) if dialect.repeats else EVENT)
     sending = asyncio.ensure_future(server.client.send(call, heard=heard if streams else None, most=most))
     server.sending.add(sending)
     try:
