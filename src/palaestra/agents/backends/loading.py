@@ -114,6 +114,10 @@ def load(made: LoadingPlan) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""transformers makes a model of no device for a moment by what all threads share, so two at a time leave one empty."""
+
+
 def _shapes(made: LoadingPlan) -> Any:
     """The model without weights, with the generation config of its folder, which names end tokens."""
     from transformers import AutoModelForCausalLM, GenerationConfig
@@ -133,7 +137,8 @@ def _weights(made: LoadingPlan, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(made.base, dtype=dtype)
+        with _ONE_AT_A_TIME:
+            model = AutoModelForCausalLM.from_pretrained(made.base, dtype=dtype)
     except (OSError, ValueError) as error:
         raise load_error(made.base, error) from error
     try:
