@@ -48,7 +48,7 @@ class SayingTable(TabularPolicy):
         return None
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """What the table draws; what is learned from is that, whatever is said in its place."""
+        """Decisions of the table, as texts; with `drawn` another text is said, but the table learns from its own."""
         decisions = super().act(requests)
         for decision, request in zip(decisions, requests, strict=True):
             said = self.texts[int(decision.action)]

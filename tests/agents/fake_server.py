@@ -17,7 +17,7 @@ from palaestra.agents.backends.sampling import evaluate, sample
 
 _ONE_AT_A_TIME = threading.Lock()
 ABORTED = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
-"""What SGLang 0.5.23 says of an answer that it was told to break off."""
+"""Finish reason of SGLang 0.5.23 for an answer that it was told to break off."""
 
 
 def loaded(folder: Any) -> LMPolicy:

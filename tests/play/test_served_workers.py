@@ -92,7 +92,7 @@ def made_of(servers: list[Any], **options: Any) -> tuple[Team, ServedPolicy]:
 
 
 def shown(frame: Any) -> Any:
-    """What is the same wherever it was played; rounding is that of the servers' batches."""
+    """Columns that are the same wherever a table was played; numbers up to the rounding of the servers' batches."""
     return frame.drop("duration", "logprobs", "entropies", strict=False)
 
 

@@ -1,4 +1,4 @@
-"""Where a run learns: what can be said of actors without Ray; runs in them are in tests/scale/test_ray_learner.py."""
+"""Reading and refusing `--learner` without Ray; runs in actors are in tests/scale/test_ray_learner.py."""
 
 from __future__ import annotations
 

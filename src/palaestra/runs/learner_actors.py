@@ -185,7 +185,7 @@ def plain_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _owner(folder: Path) -> str:
-    """Who holds the folder of the run; nobody else has written the same."""
+    """Text of the lock of a run's folder, which names the process that holds it."""
     return (folder.parent / run_lock.NAME).read_text()
 
 

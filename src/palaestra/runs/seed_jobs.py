@@ -14,6 +14,9 @@ from palaestra.runs.recipe import Recipe
 LOG = "actor.log"
 """File in a seed's folder with what its actor says on stderr, where it runs in one."""
 
+NOTE = ".progress.json"
+"""File in a seed's folder with its phase and iteration, which the process that shows them reads."""
+
 
 class SeedJob(NamedTuple):
     """Data of one training job: recipe, seed, directory and title."""
@@ -22,10 +25,6 @@ class SeedJob(NamedTuple):
     seed: int
     directory: Path
     title: str
-
-
-NOTE = ".progress.json"
-"""Where a seed says how far it is, for the process that shows it."""
 
 
 class WatchedSeed:
