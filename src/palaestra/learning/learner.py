@@ -22,6 +22,7 @@ import polars as pl
 import torch
 
 from palaestra.agents.backends.gradients import adding_up
+from palaestra.agents.backends.interleaved import TOKENS
 from palaestra.agents.policy import Learnable
 from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, nearest
@@ -478,7 +479,9 @@ class PolicyGradient:
     ) -> Iterator[tuple[np.ndarray, float]]:
         """Rows and weight of each pass, as `Devices.passes`; rows of a prefix tree are in one pass."""
         trees_of = getattr(self.learned[name], "prefix_trees", None)
-        trees = None if limit is None or trees_of is None else trees_of(batch.rows[active], limit)
+        trees = None
+        if limit is not None and trees_of is not None:
+            trees = trees_of(batch.rows[[name for name in TOKENS if name in batch.rows.columns]][active], limit)
         if trees is None:
             yield from self.devices.passes(name, active, batch.size, limit)
             return

@@ -29,7 +29,7 @@ from palaestra.foundation.registry import Registry
 from palaestra.play.engine import Engine, Report, Seats
 from palaestra.play.gc_freeze import set_aside
 from palaestra.play.plan import Plan, cut
-from palaestra.play.recording import Label, Stored, frames, stream_parquet
+from palaestra.play.recording import EpisodeRecord, Label, Stored, frames, stream_parquet
 from palaestra.play.streams import Streams
 from palaestra.play.timeouts import Failure, Watchdog
 from palaestra.play.validation import begin
@@ -133,9 +133,8 @@ class Local:
         )
         openings = _Openings() if plan.episodes > len(plan.numbers) else None
         with set_aside(), _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
-            chunks = frames(episodes, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)
-            if openings is not None:
-                chunks = openings.watch(chunks)
+            watched = episodes if openings is None else openings.watch(episodes)
+            chunks = frames(watched, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)
             turns = Turns(pl.concat(chunks, rechunk=True)) if sink is None else Stored(stream_parquet(sink, chunks))
         if openings is not None:
             openings.check(len(plan.numbers))
@@ -203,21 +202,23 @@ class Threads(Local):
 
 
 class _Openings:
-    """Collector of the first observation of each group."""
+    """Collector of the first observation of each group, by its number."""
 
     def __init__(self) -> None:
-        self._seen: list[pl.DataFrame] = []
+        self._first: dict[tuple[int, str | None], int | None] = {}
+        self._divergent: set[int] = set()
 
-    def watch(self, chunks: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        for chunk in chunks:
-            opening = chunk.select("group", "agent", "state", "turn").filter(pl.col("turn") == 0).drop_nulls("agent")
-            self._seen.append(opening.select("group", pl.col("agent").cast(pl.String), "state").unique())
-            yield chunk
+    def watch(self, episodes: Iterable[EpisodeRecord]) -> Iterator[EpisodeRecord]:
+        for episode in episodes:
+            for row in episode.rows:
+                if row.turn:
+                    break
+                if self._first.setdefault((episode.group, row.agent), row.state) != row.state:
+                    self._divergent.add(episode.group)
+            yield episode
 
     def check(self, groups: int) -> None:
-        starts = pl.concat(self._seen).unique().group_by("group", "agent").len()
-        divergent = sorted(set(starts.filter(pl.col("len") > 1)["group"]))
-        if divergent:
+        if divergent := sorted(self._divergent):
             warnings.warn(
                 f"{len(divergent)} of {groups} groups do not start from one observation (first: group {divergent[0]}), "
                 "so statistics over a group compare different tasks; reset(seed) must draw from its seed alone: "

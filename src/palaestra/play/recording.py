@@ -126,7 +126,8 @@ def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts
     parts = [episode.rows or [TurnRecord()] for episode in episodes]
     rows = [row for part in parts for row in part]
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    shared = pl.DataFrame([_series(name, list(map(attrgetter(name), episodes))) for name in _SHARED])[owner]
+    shared = pl.DataFrame([_series(name, list(map(attrgetter(name), episodes))) for name in _SHARED])
+    shared = shared[owner] if len(rows) > len(episodes) else shared  # each has one row at least
     told = dict(zip(_OWN, zip(*map(_OF_ROW, rows), strict=True) if rows else [()] * len(_OWN), strict=True))
     columns: list[pl.Series] = []
     for name in SCHEMA:

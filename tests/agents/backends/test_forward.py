@@ -165,15 +165,19 @@ def test_under_checkpoints_a_layer_holds_the_activations_of_one_block(
 
 
 @pytest.mark.parametrize(("call", "calls"), [(0, 2), (2**15, 1)])
-@pytest.mark.parametrize("kind", ["gpt2", "window", "qwen3"])
+@pytest.mark.parametrize(
+    ("kind", "way"), [("gpt2", Generic), ("window", Generic), ("qwen3", Generic), ("llama", Llama), ("qwen2", Llama)]
+)
 def test_prompts_have_a_call_of_their_own_where_that_pays(
-    kind: str, call: int, calls: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, way: type, call: int, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, answers = make(kind), torch.cat([ACTIONS, ACTIONS[:, :1]], 1)
-    one, made = Generic(model), []
-    assert one.steps == (kind == "qwen3")
+    one, made = way(model), []
+    assert way is Llama or one.steps == (kind == "qwen3")
     monkeypatch.setattr(forward, "CALL", call)
-    monkeypatch.setattr(one, "_hidden", lambda *args, own=one._hidden: made.append(1) or own(*args))
+    name = "_walk" if way is Llama else "_hidden"
+    own = getattr(one, name)
+    monkeypatch.setattr(one, name, lambda *args, **options: made.append(1) or own(*args, **options))
     logits = one.head.logits(one.whole(PROMPTS, ROWS, answers))
     assert len(made) == calls
     torch.testing.assert_close(logits, directly(model), atol=1e-5, rtol=1e-5)
@@ -219,9 +223,13 @@ def test_layers_that_forget_are_not_joined() -> None:
     assert not state.joins
 
 
+@pytest.mark.parametrize("bounds", [(0, 0), (2**22, 0)])
 @pytest.mark.parametrize("kind", WALKED)
-def test_the_fused_kernel_says_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama, "LARGE", 0)
+def test_the_fused_kernel_and_products_say_the_same(
+    kind: str, bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, bound in zip(("LARGE", "FEW"), bounds, strict=True):
+        monkeypatch.setattr(llama, name, bound)
     model = make(kind)
     torch.testing.assert_close(through(Llama(model)), directly(model), atol=1e-5, rtol=1e-5)
 

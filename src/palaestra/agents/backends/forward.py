@@ -309,23 +309,14 @@ class Generic:
 
         With checkpoints every row is read as a whole.
         """
-        if (self.checkpoints and torch.is_grad_enabled()) or self._small(len(prompts), len(prompts[-1]), ids):
+        small = self.body is not None and is_small(prompts, ids, self.width)
+        if small or (self.checkpoints and torch.is_grad_enabled()):
             return self.once(prompts, rows, ids)
         return read_and_extend(self, prompts, rows, ids)
 
-    def _small(self, prompts: int, longest: int, ids: Tensor) -> bool:
-        """Whether reading every row from its beginning costs less than reading prompts in a call of their own."""
-        if self.body is None or not self.width:
-            return False
-        rows, more = ids.shape[0], ids.shape[1] - 1
-        apart = cost(prompts, longest, longest, self.width) + cost(rows, more, longest + more, self.width)
-        return more > 0 and cost(rows, longest + more, longest + more, self.width) <= apart + CALL
-
     def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """`Forward.whole` in one call of the model, whatever the rows: ranks that share a model must call it alike."""
-        said = ids[:, :-1].cpu().numpy()
-        both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
-        every, pad = left_pad(both, self.device)
+        every, pad = whole_rows(prompts, rows, ids)
         inside = None if self.layers else self._inside()
         state = _GenericState(None, pad, every.shape[1], 0, inside)
         return self._call(state, every, keep=ids.shape[1], use_cache=False)
@@ -402,6 +393,23 @@ class Once(Generic):
 
     shares, body = False, None
     whole = Generic.once
+
+
+def is_small(prompts: Sequence[np.ndarray], ids: Tensor, width: int) -> bool:
+    """Whether reading every row from its beginning costs less than reading prompts in a call of their own.
+
+    ids: of the answers, int64[rows, T], of which the last is not read. width: hidden size of the model, 0: unknown.
+    """
+    longest, rows, more = len(prompts[-1]), ids.shape[0], ids.shape[1] - 1
+    apart = cost(len(prompts), longest, longest, width) + cost(rows, more, longest + more, width)
+    return width > 0 and more > 0 and cost(rows, longest + more, longest + more, width) <= apart + CALL
+
+
+def whole_rows(prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's prompt and answer without its last token, see `left_pad`."""
+    said = ids[:, :-1].cpu().numpy()
+    both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
+    return left_pad(both, ids.device)
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:

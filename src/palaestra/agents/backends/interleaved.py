@@ -21,6 +21,9 @@ from palaestra.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
+TOKENS = ("prompt_ids", "action_ids", "context_ids", "context_places")
+"""Columns that a row's sequence is made of, the last two only where rows are conversations."""
+
 
 def evaluate_rows(forward: Forward, rows: pl.DataFrame, *, temperature: float, top_p: float = 1.0) -> Scored:
     """`Scored` (log-probabilities, entropies, with gradient), by a `Forward`, of a polars table's actions.
@@ -42,7 +45,7 @@ def trees_of(forward: Forward, rows: pl.DataFrame, limit: int) -> list[Tree] | N
 
     Args:
         forward: A model.
-        rows: As for `evaluate_rows`.
+        rows: As for `evaluate_rows`; only `TOKENS` are read.
         limit: Most tokens of a tree of several rows.
 
     Returns:

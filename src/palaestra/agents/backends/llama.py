@@ -2,7 +2,8 @@
 
 Reads the live weights, so training needs no copy. Grouped heads, biases (Qwen2), norms of queries and keys (Qwen3) and
 LoRA are walked through as they are; where adapters are small, a product that needs no gradient is made with both in one
-matrix. Attention that would hold more than `LARGE` scores goes through torch's fused kernel.
+matrix. Attention that would hold more than `LARGE` scores goes through torch's fused kernel, and so does that of few
+scores, where calls outweigh the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.decoding import ROTARY
-from palaestra.agents.backends.forward import BLIND, KeyValueCache, State, joined, left_pad, read_and_extend
+from palaestra.agents.backends.forward import (
+    BLIND,
+    KeyValueCache,
+    State,
+    is_small,
+    joined,
+    left_pad,
+    read_and_extend,
+    whole_rows,
+)
 from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows, slices
 from palaestra.agents.backends.prefix_trees import Forest, masks
@@ -26,6 +36,7 @@ BLOCK = 2048
 """Tokens read at once: activations that stay in the cache of one core are about a quarter faster. Under checkpoints a
 layer's gradient is made of so many at once, too, and holds the activations of no more."""
 LARGE = 2**22
+FEW = 2**13
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
@@ -128,8 +139,15 @@ class Llama:
         return self._walk(state, ids, keep=ids.shape[1])
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """See `Forward.whole`: distinct prompts are read once, then each row's tokens."""
-        return read_and_extend(self, prompts, rows, ids)
+        """See `Forward.whole`: distinct prompts are read once where that costs less than one more walk.
+
+        Under checkpoints they are: a row is longer, and its activations are held at once.
+        """
+        if self.checkpoints or not is_small(prompts, ids, self.width):
+            return read_and_extend(self, prompts, rows, ids)
+        every, pad = whole_rows(prompts, rows, ids)
+        self._turn(every.shape[1])
+        return self._walk(_LlamaState(self._layers(), pad, every.shape[1]), every, keep=ids.shape[1])
 
     def trees(self, forest: Forest) -> Tensor:
         """Read packed trees, at most `BLOCK` tokens or one sequence at once; see `Forward.trees`."""
@@ -200,22 +218,18 @@ class Llama:
         """Q [rows, tokens, heads, size] over k, v [rows, key heads, places, size]: [rows, tokens, heads · size]."""
         rows, tokens, heads, _ = q.shape
         places = k.shape[2]
-        if rows * heads * tokens * places > LARGE:
+        scores = rows * heads * tokens * places
+        if scores > LARGE or (scores <= FEW and self.groups == 1):
             if self.groups > 1:
                 k, v = (each.repeat_interleave(self.groups, 1) for each in (k, v))
             mixed = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, bias)
             return mixed.transpose(1, 2).reshape(rows, tokens, -1)
         q = (q * self.size**-0.5).transpose(1, 2)
-        if self.groups == 1:
-            scores = q @ k.transpose(-1, -2)
-            return (
-                ((scores if bias is None else scores + bias).softmax(-1) @ v).transpose(1, 2).reshape(rows, tokens, -1)
-            )
         # the queries of a group are rows of one product: keys need not be repeated
-        scores = q.reshape(rows, self.heads, self.groups * tokens, self.size) @ k.transpose(-1, -2)
+        seen = q.reshape(rows, self.heads, self.groups * tokens, self.size) @ k.transpose(-1, -2)
         if bias is not None:
-            scores = (scores.view(rows, heads, tokens, places) + bias).view_as(scores)
-        return (scores.softmax(-1) @ v).view(rows, heads, tokens, -1).transpose(1, 2).reshape(rows, tokens, -1)
+            seen = (seen.view(rows, heads, tokens, places) + bias).view_as(seen)
+        return (seen.softmax(-1) @ v).view(rows, heads, tokens, -1).transpose(1, 2).reshape(rows, tokens, -1)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
