@@ -8,7 +8,7 @@ Time is CPU time of one thread, from the first step on, at the moment a step's r
 reached when the mean of five steps is that high. Each side has a process of its own, warmed up; they take turns, seed
 by seed; medians over seeds. TRL gets its fastest settings: no gradient checkpoints, no logs, no saves, float32.
 
-Ours is measured on both ways through a model: the fast one (`agents/backends/forward.py`: plain Llamas of at most 512
+Ours is measured on both ways through a model: the fast one (`agents/backends/llama.py`: plain Llamas of at most 512
 wide in float32, as this one is) and the generic one, which everything else takes (Qwen, grouped heads, adapters).
 
 TRL's learning rate falls to 0 over the 100 steps by default, ours stays. Therefore both are compared as they come and
@@ -55,7 +55,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from palaestra import LMPolicy, PolicyGradient, Signal, Team
-from palaestra.agents.backends.forward import Generic
+from palaestra.agents.backends.modules import Generic
 from palaestra.credit import gigpo, grpo
 from palaestra.envs import Action, Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv

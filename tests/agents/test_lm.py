@@ -10,9 +10,9 @@ import torch
 from tests.agents.models import IDS, LORA, POLICIES, gpt2, rows_of, tiny
 
 from palaestra.agents import LMPolicy, Request, Team
-from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.head import Head
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError

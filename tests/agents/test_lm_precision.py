@@ -14,7 +14,7 @@ from tests.agents.models import EXAMPLES, IDS, LORA, POLICIES, gpt2, rows_of, ti
 
 from palaestra.agents import LMPolicy, Team
 from palaestra.agents.backends import loading
-from palaestra.agents.backends.forward import Generic
+from palaestra.agents.backends.modules import Generic
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient
 

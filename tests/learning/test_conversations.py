@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.agents.backends import prefix_trees
-from palaestra.agents.backends.forward import Generic, Once
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic, Once
 from palaestra.agents.conversation import sequences
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from palaestra.agents.backends.forward import Once
 from palaestra.agents.backends.interleaved import evaluate_rows
+from palaestra.agents.backends.modules import Once
 from palaestra.agents.policy import Learnable, Scored
 from palaestra.errors import LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder

@@ -8,7 +8,7 @@ import transformers
 from tests.agents.backends.test_forward import ACTIONS, CONFIGS, GROUPED, PROMPTS, ROWS, make
 
 from palaestra.agents.backends.decoding import Steps
-from palaestra.agents.backends.forward import Generic
+from palaestra.agents.backends.modules import Generic
 
 WINDOWED_OR_OTHER_PARTS = {"window", "gpt2", "gemma2"}
 ANSWERS = torch.arange(4 * 24).view(4, 24) % 40

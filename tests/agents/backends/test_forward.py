@@ -8,10 +8,10 @@ import pytest
 import torch
 import transformers
 
-from palaestra.agents.backends import forward, llama
+from palaestra.agents.backends import forward, llama, modules
 from palaestra.agents.backends.fastest import forward_of
-from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic
 from palaestra.errors import InputError
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -188,7 +188,7 @@ def test_prompts_have_a_call_of_their_own_where_that_pays(
 
 def test_a_model_without_layers_that_can_be_made_again_says_so() -> None:
     with pytest.raises(InputError, match="Sequential has no layers that gradient_checkpointing=True could use"):
-        forward._layers(torch.nn.Sequential())
+        modules._layers(torch.nn.Sequential())
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from palaestra.agents.backends import head
-from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.gradients import adding_up
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic
 
 VOCABULARY, WIDTH = 60, 8
 PROMPTS = [np.array(ids, np.int32) for ids in ([5], [9, 5, 5, 1])]

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agents.backends.test_forward import GROUPED, make
 
-from palaestra.agents.backends import forward, llama, prefix_trees, sampling
-from palaestra.agents.backends.forward import Generic, Once
+from palaestra.agents.backends import forward, llama, modules, prefix_trees, sampling
 from palaestra.agents.backends.interleaved import evaluate_interleaved
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic, Once
 from palaestra.agents.backends.prefix_trees import ancestors, bins, grow, pack, unshared
 from palaestra.agents.backends.sampling import evaluate
 
@@ -242,7 +242,7 @@ def test_trees_only_where_they_pay_and_never_above_the_limit() -> None:
 def test_sequences_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask is made for so many sequences as have the scores of one of the largest trees."""
     monkeypatch.setattr(prefix_trees, "PER_WIDTH", 10**6)
-    monkeypatch.setattr(forward, "MOST", 30)
+    monkeypatch.setattr(modules, "MOST", 30)
     monkeypatch.setattr(llama, "BLOCK", 30)
     all_ = [np.concatenate(row) + start for start in (0, 1, 2) for row in FAN]
     rows = [(ids[: 9 + number % 5], ids[9 + number % 5 :]) for number, ids in enumerate(all_)]

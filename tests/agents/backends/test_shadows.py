@@ -9,7 +9,7 @@ import transformers
 from tests.agents.backends.test_forward import CONFIGS, GROUPED, ROWS, directly, make, through
 from torch import nn
 
-from palaestra.agents.backends.forward import Generic, Once
+from palaestra.agents.backends.modules import Generic, Once
 from palaestra.agents.backends.shadows import Direct, bare, shadow, shadowed
 
 IDS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])

@@ -80,7 +80,7 @@ def test_a_value_head_learns_on_the_trunk_and_predicts_per_row() -> None:
 
 @pytest.mark.parametrize("generic", [False, True])
 def test_a_language_model_s_hidden_states_are_those_of_a_plain_forward_pass(generic: bool) -> None:
-    from palaestra.agents.backends.forward import Generic
+    from palaestra.agents.backends.modules import Generic
     from palaestra.learning.terms.heads import score_with_units
 
     policy, table = words()

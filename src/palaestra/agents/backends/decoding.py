@@ -2,7 +2,7 @@
 
 Before its layers a body makes a mask, positions and their rotary embeddings, after them an output object: a fifth of a
 step of two layers, 64 wide. Here the layers get what the body would give them; the rotary embeddings of all positions
-are made once. `forward.Generic` tries whether that says the same.
+are made once. `modules.Generic` tries whether that says the same.
 """
 
 from __future__ import annotations

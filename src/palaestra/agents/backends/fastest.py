@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from palaestra.agents.backends.forward import Forward, Generic
+from palaestra.agents.backends.forward import Forward
 from palaestra.agents.backends.llama import Llama
+from palaestra.agents.backends.modules import Generic
 from palaestra.foundation.malloc import give_back
 
 
