@@ -258,6 +258,16 @@ class SGLang:
         body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
         _succeeded(client.ask(HttpCall("/update_weights_from_disk", body, job=True), timeout=LOADING))
 
+    @staticmethod
+    @contextmanager
+    def paused(client: Client) -> Iterator[None]:
+        """Context in which the server is paused: it has broken off what it was asked, and what it is asked waits."""
+        client.ask(HttpCall("/pause_generation", {"mode": "abort"}), timeout=LOADING)
+        try:
+            yield
+        finally:
+            client.ask(HttpCall("/continue_generation", {}))
+
     def models(self, client: Client) -> list[str]:
         """Names of models and adapters, from `/v1/models`."""
         return [str(at(each, "id")) for each in at(client.ask(HttpCall("/v1/models")), "data") or ()]
