@@ -50,8 +50,8 @@ class FakeServer:
     seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
     transfers: it has the weight-transfer API, of vLLM with the engine for shared memory; refuses: the path at which it
     answers 500 (SGLang: 400); loses: tensors of these names do not arrive. updates: what it was sent. ranks, groups: of
-    SGLang, tensor-parallel and data-parallel ones. paused: it is not to answer. disjoint: events of SGLang's streams
-    have new tokens only.
+    SGLang, tensor-parallel and data-parallel ones. paused: it is not to answer. restless: how often it cannot drop
+    prefixes yet. disjoint: events of SGLang's streams have new tokens only.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0, host: str = "127.0.0.1") -> None:
@@ -62,7 +62,7 @@ class FakeServer:
         self.deaf, self.aborts, self.paced = False, 0, 0
         self.breaks: list[tuple[str, int]] = []
         self.transfers, self.refuses, self.loses = False, "", ""
-        self.ranks, self.groups, self.paused = 1, 1, False
+        self.ranks, self.groups, self.paused, self.restless = 1, 1, False, 0
         self.updates: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
@@ -262,6 +262,8 @@ class FakeServer:
                 self.updating, head = True, self.policy.model.lm_head
                 head.weight = torch.nn.Parameter(head.weight.detach().clone())  # it has a head of its own
             case "/update_weights_from_tensor":
+                if body["flush_cache"] and self.restless:
+                    raise RuntimeError("the cache was not flushed")
                 copies = body["serialized_named_tensors"]
                 each = [Unpickler(io.BytesIO(base64.b64decode(copies[rank]))).load() for rank in range(self.ranks)]
                 self.updates.append({"tensors": dict(each[-1]), "bytes": len(copies[-1]), "flush": body["flush_cache"]})
@@ -288,6 +290,9 @@ class FakeServer:
                 except Exception as error:
                     return 400, {"success": False, "message": str(error)}
                 return 200, {"success": True, "message": "Success"}
+            case "/flush_cache":
+                self.restless -= self.restless > 0
+                return (400, "at work") if self.restless else (200, "Cache flushed.")
             case "/server_info":
                 return 200, {"tp_size": self.ranks, "dp_size": self.groups}
             case "/pause_generation" | "/continue_generation":
@@ -303,6 +308,8 @@ class FakeServer:
             case "/collective_rpc":
                 self.load(body["kwargs"]["weights_path"])
                 return 200, {"results": [None]}
+            case "/update_weights_from_disk" if self.restless:
+                return 400, {"success": False, "message": "the cache was not flushed"}
             case "/update_weights_from_disk":
                 self.load(body["model_path"])
                 self.version = body["weight_version"]

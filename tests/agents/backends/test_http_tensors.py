@@ -14,10 +14,10 @@ import torch
 from tests.agents.test_served import ask, closed, fake_server, move, policy, rows
 
 from palaestra.agents import LMPolicy
-from palaestra.agents.backends import http_tensors
+from palaestra.agents.backends import dialects, http_tensors
 from palaestra.agents.backends.http_tensors import HttpTensors, chunks, packed
 from palaestra.agents.backends.weight_files import tensors
-from palaestra.errors import InputError
+from palaestra.errors import InputError, PolicyError
 
 __all__ = ["closed"]
 BEGIN, SEND, END = "/begin_weight_update", "/update_weights_from_tensor", "/end_weight_update"
@@ -129,6 +129,24 @@ def test_a_server_that_refuses_gets_a_folder(
         move(served)
         assert right(served)
     assert told(server) == [FOLDER]
+
+
+@pytest.mark.parametrize("transfer", ["http", "folder"])
+def test_a_server_that_is_not_done_with_its_last_answers_is_waited_for(server: Any, transfer: str) -> None:
+    served = policy(server, dialect="sglang", transfer=transfer)
+    server.restless = 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert right(served)
+    assert server.restless == 0
+    assert (FOLDER in told(server)) == (transfer == "folder")
+
+
+def test_a_server_that_others_keep_busy_is_not_waited_for_long(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "SETTLING", 0.2)
+    server.restless = 10**6
+    with pytest.raises(PolicyError, match="HTTP 400: the cache was not flushed"):
+        policy(server, dialect="sglang").sync(0)
 
 
 def test_weights_that_did_not_all_arrive_are_found_and_come_by_a_folder(server: Any) -> None:

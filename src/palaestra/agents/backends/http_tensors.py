@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palaestra.agents.backends.server import Client
     from palaestra.agents.backends.transfers import UpdateCalls
 
-CHUNK = 64 * 2**20
+CHUNK = 32 * 2**20
 """Bytes of tensors in one request; a larger tensor goes alone. A request takes five times as much memory here."""
 
 
