@@ -136,7 +136,7 @@ def test_log_probabilities_are_those_of_the_weights_here(client: Client, folder:
         answer = sampled(client, temperature=temperature)
         assert (len(answer.ids), answer.finish, answer.version) == (12, "length", "first")
         assert apart(lm, answer, temperature) < 1e-5
-    ends = range(100, 200)
+    ends = [*range(100, 200), *lm._ends.tolist()]
     answer = sampled(client, tokens=60, ends=ends)
     answer.check(tokens=60, ends=ends, vocabulary=260)
     assert answer.finish == "stop"
