@@ -211,7 +211,7 @@ def test_weights_change_between_waves_and_behind_our_back(url: str, folder: Path
 @pytest.mark.parametrize(("stream", "transfer"), [(True, "folder"), (False, "folder"), (True, "http")])
 def test_weights_change_while_answers_are_written(url: str, folder: Path, stream: bool, transfer: str) -> None:
     lm = LMPolicy.load(folder)
-    lm.max_new_tokens = 300
+    lm.max_new_tokens = 1000
     served = ServedPolicy(lm, url=url, dialect="sglang", stream=stream, transfer=transfer, timeout=300)
     try:
         served.inflight = True
@@ -223,7 +223,7 @@ def test_weights_change_while_answers_are_written(url: str, folder: Path, stream
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(ask(served)))
         thread.start()
-        time.sleep(3)
+        time.sleep(1.5)
         served.renew(states[1], 1)
         thread.join(300)
         assert [each.error for each in found] == [None] * len(TEXTS)

@@ -84,8 +84,8 @@ PARCEL = 32
 """Tokens in one event of a stream, where a request may say so."""
 LOADING = 1800.0
 """Seconds that a server may take to load weights."""
-SETTLING = 2.0
-"""Seconds that SGLang may take to be done with answers that it has sent."""
+SETTLING = 30.0
+"""Seconds that SGLang may take to be done with answers that it has sent, or with the first one after its start."""
 
 
 class VLLM:
