@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import pickle
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +23,17 @@ ABORTED = {"type": "abort", "message": "Aborted", "status_code": None, "err_type
 """Finish reason of SGLang 0.5.23 for an answer that it was told to break off."""
 
 
+class Unpickler(pickle.Unpickler):
+    """Knows what a tensor is made of and nothing else, of what SGLang 0.5.23 allows."""
+
+    ALLOWED = ("torch._utils._rebuild_tensor_v2", "torch.storage._load_from_bytes", "collections.OrderedDict")
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in self.ALLOWED:
+            raise RuntimeError(f"Blocked unsafe global ({module}.{name}) during pickle deserialization")
+        return super().find_class(module, name)
+
+
 def loaded(folder: Any) -> LMPolicy:
     """The model of a folder; transformers loads with settings of the whole process, so never two at a time."""
     with _ONE_AT_A_TIME:
@@ -34,8 +48,10 @@ class FakeServer:
     with the weights of its start after so many answers. streams: events of a token each, where they are asked for.
     breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
     seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
-    transfers: it has the weight-transfer API, with the engine for shared memory; refuses: the path at which it answers
-    500; loses: tensors of these names do not arrive. disjoint: events of SGLang's streams have new tokens only.
+    transfers: it has the weight-transfer API, of vLLM with the engine for shared memory; refuses: the path at which it
+    answers 500 (SGLang: 400); loses: tensors of these names do not arrive. updates: what it was sent. ranks, groups: of
+    SGLang, tensor-parallel and data-parallel ones. paused: it is not to answer. restless: how often it cannot drop
+    prefixes yet. disjoint: events of SGLang's streams have new tokens only.
     """
 
     def __init__(self, folder: Path, *, lora: bool = False, port: int = 0, host: str = "127.0.0.1") -> None:
@@ -46,6 +62,7 @@ class FakeServer:
         self.deaf, self.aborts, self.paced = False, 0, 0
         self.breaks: list[tuple[str, int]] = []
         self.transfers, self.refuses, self.loses = False, "", ""
+        self.ranks, self.groups, self.paused, self.restless = 1, 1, False, 0
         self.updates: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
@@ -233,6 +250,30 @@ class FakeServer:
         head.weight = torch.nn.Parameter(head.weight.detach().clone())  # what is served has a head of its own
         self.policy.model.load_state_dict(state, strict=not self.loses)
 
+    def take(self, path: str, body: Any) -> None:
+        """As SGLang 0.5.23: within an update, each rank reads a copy of its own; a failed one stays open."""
+        if path == self.refuses:
+            raise RuntimeError("Failed to update parameter online.")
+        if self.updating == (path == "/begin_weight_update"):
+            raise RuntimeError("a weight-update session is already open" if self.updating else "no session is open")
+        match path:
+            case "/begin_weight_update":
+                assert self.paused
+                self.updating, head = True, self.policy.model.lm_head
+                head.weight = torch.nn.Parameter(head.weight.detach().clone())  # it has a head of its own
+            case "/update_weights_from_tensor":
+                if body["flush_cache"] and self.restless:
+                    raise RuntimeError("the cache was not flushed")
+                copies = body["serialized_named_tensors"]
+                each = [Unpickler(io.BytesIO(base64.b64decode(copies[rank]))).load() for rank in range(self.ranks)]
+                self.updates.append({"tensors": dict(each[-1]), "bytes": len(copies[-1]), "flush": body["flush_cache"]})
+                state = self.policy.model.state_dict()
+                for name, tensor in each[-1]:
+                    if not (self.loses and self.loses in name):
+                        state[name].copy_(tensor)
+            case _:
+                self.updating = False
+
     def reply(self, path: str, body: Any) -> tuple[int, Any]:
         self.paths.append(path)
         match path:
@@ -243,6 +284,20 @@ class FakeServer:
                 except Exception as error:
                     return 500, {"error": {"message": str(error)}}
                 return 200, {"message": "done"}
+            case "/begin_weight_update" | "/update_weights_from_tensor" | "/end_weight_update" if self.transfers:
+                try:
+                    self.take(path, body)
+                except Exception as error:
+                    return 400, {"success": False, "message": str(error)}
+                return 200, {"success": True, "message": "Success"}
+            case "/flush_cache":
+                self.restless -= self.restless > 0
+                return (400, "at work") if self.restless else (200, "Cache flushed.")
+            case "/server_info":
+                return 200, {"tp_size": self.ranks, "dp_size": self.groups}
+            case "/pause_generation" | "/continue_generation":
+                self.paused = path == "/pause_generation"
+                return 200, {"status": "ok"}
             case "/v1/models":
                 return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
             case "/weight_info" | "/model_info":
@@ -253,6 +308,8 @@ class FakeServer:
             case "/collective_rpc":
                 self.load(body["kwargs"]["weights_path"])
                 return 200, {"results": [None]}
+            case "/update_weights_from_disk" if self.restless:
+                return 400, {"success": False, "message": "the cache was not flushed"}
             case "/update_weights_from_disk":
                 self.load(body["model_path"])
                 self.version = body["weight_version"]

@@ -386,6 +386,10 @@ def test_an_unknown_model(server: Any) -> None:
         ({"url": None, "server": "vllm", "cluster": ""}, "cluster is '': the address of a Ray cluster"),
         ({"url": None, "server": "vllm", "cluster": "auto", "transfer": "shared_memory"}, "is of one machine"),
         ({"lora": {"r": 2}, "transfer": "shared_memory"}, "'shared_memory' is for whole weights"),
+        (
+            {"url": None, "server": "vllm", "dialect": "sglang", "transfer": "http"},
+            "of dialect 'sglang', not of 'vllm'",
+        ),
     ],
 )
 def test_options_that_cannot_work(model: Path, options: dict[str, Any], said: str) -> None:

@@ -240,16 +240,20 @@ def test_adapters_of_another_policy_on_the_server_break_no_answer(model: Path) -
         server.close()
 
 
-def test_weights_that_go_without_a_folder_change_in_the_middle_as_well(servers: list[Any]) -> None:
+@pytest.mark.parametrize(("dialect", "transfer"), [("vllm", "shared_memory"), ("sglang", "http")])
+def test_weights_that_go_without_a_folder_change_in_the_middle_as_well(
+    servers: list[Any], dialect: str, transfer: str
+) -> None:
     for each in servers:
         each.transfers = True
-    served = ready(servers, transfer="shared_memory")
+    served = ready(servers, dialect=dialect, transfer=transfer)
     states = [{name: value.clone() for name, value in served.state_dict().items()}, other(served)]
     decisions = asked_meanwhile(served, servers, TEXTS, lambda: served.renew(states[1], 1))
     assert [each.error for each in decisions] == [None] * 8
     assert max(len(set(each.token_versions.tolist())) for each in decisions) == 2  # type: ignore[union-attr]
     assert apart(decisions, states, LMPolicy.load(servers[0].folder)) < 1e-5
-    assert not any("/collective_rpc" in each.paths for each in servers)
+    assert all(each.version == f"1-{served.fingerprint()}" for each in servers)
+    assert not any({"/collective_rpc", "/update_weights_from_disk"} & {*each.paths} for each in servers)
 
 
 def test_without_it_a_token_has_no_version(servers: list[Any]) -> None:

@@ -162,7 +162,10 @@ def test_play_ahead_through_servers_is_play_ahead_here(two: list[Any], tmp_path:
     """The same tables, answer by answer, as when the server has only ever this run's weights of that iteration."""
     versions: dict[str, dict[int, list[str]]] = {"one": {}, "two": {}}
     tables: dict[str, list[pl.DataFrame]] = {}
-    for name, made in (("one", policy(two[0])), ("two", fleet(two))):
+    by_http = {"dialect": "sglang", "transfer": "http"}
+    for each in two:
+        each.transfers = True
+    for name, made in (("one", policy(two[0])), ("two", fleet(two)), ("http", fleet(two, **by_http))):
         here = trainer(made, tmp_path / name, iterations=4, lag=1)
         lines = here.run()
         assert [line["version_lag"] for line in lines] == [0, 1, 1, 1]
@@ -173,10 +176,11 @@ def test_play_ahead_through_servers_is_play_ahead_here(two: list[Any], tmp_path:
         weights = [p.detach().clone() for p in made.parameters()]
         if name == "one":
             expected = weights
-    assert versions["one"] == versions["two"]
-    for a, b in zip(tables["one"], tables["two"], strict=True):
-        assert a["logprobs"].to_list() == b["logprobs"].to_list()
-    assert all(torch.equal(a, b) for a, b in zip(expected, weights, strict=True))
+        assert versions["one"] == versions[name]
+        for a, b in zip(tables["one"], tables[name], strict=True):
+            assert a["logprobs"].to_list() == b["logprobs"].to_list()
+        assert all(torch.equal(a, b) for a, b in zip(expected, weights, strict=True))
+    assert [len(each.updates) for each in two] == [3, 3]
 
 
 def test_an_evaluation_waits_for_the_servers_and_is_played_with_the_weights_of_now(

@@ -1,4 +1,4 @@
-"""Served generation by a real SGLang: log-probabilities, seeds, streams, aborts and weights that change meanwhile.
+"""Served generation by a real SGLang: log-probabilities, seeds, streams, aborts, weights that change, a killed server.
 
 Needs PALAESTRA_SGLANG, a Python that has SGLang; skipped without. PALAESTRA_SGLANG_ARGS has more options of its
 server (default: those of a CPU). Starting it is most of the time: a minute on idle cores. Run with SGLang 0.5.23 on a
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy
+from palaestra.agents.backends import http_tensors
 from palaestra.agents.backends.dialects import SGLang
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import Client, HttpCall, SampledAnswer, ServedModel, ServerError
@@ -43,33 +47,41 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made / "tiny"
 
 
-@pytest.fixture(scope="module")
-def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def started(folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A server that answers, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = f"{os.environ.get('PALAESTRA_SGLANG_ARGS', CPU)} --dtype float32 --max-running-requests {RUNNING}"
     command = [os.environ["PALAESTRA_SGLANG"], "-m", "sglang.launch_server", "--model-path", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--max-total-tokens", "8192", *shlex.split(options)]
-    log = tmp_path_factory.mktemp("log") / "server.log"
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     env |= {"SGLANG_USE_CPU_ENGINE": str(int("--device cpu" in options)), "TORCHDYNAMO_DISABLE": "1"}
     with log.open("wb") as file:
         child = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
     where, began = f"http://127.0.0.1:{port}", time.monotonic()
-    while True:
-        try:
-            SGLANG.models(client := Client(where))
-            client.close()
-            break
-        except ServerError:
-            last = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-            assert child.poll() is None, last
-            assert time.monotonic() - began < 900, last
-            time.sleep(1)
-    yield where
-    child.terminate()
-    child.wait(60)
+    try:
+        while True:
+            try:
+                SGLANG.models(client := Client(where))
+                client.close()
+                break
+            except ServerError:
+                last = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+                assert child.poll() is None, last
+                assert time.monotonic() - began < 900, last
+                time.sleep(1)
+        yield where, child
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with started(folder, tmp_path_factory.mktemp("log") / "server.log") as (where, _):
+        yield where
 
 
 @pytest.fixture
@@ -124,7 +136,7 @@ def test_log_probabilities_are_those_of_the_weights_here(client: Client, folder:
         answer = sampled(client, temperature=temperature)
         assert (len(answer.ids), answer.finish, answer.version) == (12, "length", "first")
         assert apart(lm, answer, temperature) < 1e-5
-    ends = range(100, 200)
+    ends = [*range(100, 200), *lm._ends.tolist()]
     answer = sampled(client, tokens=60, ends=ends)
     answer.check(tokens=60, ends=ends, vocabulary=260)
     assert answer.finish == "stop"
@@ -196,11 +208,11 @@ def test_weights_change_between_waves_and_behind_our_back(url: str, folder: Path
         served.close()
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_weights_change_while_answers_are_written(url: str, folder: Path, stream: bool) -> None:
+@pytest.mark.parametrize(("stream", "transfer"), [(True, "folder"), (False, "folder"), (True, "http")])
+def test_weights_change_while_answers_are_written(url: str, folder: Path, stream: bool, transfer: str) -> None:
     lm = LMPolicy.load(folder)
-    lm.max_new_tokens = 300
-    served = ServedPolicy(lm, url=url, dialect="sglang", stream=stream, timeout=300)
+    lm.max_new_tokens = 1000
+    served = ServedPolicy(lm, url=url, dialect="sglang", stream=stream, transfer=transfer, timeout=300)
     try:
         served.inflight = True
         served.sync(0)
@@ -211,7 +223,7 @@ def test_weights_change_while_answers_are_written(url: str, folder: Path, stream
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(ask(served)))
         thread.start()
-        time.sleep(3)
+        time.sleep(1.5)
         served.renew(states[1], 1)
         thread.join(300)
         assert [each.error for each in found] == [None] * len(TEXTS)
@@ -219,8 +231,62 @@ def test_weights_change_while_answers_are_written(url: str, folder: Path, stream
         assert {number for each in versions for number in each} == {0, 1}
         assert versions == [sorted(each) for each in versions]
         right(served, found, states)
+        assert served.servers[0].transfer is served.transfer
+        assert (transfer == "folder") == any(served._folder.iterdir())
     finally:
         served.close()
+
+
+def test_weights_come_in_requests(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several of them; an update that somebody left open is ended, and a tensor that does not come is found."""
+    monkeypatch.setattr(http_tensors, "CHUNK", 2**15)
+    served = ServedPolicy(LMPolicy.load(folder), url=client.url, dialect="sglang", transfer="http", timeout=300)
+    try:
+        client.ask(HttpCall("/begin_weight_update", {}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for number in range(3):
+                served.sync(number)
+                assert SGLANG.version(client) == f"{number}-{served.fingerprint()}"
+                decisions = ask(served)
+                assert [each.error for each in decisions] == [None] * len(TEXTS)
+                right(served, decisions, {None: served.state_dict()})
+                move(served)
+        assert list(served._folder.iterdir()) == []
+        whole = http_tensors.tensors
+        monkeypatch.setattr(http_tensors, "tensors", lambda lm: (each for each in whole(lm) if "mlp" not in each[0]))
+        with pytest.warns(UserWarning, match=r"differ by .* nats per token .* weights go through a folder"):
+            right(served, ask(served), {None: served.state_dict()})
+        assert served.servers[0].transfer is None
+    finally:
+        served.close()
+
+
+def test_one_of_two_is_killed_in_the_middle(url: str, folder: Path, tmp_path: Path) -> None:
+    """Nothing is lost: the other one goes on with what the killed one had said, and all of it is of these weights."""
+    lm = LMPolicy.load(folder)
+    lm.max_new_tokens = 600
+    with started(folder, tmp_path / "second.log") as (second, child):
+        served = ServedPolicy(lm, url=[url, second], dialect="sglang", transfer="http", timeout=300)
+        try:
+            served.sync(0)
+            assert [each.loaded for each in served.servers] == [1, 1]
+            found: list[Any] = []
+            thread = threading.Thread(target=lambda: found.extend(ask(served)))
+            thread.start()
+            time.sleep(1)
+            asked = [each.under_way for each in served.servers]
+            os.killpg(child.pid, signal.SIGKILL)
+            with pytest.warns(UserWarning, match=f"no server at {second} .* waiting for it"):
+                thread.join(300)
+            assert min(asked) > 1
+            assert [each.error for each in found] == [None] * len(TEXTS)
+            ends = {*lm.tokenizer.all_special_ids, *lm._ends}
+            assert all(len(each.action_ids) == 600 or int(each.action_ids[-1]) in ends for each in found)
+            assert served.kept > 0
+            right(served, found, {None: served.state_dict()})
+        finally:
+            served.close()
 
 
 def right(served: ServedPolicy, decisions: list[Any], states: dict[Any, Any]) -> None:

@@ -44,9 +44,9 @@ class ServedPolicy(Serving):
     first. None: 0.05, as 16 bits need, or 0.001 for a float32 server that is started here.
     stream: ask for answers token by token, so that one that is broken off is gone on with where it was.
     api_key_env: NAME of an environment variable.
-    transfer: way of whole weights to vLLM, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder";
-    "shared_memory" on one machine; "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU); "auto". A way
-    that fails is left for the folder, with one warning.
+    transfer: way of whole weights, of `palaestra.agents.backends.transfers.TRANSFERS`: "folder"; for vLLM
+    "shared_memory" on one machine, "ipc" or "nccl" between GPUs by vLLM's own engines (not run: no GPU), or "auto"; for
+    SGLang "http", in requests. A way that fails is left for the folder, with one warning.
     cluster: address of a Ray cluster ("auto", "host:6379") on whose nodes server="vllm" starts its replicas, each with
     GPUs of its own; weights reach them through the object store. None: on this machine.
 

@@ -148,7 +148,11 @@ def test_replicas_read_one_copy(model: Path) -> None:
     ("options", "said"),
     [
         ({"transfer": "shared"}, "transfer 'shared' is unknown; did you mean 'shared_memory'"),
-        ({"transfer": "nccl", "dialect": "sglang"}, "transfer 'nccl' is vLLM's; dialect 'sglang' reads a folder"),
+        (
+            {"transfer": "nccl", "dialect": "sglang"},
+            "transfer 'nccl' is for servers of dialect 'vllm', not of 'sglang'; use one of 'auto', 'folder', 'http'",
+        ),
+        ({"transfer": "http"}, "transfer 'http' is for servers of dialect 'sglang', not of 'vllm'"),
     ],
 )
 def test_transfers_that_cannot_be(server: Any, options: dict[str, Any], said: str) -> None:

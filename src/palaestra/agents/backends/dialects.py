@@ -6,6 +6,7 @@ adapter.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from palaestra.agents.backends.server import (
     Ends,
     GoneError,
     HttpCall,
+    LateError,
     SampledAnswer,
     ServedModel,
     ServerError,
@@ -82,6 +84,8 @@ PARCEL = 32
 """Tokens in one event of a stream, where a request may say so."""
 LOADING = 1800.0
 """Seconds that a server may take to load weights."""
+SETTLING = 30.0
+"""Seconds that SGLang may take to be done with answers that it has sent, or with the first one after its start."""
 
 
 class VLLM:
@@ -255,8 +259,36 @@ class SGLang:
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `/update_weights_from_disk`."""
+        self._settle(client)
         body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
         _succeeded(client.ask(HttpCall("/update_weights_from_disk", body, job=True), timeout=LOADING))
+
+    @staticmethod
+    @contextmanager
+    def paused(client: Client) -> Iterator[None]:
+        """Context in which the server is paused: it has broken off what it was asked, and what it is asked waits."""
+        client.ask(HttpCall("/pause_generation", {"mode": "abort"}), timeout=LOADING)
+        try:
+            SGLang._settle(client)
+            yield
+        finally:
+            client.ask(HttpCall("/continue_generation", {}))
+
+    @staticmethod
+    def _settle(client: Client) -> None:
+        """Wait until it is done with what it has sent: until then it drops no cached prefixes, and an update fails.
+
+        One that others keep busy is not waited for any longer: the update waits for their answers itself.
+        """
+        began = time.monotonic()
+        while time.monotonic() - began < SETTLING:
+            try:
+                client.ask(HttpCall("/flush_cache", {}, job=True))
+                return
+            except (GoneError, LateError):
+                raise
+            except ServerError:
+                time.sleep(0.05)
 
     def models(self, client: Client) -> list[str]:
         """Names of models and adapters, from `/v1/models`."""

@@ -31,7 +31,7 @@ from palaestra.agents.backends.dialects import dialect_of
 from palaestra.agents.backends.inflight import change as change_weights
 from palaestra.agents.backends.launch import check_options
 from palaestra.agents.backends.server import Client, GoneError, LateError, LoopThread, ServerError
-from palaestra.agents.backends.transfers import TRANSFERS, transfer_of
+from palaestra.agents.backends.transfers import TRANSFERS, dialect_for, transfer_of
 from palaestra.agents.backends.version_gate import VersionGate
 from palaestra.agents.backends.weights import ServerSettings, WeightServer
 from palaestra.agents.lm import LMPolicy
@@ -347,8 +347,12 @@ def check(
     dialect_of(dialect)
     if transfer not in TRANSFERS:
         raise InputError(f"ServedPolicy: transfer {transfer!r} is unknown{nearest(str(transfer), TRANSFERS)}")
-    if transfer not in ("auto", "folder") and dialect != "vllm":
-        raise InputError(f"ServedPolicy: transfer {transfer!r} is vLLM's; dialect {dialect!r} reads a folder")
+    used, needed = "vllm" if server else dialect, dialect_for(transfer)
+    if needed not in (None, used):
+        raise InputError(
+            f"ServedPolicy: transfer {transfer!r} is for servers of dialect {needed!r}, not of {used!r}; use one of "
+            + ", ".join(repr(each) for each in TRANSFERS if dialect_for(each) in (None, used))
+        )
     if transfer not in ("auto", "folder") and adapting:
         raise InputError(f"ServedPolicy: transfer {transfer!r} is for whole weights; adapters go through a folder")
     if cluster is not None and transfer in ("ipc", "shared_memory"):
