@@ -149,6 +149,20 @@ def test_a_server_that_others_keep_busy_is_not_waited_for_long(server: Any, monk
         policy(server, dialect="sglang").sync(0)
 
 
+def test_a_server_that_cannot_say_whether_it_is_done_is_not_waited_for(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = server.reply, []
+
+    def reply(path: str, body: Any) -> Any:
+        asked.append(path)
+        return (404, {"message": "Not Found"}) if path == "/flush_cache" else own(path, body)
+
+    monkeypatch.setattr(server, "reply", reply)
+    assert right(policy(server, dialect="sglang"))
+    assert asked.count("/flush_cache") == asked.count("/update_weights_from_disk") == 1
+
+
 def test_weights_that_did_not_all_arrive_are_found_and_come_by_a_folder(server: Any) -> None:
     served = by_http(server)
     assert right(served)

@@ -287,6 +287,8 @@ class SGLang:
                 return
             except (GoneError, LateError):
                 raise
+            except AbsentError:
+                return
             except ServerError:
                 time.sleep(0.05)
 
