@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,16 @@ def requests() -> Callable[..., list[Request]]:
         return [Request(Observation(t), "player", np.random.default_rng([seed, i])) for i, t in enumerate(texts)]
 
     return make
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny model with a tokenizer, as servers load it."""
+    import torch
+    from tests.agents import fake_server
+
+    torch.set_num_threads(1)
+    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture

@@ -35,12 +35,6 @@ FakeServer = fake_server.FakeServer
 TEXTS = [f"{n} + {n + 1} =" for n in range(6)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
-
-
 @pytest.fixture
 def server(model: Path) -> Iterator[Any]:
     made = FakeServer(model)

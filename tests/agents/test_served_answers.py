@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.test_served import FakeServer, ask, fake_server, policy
+from tests.agents.test_served import FakeServer, ask, policy
 
 MAKES = {
     "48 tokens": (lambda ids, logprobs, end: (ids * 48, logprobs * 48), None, "the server sent 48 tokens where"),
@@ -33,11 +33,6 @@ MAKES = {
     ),
     "unknown id": (lambda ids, logprobs, end: ([10**6, end], [-1.0] * 2), "stop", "the server sampled id 1000000"),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])

@@ -21,12 +21,6 @@ TOKENS, AFTER = 12, 7
 TEMPORARY = ["cut", "error", "ends", "abort", "stall"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
-
-
 @pytest.fixture
 def server(model: Path) -> Iterator[Any]:
     made = FakeServer(model)

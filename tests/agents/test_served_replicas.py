@@ -21,12 +21,6 @@ __all__ = ["closed"]
 MANY = [f"{n} + {n + 1} =" for n in range(24)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
-
-
 @pytest.fixture
 def two(model: Path) -> Iterator[list[Any]]:
     made = [FakeServer(model), FakeServer(model)]

@@ -25,12 +25,6 @@ NAME, FOLDER = "/update_weight_version", "/update_weights_from_disk"
 UPDATE = ["/pause_generation", BEGIN, SEND, END, NAME, "/continue_generation"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
-
-
 @pytest.fixture
 def two(model: Path) -> Iterator[list[Any]]:
     made = [fake_server.FakeServer(model) for _ in range(2)]

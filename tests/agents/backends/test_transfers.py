@@ -33,12 +33,6 @@ __all__ = ["closed"]
 UPDATE = ["/pause", "/start_weight_update", "/update_weights", "/finish_weight_update", "/resume"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return fake_server.tiny(tmp_path_factory.mktemp("model") / "tiny")  # type: ignore[no-any-return]
-
-
 @pytest.fixture
 def server(model: Path) -> Iterator[Any]:
     made = fake_server.FakeServer(model)
