@@ -24,6 +24,7 @@ def test_what_ranks_first_decides_in_any_unit(scale: float) -> None:
     paid = heron("success", "energy", signs=(1, -1))(turns, context())["heron"].to_numpy()
     good = turns["success"].to_numpy()
     assert (paid[good][:, None] > paid[~good]).mean() > 0.98
+    assert (paid.mean(), paid.std()) == pytest.approx((0, 1))
 
 
 def test_it_resumes_from_its_episodes() -> None:
