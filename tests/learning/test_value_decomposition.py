@@ -87,6 +87,20 @@ def test_a_mixture_rises_with_each_agents_worth():
     assert (own.grad >= 0).all()
 
 
+def test_a_mixture_by_hand():
+    """|-2| · 1 + 1 · 2 + .5 = 4.5, and |-3| · 4.5 + 7 = 20.5; below 0 the ELU is e^x - 1."""
+    mix = Monotonic(2, 1, width=1)
+    with torch.no_grad():
+        for each in mix.parameters():
+            each.zero_()
+        mix.weights.bias.copy_(torch.tensor([-2.0, 1.0]))
+        mix.offset.bias.fill_(0.5)
+        mix.last_weights.bias.fill_(-3.0)
+        mix.last_offset[2].bias.fill_(7.0)
+    found = mix(torch.tensor([[1.0, 2.0], [-1.0, 0.5]]), torch.ones(2, 1))
+    assert found.tolist() == pytest.approx([20.5, 3 * (np.exp(-1) - 1) + 7])
+
+
 def test_agents_that_share_a_network_share_what_they_learn():
     shared = learned("sum", updates=2, separate=False)
     assert list(shared.policies) == ["a"]
