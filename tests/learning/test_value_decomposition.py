@@ -12,7 +12,7 @@ from palaestra.agents.policy import Request
 from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.joint_replay import JointReplay
-from palaestra.learning.mixers import Monotonic
+from palaestra.learning.mixers import Monotonic, Sum, mixer
 from palaestra.learning.value_decomposition import ValueDecomposition
 from palaestra.play.executors import Local, Plan
 
@@ -99,6 +99,11 @@ def test_a_mixture_by_hand():
         mix.last_offset[2].bias.fill_(7.0)
     found = mix(torch.tensor([[1.0, 2.0], [-1.0, 0.5]]), torch.ones(2, 1))
     assert found.tolist() == pytest.approx([20.5, 3 * (np.exp(-1) - 1) + 7])
+
+
+def test_a_mixture_has_the_name_of_its_kind():
+    assert mixer("none", 2, 1, 0) is None
+    assert [type(mixer(name, 2, 1, 0)) for name in ("sum", "monotonic")] == [Sum, Monotonic]
 
 
 def test_agents_that_share_a_network_share_what_they_learn():
