@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.signals import Signal, col, is_in, total
 from palaestra.algebra.turns import Turns
-from palaestra.credit import along, backup, exp_weight, improvement, keep, signed
+from palaestra.credit import along, backup, exp_weight, improvement, keep, signed, waltz_reward
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import by_role, complement, neutral
 
@@ -165,6 +165,16 @@ def test_roles_are_paid_by_what_each_is_there_for() -> None:
     np.testing.assert_array_equal(paid, [1, 0, 0, 0.5, 0.5, 0, 0, 1, -1])
     alone = values(by_role((("solver", "scorer"), 1.0)), turns)
     np.testing.assert_array_equal(alone[:3], [1, NAN, 1])
+
+
+def test_feedback_is_paid_by_the_rise_a_right_label_and_form_and_a_speaker_by_being_right() -> None:
+    """α = 2, λ = .5, γ = .1: 2 · 1 + .5 + .1, nothing for a false alarm, .5 - and no rise - before no answer."""
+    rows = {"episode": [0, 0, 0, 0, 0, 0], "turn": range(6), "agent": ["speaker", "feedback"] * 3}
+    known = {"right": [0.0, None, 1.0, None, 0.0, None], "label": [None, 1.0, None, 0.0, None, 1.0]}
+    turns = Turns(rows | known | {"formatted": [None, 1.0, None, 0.0, None, 0.0]})
+    paid = values(waltz_reward(alpha=2.0), turns)
+    np.testing.assert_allclose(paid, [0, 2.6, 1, 0, 0, 0.5])
+    np.testing.assert_allclose(values(waltz_reward(weight=0.0), turns), [0, 1.1, 1, 0, 0, 0])
 
 
 def test_bad_options_are_refused() -> None:

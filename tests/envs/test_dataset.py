@@ -138,6 +138,9 @@ def test_a_task_of_the_held_out_file_in_training_is_an_error_that_names_it(tmp_p
     apart = written(tmp_path, fresh, "apart.jsonl")
     assert questions(dataset(apart, held_out=held)) == {row["prompt"] for row in fresh}
     assert questions(dataset(apart, held_out=held, split="test")) == {row["prompt"] for row in sums(3)}
+    env = dataset(apart, held_out=held)()
+    asked = ["WHAT is  2 + 1", "What is 0 + 1?", "What is 1 + 1?", *(row["prompt"] for row in fresh)]
+    assert [env.holds_out(each) for each in asked] == [True] * 3 + [False] * 5
     same = written(tmp_path, [*fresh, {"prompt": "WHAT is  2 + 1", "answer": 3}], "same.jsonl")
     with pytest.raises(InputError, match=r"same.jsonl, row 6 \('WHAT is  2 \+ 1'\): is a held-out task, .*row 3"):
         dataset(same, held_out=held)

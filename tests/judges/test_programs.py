@@ -15,7 +15,7 @@ from palaestra.envs.sandbox import process as sandbox
 from palaestra.errors import ExpressionError, MissingColumnError, RewardError, StorageError
 from palaestra.judges import programs as module
 from palaestra.judges.programs import RewardProgram, annotate, auto_mc_reward, program, program_signal
-from palaestra.judges.prompts import NameMap, describe
+from palaestra.judges.prompts import NameMap, describe, similar
 from palaestra.testing import check_signal
 from palaestra.testing.signal import sample_turns
 
@@ -219,3 +219,10 @@ def test_a_turn_is_described() -> None:
         "    text: str  # such as 'near', 'far'",
         "    reward: float  # received between this turn and the agent's next; null = not scored; from 0.0 to 2.0",
     ]
+
+
+def test_the_most_similar_task_shares_most_of_the_words_of_both() -> None:
+    long = "open the door and push the small red box into the corner"
+    examples = {long: "3 of 11", "Open the drawer": "2 of 4", "lift a box": "none"}
+    assert [code for _, code in similar("open the door", examples, 3)] == ["2 of 4", "3 of 11", "none"]
+    assert similar("open the door", examples) == [("Open the drawer", "2 of 4")]

@@ -123,3 +123,13 @@ def test_a_step_leads_to_the_next_of_its_episode_and_the_last_to_nothing(file):
     assert steps.over.tolist() == last.tolist()
     assert steps.there[:-1][~last[:-1]].tolist() == steps.here[1:][~last[:-1]].tolist()
     assert not steps.there[last].any()
+
+
+def test_each_agent_may_do_what_was_listed_for_it(file):
+    learner = made(file)
+    turns = played(learner).frame
+    listed = {AGENTS[0]: [True, True, False], AGENTS[1]: [False, True, True]}
+    turns = turns.with_columns(legal=pl.Series([listed[each] for each in turns["agent"].cast(pl.String)]))
+    _, steps, _ = learner.numbered(turns, new=True)
+    for place, agent in enumerate(AGENTS):
+        assert learner.critics.legal[place][steps.here].tolist() == [listed[agent]] * len(steps.here)

@@ -16,6 +16,7 @@ def test_draws_have_the_gradient_of_their_chances():
     assert drawn.tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
     drawn.sum().backward()
     assert chances.grad.tolist() == [1.0, 1.0]
+    assert straight_through(torch.zeros(1), torch.zeros(1)).item() == 0, "without a chance never"
 
 
 def test_a_curve_has_a_gradient_and_the_same_seed_the_same_numbers():

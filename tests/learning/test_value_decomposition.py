@@ -12,7 +12,7 @@ from palaestra.agents.policy import Request
 from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.joint_replay import JointReplay
-from palaestra.learning.mixers import Monotonic
+from palaestra.learning.mixers import Monotonic, Sum, mixer
 from palaestra.learning.value_decomposition import ValueDecomposition
 from palaestra.play.executors import Local, Plan
 
@@ -85,6 +85,25 @@ def test_a_mixture_rises_with_each_agents_worth():
     mix(own, torch.randn(20, 5)).sum().backward()
     assert own.grad is not None
     assert (own.grad >= 0).all()
+
+
+def test_a_mixture_by_hand():
+    """|-2| · 1 + 1 · 2 + .5 = 4.5, and |-3| · 4.5 + 7 = 20.5; below 0 the ELU is e^x - 1."""
+    mix = Monotonic(2, 1, width=1)
+    with torch.no_grad():
+        for each in mix.parameters():
+            each.zero_()
+        mix.weights.bias.copy_(torch.tensor([-2.0, 1.0]))
+        mix.offset.bias.fill_(0.5)
+        mix.last_weights.bias.fill_(-3.0)
+        mix.last_offset[2].bias.fill_(7.0)
+    found = mix(torch.tensor([[1.0, 2.0], [-1.0, 0.5]]), torch.ones(2, 1))
+    assert found.tolist() == pytest.approx([20.5, 3 * (np.exp(-1) - 1) + 7])
+
+
+def test_a_mixture_has_the_name_of_its_kind():
+    assert mixer("none", 2, 1, 0) is None
+    assert [type(mixer(name, 2, 1, 0)) for name in ("sum", "monotonic")] == [Sum, Monotonic]
 
 
 def test_agents_that_share_a_network_share_what_they_learn():

@@ -11,7 +11,19 @@ import pytest
 from palaestra.envs.worlds.generated import HIDDEN, SELF, SIGNS, Description, Level
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import analyze
-from palaestra.teams.method_matrix import METHODS, GridAgent, description_from_dict, gaps, learn, matrix, play, selected
+from palaestra.teams.method_matrix import (
+    METHODS,
+    Episode,
+    GridAgent,
+    Method,
+    description_from_dict,
+    gaps,
+    improved,
+    learn,
+    matrix,
+    play,
+    selected,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -38,6 +50,23 @@ def test_an_episode_is_scored_by_the_largest_return() -> None:
 def test_pareto_keeps_who_is_best_somewhere() -> None:
     scores = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.5]])
     assert {selected(scores, "pareto", RNG) for _ in range(40)} == {0, 1}
+
+
+def test_code_reaches_farther_where_play_failed_or_as_far_as_the_instruction_says() -> None:
+    agent, world = GridAgent({}, reach=3), Description("w", side=4)
+    won, lost = Episode(1.0, [], "G"), Episode(0.5, [], "")
+    for signal, episodes, reach in (
+        ("dynamics", [won, won], 3), ("dynamics", [won, lost], 5), ("instruction", [won, won], 8)
+    ):  # fmt: skip
+        assert improved(agent, Method("best", signal, "code"), world, episodes).reach == reach  # type: ignore[arg-type]
+
+
+def test_values_are_what_play_paid_and_what_was_not_tried_is_worth_a_look() -> None:
+    """A sign that ended an episode without pay costs 1; who is worth something already is not tried for .1."""
+    world, plays = Description("w"), [Episode(0.0, [("G", 1.0), ("G", 0.0), ("L", 0.0)], "L")]
+    found = improved(GridAgent({"g": 0.5}), Method("best", "dynamics", "prompt"), world, plays).values
+    assert (found["G"], found["L"], found["g"]) == (0.5, -1.0, 0.5)
+    assert {found[sign] for sign in world.signs if sign not in "GLg"} == {0.1}
 
 
 def test_learning_never_returns_worse_than_the_start_and_is_determined() -> None:

@@ -36,6 +36,20 @@ def test_a_fix_that_stopped_working_is_left() -> None:
     assert 1 not in {memory.propose("a", 3, RNG) for _ in range(30)}
 
 
+def test_what_earned_nothing_is_neither_taken_again_nor_left() -> None:
+    memory = NestedMemory()
+    memory.remember(Attempt("a", 1, 0.0))
+    assert {memory.propose("a", 3, RNG) for _ in range(60)} == {0, 1, 2}
+    memory.remember(Attempt("a", 2, -1.0))
+    memory.begin()
+    assert {memory.propose("a", 3, RNG) for _ in range(60)} == {0, 1}
+    memory.remember(Attempt("a", 0, 0.1))
+    assert {memory.propose("a", 3, RNG) for _ in range(60)} == {0}
+    memory.remember(Attempt("b", 2, 1.0))
+    assert {memory.propose("b", 2, RNG) for _ in range(20)} == {0, 1}, "there is no such fix here"
+    assert memory.propose("a", 0 + 1, RNG) == 0
+
+
 def test_as_many_tries_as_fixes_always_suffice() -> None:
     for retrieve in ("reward", "random", "none"):
         done = set_up(Setup(["a"] * 5, [1] * 5, 4), NestedMemory(retrieve), RNG, tries=4)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import pytest
 from palaestra.agents.policy import Request
 from palaestra.envs.worlds import Bargaining, Bertrand, Market, Negotiation, Persuasion, Queue
 from palaestra.envs.worlds.bargaining import equilibrium
+from palaestra.envs.worlds.exact.economics import monopolised
 from palaestra.envs.worlds.market import careful, first_proposal
 from palaestra.envs.worlds.queue import first_come, pact
 from palaestra.errors import InputError
@@ -190,3 +191,9 @@ def test_a_bargainer_offers_a_step_more_than_refusing_is_worth(rounds, opens):
     """The first player gets 1, 1 - .8 or .92, in steps of .05; an offer that leaves the other indifferent is none."""
     seen = Bargaining((0.9, 0.8), rounds=rounds).reset(0)["first"]
     assert equilibrium()(Request(seen, "first", np.random.default_rng(0))) == opens
+
+
+def test_who_has_just_enough_counts_among_those_that_monopolise():
+    assert monopolised([6, 6, 0], capacity=12, minimum=6)
+    assert monopolised([6, 0], capacity=12, minimum=6, slack=0.5), "just half of it"
+    assert not monopolised([5, 0], capacity=12, minimum=5, slack=0.5)

@@ -55,3 +55,9 @@ def test_what_is_out_of_range_is_named():
         allowed(0.0, -1.0)
     with pytest.raises(InputError, match="samples"):
         deference_value(np.zeros(2), np.zeros(3))
+
+
+@pytest.mark.parametrize("error", [0.0, 0.5])
+def test_in_another_unit_waiting_is_worth_that_many_more(error):
+    one, three = (gaussian_deference(0.25 * unit, 1.0 * unit, error * unit) for unit in (1, 3))
+    assert three == pytest.approx([3 * each for each in one])

@@ -147,9 +147,12 @@ def test_an_errand_ends_at_its_goal_or_in_time() -> None:
     env, _ = played("errand_grid", size=3)
     assert (env.held_out, env.known) == ([(0, 0), (1, 2)], [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)])
     assert [env.read_task("go to 0,2"), env.read_task("go to 2,2")] == [1, 5]
-    for text in ("go to 1,1", "go to 0,0", "go to 3,1", "go 1,2"):
-        with pytest.raises(ValueError):
-            env.read_task(text)
+    wrong = {"1,1": "walker begins", "0,0": "held out", "3,1": "outside", "1,3": "outside", "1": "does not read"}
+    for cell, why in wrong.items():
+        with pytest.raises(ValueError, match=why):
+            env.read_task(f"go to {cell}")
+    with pytest.raises(ValueError, match="does not read"):
+        env.read_task("go 1,2")
     _, found = played("errand_grid", "west", "west", "north", size=3, seed=1)
     assert [each.info["distance"] for each in found] == [1, 1, 0]
     assert (found[-1].rewards, found[-1].info["success"], found[-1].terminated) == ({"walker": 1.0}, True, True)

@@ -165,6 +165,9 @@ def test_a_loop_that_pays_nothing_ends_the_search_without_a_tolerance() -> None:
     found = cycle_gain(walk([[0, 1, 0, 1, 0]], reward=[0.0] * 5), as_signal("reward"), tolerance=0.0)
     assert found.verdict == "pass"
     assert (found.numbers["mean"], found.numbers["loops"]) == (0, 2)
+    paid = walk([[0, 0, 0]], reward=[1.0] * 3)
+    assert cycle_gain(paid, as_signal("reward"), tolerance=1.0, loops=1).verdict == "pass", "at the tolerance"
+    assert cycle_gain(paid, as_signal("reward"), tolerance=0.5, loops=1).verdict == "fail"
 
 
 def test_a_loop_that_was_seen_once_is_as_uncertain_as_other_steps_are() -> None:
@@ -316,6 +319,16 @@ def test_a_sum_depends_on_scales_and_signs_do_not() -> None:
     assert scale_sensitivity(turns, 1.0 * (col("r_success") > 0.0)).verdict == "pass"
     assert scale_sensitivity(turns, ordered).numbers["r_success"] == pytest.approx(1)
     assert scale_sensitivity(turns, as_signal("state")).verdict == "cannot tell"
+
+
+def test_the_best_tenth_that_stays_is_a_share() -> None:
+    """Of 20 episodes two are best: one by a 9 that scaling leaves on top, one by a sum that it does not."""
+    one, other = [9.0, 2.0, 4.0] + [0.0] * 17, [9.0, 3.0, 0.0] + [0.0] * 17
+    turns = walk([[0]] * 20, r_one=one, r_other=other)
+    found = scale_sensitivity(turns, col("r_one") + col("r_other"))
+    assert found.numbers["top"] == 0.5
+    assert "50% of the best tenth stay" in found.sentence
+    assert scale_sensitivity(turns, col("r_one") + 0.1 * col("r_one")).numbers["top"] == 1
 
 
 def test_farming_is_a_share_that_rises_while_success_falls() -> None:

@@ -89,3 +89,13 @@ def test_intervals_without_events_pass(tmp_path):
     found = analyze("peer_score", tmp_path / "weights.json", tmp_path / "events.csv")
     assert found["score"].to_list() == pytest.approx([4 * 0.5 + 0.99 - (2 - 0.97) ** 2])
     assert found["standing"].to_list() == ["mesh"]
+
+
+def test_who_falls_silent_is_pruned_at_the_end_of_that_interval():
+    """Of 6 messages an interval leaves 3, and one without any leaves 1.5 of the 2 that are expected."""
+    score = PeerScore.of({"topics": {"t": PLAIN | {"w1": 0.0, "w2": 0.0, "decay": (0.5,) * 4}}, "cap": 100.0})
+    adjacent, bad = ~np.eye(3, dtype=bool), [False, False, True]
+    for intervals, links in ((1, 6), (2, 2)):
+        mesh, reached = simulate(score, adjacent, bad, "t", honest=1, intervals=intervals)
+        assert mesh.sum() == links
+        assert reached == pytest.approx(4 / 6 if links == 6 else 1)

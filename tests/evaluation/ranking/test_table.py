@@ -247,3 +247,9 @@ def test_the_deviance_of_a_cycle_is_that_of_equal_chances() -> None:
     wins = np.array([[0, 8, 2], [2, 0, 8], [8, 2, 0]])  # Bradley-Terry finds all equal
     expected = 3 * 2 * (8 * np.log(0.8 / 0.5) + 2 * np.log(0.2 / 0.5))
     assert transitivity(wins, resamples=50).deviance == pytest.approx(expected)
+
+
+def test_a_cycle_is_found_among_any_number_of_games() -> None:
+    """z is 1e5 then, where doubles are farther apart than what is allowed for rounding."""
+    wins = 1e10 * np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    assert sorted(transitivity(wins, resamples=50).cycle) == [0, 1, 2]

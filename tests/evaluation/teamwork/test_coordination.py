@@ -170,6 +170,23 @@ def test_a_law_with_products_advises_what_it_has_not_seen() -> None:
     unknown = frame.with_columns(pl.col("success").fill_null(float("nan")))
     assert ScalingLaw(features, products).held_out(unknown, "task") > 0.95
     assert set(advise(frame, features, products, tokens=2)["architecture"]) == {"one"}
+    assert set(advise(frame, features, products, tokens=4)["architecture"]) == {"one", "team"}, "just within the budget"
     assert len(set(advise(frame, features, by="average")["architecture"])) == 1
     with pytest.raises(InputError, match="no feature"):
         ScalingLaw(["members"], products)
+
+
+def test_a_law_by_hand() -> None:
+    """Standardised -1 and 1 with success 1 and 3: a slope of 2 / (2 + 1 · 2); members count by their logarithm."""
+    rows = {"x": [0.0, 2.0], "members": [0.0, np.exp(2) - 1], "success": [1.0, 3.0]}
+    frame, other = pl.DataFrame(rows), pl.DataFrame({"x": [4.0, 1.0], "members": [np.exp(4) - 1, np.exp(1) - 1]})
+    for name in ("x", "members"):
+        law = ScalingLaw([name], ridge=1.0).fit(frame)
+        assert law.coefficients == pytest.approx({"": 2.0, name: 0.5})
+        assert law.predict(other).tolist() == pytest.approx([3.5, 2.0])
+
+
+def test_a_law_that_knows_only_the_mean_of_the_others_is_worse_than_the_mean_of_all() -> None:
+    """Of 0, 1 and 2 it says 1.5, 1 and .5: 1 - 4.5 / 2."""
+    frame = pl.DataFrame({"x": [0.0] * 3, "task": ["a", "b", "c"], "success": [0.0, 1.0, 2.0]})
+    assert ScalingLaw(["x"]).held_out(frame, "task") == pytest.approx(-1.25)

@@ -18,7 +18,7 @@ from palaestra.evaluation.intervals import Estimate
 from palaestra.evaluation.ranking import matches, rank
 from palaestra.interface import cli
 from palaestra.interface.report.charts import Cell, heat_of
-from palaestra.interface.report.evaluation import _confidences, _forests, _sure, write_evaluation
+from palaestra.interface.report.evaluation import _confidences, _forests, _sure, _wins, write_evaluation
 
 ATTACK = "<script>document.title='ran'</script>"
 
@@ -272,3 +272,14 @@ def test_scores_are_drawn_beside_successes_where_they_are_others(scores: tuple[f
         for name, success, score in zip("ab", (0.4, 0.7), scores, strict=True)
     ]
     assert [chart.title for chart in _forests(rows)] == drawn
+
+
+def test_who_wins_all_is_as_far_from_the_middle_as_who_loses_all() -> None:
+    """Shares of 1, .75 and .5 are 1, .5 and 0 of the way to one end, and those of the other side to the other."""
+    games = [("x", "y", 1.0)] * 4 + [("x", "z", 1.0)] * 3 + [("x", "z", 0.0)] + [("y", "z", 0.5)] * 4
+    played = matches(*(list(each) for each in zip(*games, strict=True)))
+    heat = _wins(rank(played, resamples=100), played)
+    assert heat is not None
+    found = {(row, column): cell.shade for row, cells in heat.rows for column, cell in zip(heat.columns, cells)}
+    assert [found["x", "y"], found["x", "z"], found["y", "z"]] == pytest.approx([1, 0.5, 0])
+    assert [found["y", "x"], found["z", "x"], found["z", "y"]] == pytest.approx([-1, -0.5, 0])

@@ -65,6 +65,16 @@ def test_errors_are_counted_by_boundary_and_per_episode(run_dir: Path) -> None:
     assert kinds["policy"].evaluation == failed
 
 
+def test_the_most_frequent_message_stands_for_its_boundary() -> None:
+    said = ["env: rare", "env: often: twice", "env: often: twice", "policy: late", None]
+    keys = {"group": range(5), "episode": [0] * 5, "turn": [0] * 5, "agent": ["a"] * 5}
+    frame = pl.DataFrame({**keys, "error": said})
+    found = error_kinds([seed(training=frame, evaluation=frame, metrics=[row(1, errors={"env": 4})])])
+    assert [(each.boundary, each.training, each.evaluation, each.message) for each in found] == [
+        ("env", 4, 3, "often: twice"), ("policy", 0, 1, "late")
+    ]  # fmt: skip
+
+
 def test_alarms_that_differ_in_numbers_only_are_one() -> None:
     rows = [row(i, alarms=[f"entropy of player_1 is {0.5 - i / 10:.2f}"]) for i in range(3)]
     found = alarms(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from palaestra.errors import InputError
 from palaestra.learning.score_models import Prior, Source, kalman_fuse
+from palaestra.learning.score_models.denoising import NoiseSchedule, denoising_losses
 from palaestra.learning.score_models.files import fit_prior, fuse_readings
 
 
@@ -67,3 +69,20 @@ def test_a_source_may_weigh_nothing_but_has_noise() -> None:
     for noise, weight in ((0.5, -1e-9), (0.0, 1.0)):
         with pytest.raises(InputError, match="Source"):
             Source(np.eye(1), np.zeros(1), noise, weight=weight)
+
+
+def test_the_loss_of_each_row_is_the_square_of_what_the_noise_was_missed_by() -> None:
+    """σ² (s + z / σ)²: 0 for the label itself, z² for a score of 0, on average of the numbers of a row."""
+    schedule, times = NoiseSchedule(), torch.tensor([0.1, 1.0], dtype=torch.float64)
+    z = torch.tensor([[1.0, 3.0], [-2.0, 0.0]], dtype=torch.float64)
+    noise = schedule.noise(times)
+    for score, loss in (
+        (lambda x, t: -z / noise[:, None], [0, 0]),
+        (lambda x, t: 0 * x, [5, 2]),
+        (lambda x, t: 1 - z / noise[:, None], noise.square().tolist()),
+    ):
+        assert denoising_losses(score, torch.ones(2, 2), times, z, schedule).tolist() == pytest.approx(loss)
+    seen = []
+    denoising_losses(lambda x, t: seen.append(x) or x, torch.full((2, 2), 3.0), times, z, schedule)
+    mean, spread = np.exp(-0.1), np.sqrt(1 - np.exp(-0.2))
+    assert seen[0][0].tolist() == pytest.approx([3 * mean + spread, 3 * mean + 3 * spread])

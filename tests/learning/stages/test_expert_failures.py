@@ -89,3 +89,19 @@ def test_bad_options_are_refused() -> None:
     stage = expert_failures("nobody")
     with pytest.raises(InputError, match="no adviser 'nobody'"):
         played(stage, TabularPolicy(3, name="table"))
+
+
+def test_where_the_learner_failed_after_it_had_won_earlier_is_kept_until_it_wins_there() -> None:
+    """Run 1, whose restarts are group 7: from turn 1 it wins, from 3 never."""
+    stage = expert_failures("expert")
+
+    def note(*chance: tuple[int, float]) -> None:
+        rows = {"group": [7] * len(chance), "start": [at for at, _ in chance], "p": [p for _, p in chance]}
+        stage._note(pl.DataFrame(rows, schema={"group": pl.Int64, "start": pl.Int64, "p": pl.Float64}), 6)
+
+    note((0, 0.0), (1, 0.5), (3, 0.0))
+    assert stage.recovery == {1: [3]}
+    note((1, 0.5), (2, 0.0))
+    assert stage.recovery == {1: [2, 3]}
+    note((3, 0.1))
+    assert stage.recovery == {1: [2]}

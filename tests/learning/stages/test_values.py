@@ -187,6 +187,10 @@ def test_what_is_impossible_is_not_drawn_and_adds_no_entropy() -> None:
     assert set(found["action"]) == {"left", "right"}
     for column, expected in (("logprobs", -np.log(2)), ("entropies", np.log(2))):
         assert found[column].list.first().to_numpy() == pytest.approx(expected)
+    policy = SimpleNamespace(score=lambda rows: SimpleNamespace(logits=logits.flip(2)))
+    least: Any = SimpleNamespace(random=np.zeros)
+    found = resample(rows, {"p": policy}, least, {"1": "left", "2": "right"})
+    assert set(found["action"]) == {"left"}, "nor by a draw of 0"
 
 
 def test_what_the_others_do_is_a_state_whatever_oneself_does() -> None:

@@ -64,5 +64,9 @@ def test_the_network_alone_is_trained_and_begins_without_a_shift() -> None:
 def test_bad_options_and_seats_are_named() -> None:
     with pytest.raises(InputError, match="steps=0"):
         weighted_attack("a", steps=0)
+    for name in ("lr", "outer_lr", "inner"):
+        with pytest.raises(InputError, match=f"{name}=0.0"):
+            weighted_attack("a", **{name: 0.0})  # type: ignore[arg-type]
+    assert weighted_attack("a", memory=1, batch=1, steps=1).steps == 1
     with pytest.raises(InputError, match="'b' is not of kind perturbed"):
         weighted_attack("b")(play(0), told(0, policy()))

@@ -81,3 +81,18 @@ def test_explors_bonus_is_bounded_by_most_and_scaled() -> None:
     for visits in (1, 2, 3):
         paid = shaped.reward(zero, zero, np.zeros(1), zero + 1, on)
         np.testing.assert_allclose(paid, 2 / (2**2 / 0.5**2 + visits) ** 0.5)
+
+
+def test_the_adaptive_design_gains_where_the_learner_still_errs() -> None:
+    """Of two actions, one better by δ, a step gains 2 μ π (1 - π) δ: .5 δ of guesses, .18 δ if one in ten is wrong."""
+    moves, reward = line()
+    visits = np.eye(STATES + 1)[1]
+    shares = [[0.5, 0.5], [0.1, 0.9]]
+    guess, nearly = (
+        design_reward(moves, reward, GAMMA, learner=(np.tile(each, (STATES + 1, 1)), 3 * visits)).objective
+        for each in np.array(shares)
+    )
+    once = design_reward(moves, reward, GAMMA, learner=(np.full((STATES + 1, 2), 0.5), visits)).objective
+    q = optimal_q(moves, reward, GAMMA)[1]
+    assert once == pytest.approx(0.5 * (q[1] - q[0]))
+    assert (guess / once, nearly / once) == pytest.approx((3, 3 * 0.36))
