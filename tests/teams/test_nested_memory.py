@@ -58,6 +58,13 @@ def test_as_many_tries_as_fixes_always_suffice() -> None:
         set_up(Setup(["a"], [0], 1), NestedMemory(), RNG, tries=0)
 
 
+def test_what_worked_once_works_at_once_the_next_time() -> None:
+    """Of two fixes the first stage needs one try or two, the second of its kind one."""
+    found = [set_up(Setup(["a"] * 2, [1] * 2, 2), NestedMemory(), np.random.default_rng(i)) for i in range(12)]
+    assert {(each.attempts, each.first) for each in found} == {(2, (True, True)), (3, (False, True))}
+    assert set_up(Setup(["a"], [0], 1), NestedMemory(), RNG, tries=1).passed == (True,)
+
+
 def test_an_ensemble_keeps_only_what_helps() -> None:
     truth = np.zeros(10)
     predicted, members = solve(lambda x: truth + x[0], lambda p: -float(abs(p).mean()), 1, RNG, budget=6)
