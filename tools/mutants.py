@@ -115,7 +115,7 @@ def mutants_of(path: Path) -> list[Mutant]:
             sides = (node.left, node.right)
             if not any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in sides):
                 between(*sides, type(node.op), OPERATORS[type(node.op)], function)
-        elif isinstance(node, ast.FunctionDef):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node.name
             for default in [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]:
                 if isinstance(default, ast.Constant) and default.end_col_offset is not None:
