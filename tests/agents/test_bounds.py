@@ -23,6 +23,7 @@ judges.planning:BestOf(None, None): n >= 1
 judges.planning:beam("stub()"): width >= 1; candidates >= 1; limit >= 1
 judges.planning:best_of("stub()"): n >= 2
 judges.stub:StubJudge(): position_bias in [0., 1.]; error_correlation in [0., 1.]; parse_failure in [0., 1.]
+judges.rubric_game:RubricGame(None, [(1, True)]): queries >= 0; checked >= 0; most >= 1
 judges.pairs:best_vs_worst(): min_gap >= 0.
 learning.critics:NetworkCritic(2, 3): gamma in [0., 1.]; tau in (0., 1.]; lr > 0.
 learning.decomposition:NetworkDecomposition(2): steps >= 2; lr > 0.

@@ -61,3 +61,10 @@ def test_what_cannot_be_read_is_named(walks: Turns, tmp_path: Path) -> None:
     pl.DataFrame({"place": ["a"]}).write_parquet(tmp_path / "frames.parquet")
     with pytest.raises(InputError, match="no Parquet file with a column 'features'"):
         imitating(str(tmp_path / "walks.parquet"), str(tmp_path / "frames.parquet"))
+
+
+def test_a_feature_counts_in_units_of_its_spread(walks: Turns) -> None:
+    """(3, 0) is 1 from the third state, which is twice the deviation there; the last feature says nothing."""
+    model = ForwardBackward(walks, rank=4)
+    model.features = np.array([[0.0, 0.0, 5.0], [10.0, 0.0, 5.0], [3.0, 1.0, 5.0]])
+    assert model.project(np.array([[3.0, 0.0, 6.0], [3.0, 0.9, 6.0]])).tolist() == [0, 2]

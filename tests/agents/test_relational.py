@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import polars as pl
 import pytest
@@ -54,6 +56,13 @@ def test_it_learns_from_its_rows_and_comes_back_from_disk(tmp_path):
     assert again.choice_logits(features, again.every_latent(features)).equal(
         policy.choice_logits(features, policy.every_latent(features))
     )
+
+
+def test_those_who_act_together_share_the_time():
+    policy, began = made(), time.perf_counter()
+    seen = Observation("", choices=tuple("abcdefghij"), array=np.zeros(21, np.float32))
+    decisions = policy.act([Request(seen, "a", np.random.default_rng(0)) for _ in range(50)])
+    assert 0 < sum(decision.duration for decision in decisions) <= time.perf_counter() - began
 
 
 def test_logits_are_those_of_the_mixture():

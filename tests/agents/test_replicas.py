@@ -118,6 +118,18 @@ def test_when_all_are_gone_callers_wait_and_then_give_up() -> None:
     assert asyncio.run(scene(0.1))[0].address in "ab", "as soon as one is back"
 
 
+def test_a_lone_replica_is_never_asked_for_its_models() -> None:
+    async def scene() -> None:
+        alone = Replicas([replica([], "one", [False])], **WAITS)
+        for _ in range(TRIP):
+            alone.failed(alone.all[0], "gone", probe=False)
+        assert alone.since is not None
+        assert not alone._watches
+        await alone.close()
+
+    asyncio.run(scene())
+
+
 def test_addresses_are_checked_and_a_recipe_may_list_them() -> None:
     with pytest.raises(InputError, match="expected at least one and each once"):
         chat("http://a.example/v1", "http://a.example/v1")

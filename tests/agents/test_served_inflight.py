@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import torch
 from tests.agents.test_served import Much, ask, closed, fake_server, move, policy, trainer
 
 from palaestra.agents import LMPolicy, ServedPolicy, Team
+from palaestra.agents.backends.answering import Outcome
+from palaestra.agents.backends.asking import Asking
+from palaestra.agents.backends.server import SampledAnswer
 from palaestra.agents.backends.version_gate import VersionGate
 from palaestra.agents.policy import Decision
 from palaestra.credit import grpo
@@ -341,3 +345,29 @@ def test_who_cannot_take_weights_while_it_answers_is_refused(servers: list[Any],
         )  # fmt: skip
     with pytest.raises(ValueError, match="inflight: nothing is played while the learner learns: write lag: 1 or more"):
         TrainPart(inflight=True)
+
+
+def test_what_other_weights_said_on_a_server_that_is_gone_is_dropped() -> None:
+    """All of them fit the weights here, number 3; one has a token that another number said."""
+
+    class Gone(Asking):
+        number = 3
+        _changing = contextlib.nullcontext()
+
+        def _ours(self, server: Any) -> bool:
+            return False
+
+        def _still(self, server: Any, digest: str | None) -> bool:
+            return False
+
+        def _said_by(self, server: Any, prompts: Any, said: Any) -> list[bool]:
+            return [True] * len(said)
+
+    def said(*versions: int) -> Any:
+        ids = np.zeros(2, np.int32)
+        return SampledAnswer(ids, np.zeros(2, np.float32), versions=np.array(versions) if versions else None)
+
+    answers = [said(3, 3), said(2, 3), said()]
+    server: Any = object()
+    kept = Gone()._kept([Outcome(server, each, each) for each in answers], "one", [np.zeros(1, np.int32)] * 3)
+    assert [each is not None for each in kept] == [True, False, True]

@@ -37,6 +37,12 @@ def test_the_median_recovery_knows_of_those_who_never_do():
     assert found["recovered"][0] == pytest.approx(2 / 3)
 
 
+def test_where_just_half_have_recovered_is_the_median():
+    curves = [[12.0, 12.0], [2.0, 2.0]]
+    found = adaptability(pl.concat([rows("retrained", each, seed=seed) for seed, each in enumerate(curves)]))
+    assert found["recovery"].to_list() == [1.0]
+
+
 def test_a_level_of_ones_own():
     assert recovery([0.4, 0.6], 0.5) == (2, True)
     assert recovery([0.4, 0.4], 0.5) == (2, False)

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from palaestra.interface.cli.app import _spelled_out
+
 PALAESTRA = [sys.executable, "-m", "palaestra.interface.cli"]
 
 
@@ -79,3 +81,8 @@ def _of(process: psutil.Process) -> int | None:
         return os.getpgid(process.pid) if process.status() != psutil.STATUS_ZOMBIE else None
     except (ProcessLookupError, psutil.Error):
         return None
+
+
+@pytest.mark.parametrize(("sign", "plain"), [("→", "->"), ("é", "e"), ("字", "?")])
+def test_one_sign_is_spelled_out_at_a_time(sign: str, plain: str) -> None:
+    assert _spelled_out(UnicodeEncodeError("ascii", f"a{sign}→", 1, 3, "")) == (plain, 2)

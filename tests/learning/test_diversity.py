@@ -141,6 +141,12 @@ def test_elites_are_the_best_and_then_far_from_each_other():
     assert found[:, 0].tolist() == [0.0, 5.0, 0.0]
 
 
+def test_each_elite_is_far_from_all_before_wherever_they_lie():
+    """From 10 the farthest of the better half is 20, and from both of them 14."""
+    x = np.array([[10.0], [11.0], [14.0], [20.0], [90.0], [-90.0], [50.0]])
+    assert elites(Evaluated(x, np.arange(7.0)[::-1], x, x), 3)[:, 0].tolist() == [10.0, 20.0, 14.0]
+
+
 @pytest.mark.parametrize("space", ["signature", "autoencoder", "untrained"])
 def test_all_spaces_go_through_an_update_and_a_state(space):
     policy, learner = made(space=space, autoencoder={"code": 2, "hidden": 4, "epochs": 2})

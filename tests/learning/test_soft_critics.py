@@ -61,3 +61,14 @@ def test_a_step_moves_rare_states_as_far_as_frequent_ones() -> None:
     first = critics.q[0]
     assert first[0] == pytest.approx(first[1])
     assert first[0, 0].max() == pytest.approx(0.1 * (1 - 1 / 6))  # what was done, less what was expected
+
+
+def test_policies_begin_where_others_take_each_legal_action_alike() -> None:
+    """The first agent's second action is worth 0 and 3 beside what the other may do: 1.5, at sharpness 2."""
+    critics = SoftCritics(ACTIONS, kind="joint", gamma=0.9, alpha=None, sharpness=2.0)
+    critics.grow(1)
+    critics.q[0][0] = [[0.0, 0.0, 9.0], [0.0, 3.0, -9.0]]
+    critics.legal[1][0] = [True, True, False]
+    first, second = critics.policies()
+    assert first[0] == pytest.approx(np.array([1, np.exp(3)]) / (1 + np.exp(3)))
+    assert second[0] == pytest.approx([0.5, 0.5, 0.0])

@@ -232,6 +232,18 @@ def test_boltzmann_exploration_cools_down():
             QNetworkPolicy(3, 2, **options)
 
 
+def test_worths_of_any_size_have_chances():
+    policy = QNetworkPolicy(1, 2, hidden=[], method="boltzmann", start=1.0, least=1.0)
+    seen = [Observation("", ("0", "1"), None, np.ones(1, np.float32))]
+    for size in (2000.0, -2000.0):
+        with torch.no_grad():
+            for parameter, value in zip(policy.module.parameters(), ([[0.0], [0.0]], [size, size + 1]), strict=True):
+                parameter.copy_(torch.tensor(value))
+        np.testing.assert_allclose(
+            policy.choice_probabilities(seen)[0][0], [1 / (1 + np.e), np.e / (1 + np.e)], atol=1e-6
+        )
+
+
 def test_a_game_that_goes_on_has_no_last_steps():
     team = Team(one=QNetworkPolicy(3, 2, name="a"), two=QNetworkPolicy(3, 2, name="b"))
     turns = Local().play(TwoStep, team, Plan(groups=5, seed=1))

@@ -48,6 +48,11 @@ def test_actions_that_are_none():
         env.step({"oscillator_0": "on"})
 
 
+def test_centres_reach_from_one_end_to_the_other():
+    assert mean_field(functools.partial(Landmarks, side=3), centres=3, high=2.0)().line == pytest.approx([-1, 0.5, 2])
+    assert mean_field(SWARM, centres=4)().line == pytest.approx([-0.75, -0.25, 0.25, 0.75]), "the ends are one place"
+
+
 def test_what_cannot_be_is_named():
     for options, complaint in (
         ({"centres": 1}, "centres=1"), ({"bandwidth": 0.0}, "bandwidth=0.0"), ({"high": -1.0}, "above low"),

@@ -161,6 +161,18 @@ def test_the_latest_entries_that_fit_are_shown_and_the_rest_is_found_by_words() 
     assert mine["heard_turn"].to_list()[-1] == [0, 2, 3]
 
 
+def test_the_latest_entry_alone_may_be_shown() -> None:
+    said = iter([*(write([Call("remember", {"text": text})]) for text in ("old", "new")), "7"])
+    asked: list[str] = []
+
+    def reader(request: Request) -> str:
+        asked.append(request.observation.text)
+        return "7"
+
+    played(team(write=["first"], read=["second"], entries=1), {"first": lambda request: next(said), "second": reader})
+    assert [line for line in asked[0].splitlines() if line.startswith("memory")] == ["memory first: new"]
+
+
 def test_a_limit_counts_the_tokens_of_who_reads_and_a_cut_is_a_fact() -> None:
     said = iter([write([Call("remember", {"text": "abcdefgh"})]), "7"])
     env = team(write=["first"], read=["second"], tokens=4)()

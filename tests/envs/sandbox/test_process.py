@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from palaestra.envs.sandbox import CallOutcome, Limits, run_program, run_table, screen
 from palaestra.envs.sandbox import process as process_module
+from palaestra.envs.sandbox.program import plain
 from palaestra.errors import InputError
 
 QUICK = Limits(cpu=2, wall=0.4)
@@ -32,6 +34,13 @@ QUICK = Limits(cpu=2, wall=0.4)
 )
 def test_values(body: str, value: object) -> None:
     assert run_program(f"def reward():\n {body}", "reward") == CallOutcome(value)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], np.array([1.0, 2.0])], ids=["list", "array"])
+def test_a_result_may_have_as_many_values_as_the_limit(values: object) -> None:
+    assert plain(values, 2) == [1.0, 2.0]
+    with pytest.raises(TypeError, match="2 values were returned; the limit is 1"):
+        plain(values, 1)
 
 
 def test_classes_closures_and_helpers() -> None:

@@ -108,6 +108,7 @@ tax_economy: workers >= 2; years >= 1; timescale >= 1; candidates >= 1; term >= 
 team_builder: horizon >= 1; cost >= 0.; rational >= 0.
 threshold_game: needed in [1, 8]; rounds >= 1; normal in [0.8, 1.2]; low >= 0.
 tool_steps: steps >= 2; judges in [0., 1.]
+trail: calls >= 3; names in [4, 16]
 traffic: walkers >= 1; drivers in [1, 8]; gates in [1, 9]; horizon >= 1; habit in [0.3333333334, 1.];
     missing in [0., 1.]; cost >= 0.
 voxels: cells >= 8; rounds >= 1; noise >= 0.

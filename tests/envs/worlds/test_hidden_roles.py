@@ -29,6 +29,11 @@ def test_a_world_is_the_same_in_every_episode():
     assert not np.array_equal(HiddenRoles(world=1).scores, HiddenRoles(world=2).scores)
 
 
+def test_what_units_see_is_spread_by_one_and_a_half():
+    weights, offsets = HiddenRoles(features=50, units=50).bends
+    assert (weights.std(), offsets.std()) == pytest.approx((1.5, 1.0), abs=0.3)
+
+
 @pytest.mark.parametrize("options", [{"players": 0}, {"roles": 5}, {"scales": [1.0]}])
 def test_numbers_out_of_range_are_named(options):
     with pytest.raises(InputError, match="HiddenRoles"):

@@ -69,6 +69,13 @@ def test_who_names_every_entity_has_found_none():
         assert (total, result.info["steps_found"]) == (0.0, 0)
 
 
+def test_every_incident_has_a_store_of_its_own():
+    env, query = Investigation(), "SELECT entity FROM evidence ORDER BY entity"
+    said = [ask(env, query, seed=seed)[1].observations["analyst"].text.partition("> ")[2] for seed in (0, 1, 0)]
+    assert said[0] == said[2] != said[1]
+    assert said[1] == ask(Investigation(), query, seed=1)[1].observations["analyst"].text.partition("> ")[2]
+
+
 def test_a_query_cannot_grow_a_value():
     """Concatenation doubles faster than the limit on work counts."""
     query = "SELECT 'abcdefghij' AS x"

@@ -23,7 +23,7 @@ from palaestra.evaluation.games import (
     solve,
     zero_sum,
 )
-from palaestra.evaluation.games.dynamics import uniform_mixtures
+from palaestra.evaluation.games.dynamics import shor, uniform_mixtures
 from palaestra.evaluation.games.linear import nash_mixtures
 from palaestra.evaluation.games.psro import payoffs_between
 from palaestra.evaluation.games.risk import risk_averse_equilibrium
@@ -98,6 +98,16 @@ def test_the_caution_about_shor() -> None:
     """Centred on the mean payoff, it is no equilibrium solver; centred on the value, it is close to one."""
     assert solve(zero_sum(UNEVEN), "shor").gap == pytest.approx(0.739, abs=1e-3)
     assert solve(zero_sum(UNEVEN), "shor(centre=value)").gap < 0.02
+
+
+def test_in_training_shor_is_cautious_from_75_strategies_on() -> None:
+    """Where the schedules of the source end."""
+    game = zero_sum(np.random.default_rng(0).normal(size=(76, 76)))
+    ends = {"blend": 0.05, "temperature": 0.01, "momentum": 0.5, "diversity": 0.001}
+    for found, wanted in zip(
+        read_solver("shor(training, 20)")(game), shor(game, 20, **ends, average=True), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
 def test_every_solver_is_listed_with_one_line() -> None:

@@ -17,7 +17,7 @@ def test_numbers() -> None:
     assert number(-0.5) == "−0.5"
     assert number(0.12345) == "0.123"
     assert number(1234567) == "1,234,567"
-    assert number(999.7) == "1,000", "not 1e+03"
+    assert number(999.7) == number(999.5) == "1,000", "not 1e+03"
     assert number(0, signed=True) == "0"
     assert number(3.0, signed=True) == "+3"
     assert number(0.5, percent=True) == "50.0\u00a0%"

@@ -43,6 +43,13 @@ def test_a_network_is_kept_and_stopped(tmp_path):
     assert (again.belief([], 5, rng(0), steps=5) == prior.belief([], 5, rng(0), steps=5)).all()
 
 
+def test_it_looks_every_so_many_steps_and_after_the_last():
+    rows = np.random.default_rng(0).normal(size=(20, 1))
+    fit = Prior(["a"], hidden=(4,)).fit(rows, steps=25, every=10, patience=None)
+    assert (fit.steps, len(fit.losses)) == (25, 3)
+    assert fit.kept == (10, 20, 25)[int(np.argmin(fit.losses))]
+
+
 def test_what_cannot_be_read_is_named(prior, tmp_path):
     pl.DataFrame({"reads": ["aa"], "value": [3.0], "noise": [0.5]}).write_csv(tmp_path / "r.csv")
     with pytest.raises(InputError, match="no column 'aa'"):

@@ -81,6 +81,17 @@ def test_in_play_and_after_a_resume() -> None:
     assert (resumed.known, resumed.pools) == (stage.known, stage.pools)
 
 
+def test_only_earlier_steps_count_as_aligned() -> None:
+    """Nobody is ever right in the second step: it has no pool, and none of its histories shows it."""
+    team = Team(solver=ScriptedPolicy(lambda request: "right" if "step 0" in request.observation.text else "wrong"))
+    stage = align_histories()
+    for iteration, share in ((1, 0.0), (2, 1.0)):
+        told = Context(np.random.default_rng(iteration), iteration, Steps, team, Local())
+        plan = stage.plan(Plan(groups=2, group_size=4, seed=1, iteration=iteration, env_seeds=[0, 1]), told)
+        stage(Local().play(Steps, team, plan), told)
+        assert told.metrics["aligned"] == share
+
+
 def test_long_pools_forget_the_oldest_and_bad_options_are_refused() -> None:
     stage = align_histories(last=2)
     rows = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "seed": [1] * 4, "observation": ["?"] * 4}
