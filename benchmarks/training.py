@@ -8,8 +8,8 @@ Time is CPU time of one thread, from the first step on, at the moment a step's r
 reached when the mean of five steps is that high. Each side has a process of its own, warmed up; they take turns, seed
 by seed; medians over seeds. TRL gets its fastest settings: no gradient checkpoints, no logs, no saves, float32.
 
-Ours is measured on both ways through a model: the fast one (`agents/backends/llama.py`: plain Llamas of at most 512
-wide in float32, as this one is) and the generic one, which everything else takes (Qwen, grouped heads, adapters).
+Ours is measured on both ways through a model: the short one (`agents/backends/llama.py`: Llamas, Mistrals and Qwens in
+float32, adapters included) and Hugging Face's modules, which everything else takes; `generic.py` measures more models.
 
 TRL's learning rate falls to 0 over the 100 steps by default, ours stays. Therefore both are compared as they come and
 with the other's schedule. Without TRL (the extra `bench`) only ours is measured.
@@ -197,7 +197,7 @@ def policy_of(seed: int, name: str) -> LMPolicy:
 
 def ours(seed: int, schedule: Schedule, generic: bool = False) -> Run:
     policy = policy_of(seed, "solver")
-    if generic:  # the way of every model but a plain, small Llama: Qwen, grouped heads, adapters
+    if generic:  # the way of every other model: 16 bits, windows, other architectures
         policy.forward = Generic(policy.model)
     team = Team(solver=policy)
     learner = PolicyGradient(team, lr=RATE, schedule=schedule, updates=STEPS)

@@ -101,7 +101,7 @@ def test_the_caution_about_shor() -> None:
 
 
 def test_in_training_shor_is_cautious_from_75_strategies_on() -> None:
-    """Where the schedules of the source end."""
+    """There the schedules of blend, temperature, momentum and diversity of the paper have reached their ends."""
     game = zero_sum(np.random.default_rng(0).normal(size=(76, 76)))
     ends = {"blend": 0.05, "temperature": 0.01, "momentum": 0.5, "diversity": 0.001}
     for found, wanted in zip(

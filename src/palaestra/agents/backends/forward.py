@@ -154,7 +154,7 @@ def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tupl
     return torch.cat(moved)
 
 
-def is_small(prompts: Sequence[np.ndarray], ids: Tensor, width: int) -> bool:
+def whole_rows_pay(prompts: Sequence[np.ndarray], ids: Tensor, width: int) -> bool:
     """Whether reading every row from its beginning costs less than reading prompts in a call of their own.
 
     ids: of the answers, int64[rows, T], of which the last is not read. width: hidden size of the model, 0: unknown.
@@ -164,8 +164,8 @@ def is_small(prompts: Sequence[np.ndarray], ids: Tensor, width: int) -> bool:
     return width > 0 and more > 0 and cost(rows, longest + more, longest + more, width) <= apart + CALL
 
 
-def whole_rows(prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's prompt and answer without its last token, see `left_pad`."""
+def prompts_with_answers(prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Pads each row's prompt and answer, without its last token, on the left to tensors, see `left_pad`."""
     said = ids[:, :-1].cpu().numpy()
     both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
     return left_pad(both, ids.device)

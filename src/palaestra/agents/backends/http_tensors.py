@@ -55,7 +55,7 @@ class HttpTensors:
 
 
 def ranks_of(client: Client) -> int:
-    """Number of tensor-parallel ranks of a `Client`'s server: one that is sent fewer copies than it has ranks ends.
+    """Number of tensor-parallel ranks of a `Client`'s server, which crashes if it is sent fewer copies.
 
     Raises:
         ServerError: it does not say how many, or has data-parallel ranks, which take no tensors.

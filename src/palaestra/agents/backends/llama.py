@@ -22,11 +22,11 @@ from palaestra.agents.backends.forward import (
     BLIND,
     KeyValueCache,
     State,
-    is_small,
     joined,
     left_pad,
+    prompts_with_answers,
     read_and_extend,
-    whole_rows,
+    whole_rows_pay,
 )
 from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows, slices
@@ -36,7 +36,9 @@ BLOCK = 2048
 """Tokens read at once: activations that stay in the cache of one core are about a quarter faster. Under checkpoints a
 layer's gradient is made of so many at once, too, and holds the activations of no more."""
 LARGE = 2**22
+"""Attention scores of one call above which they are not held as a whole."""
 FEW = 2**13
+"""Attention scores of one call up to which the fused kernel costs less than the products (heads with own keys)."""
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
@@ -143,9 +145,9 @@ class Llama:
 
         Under checkpoints they are: a row is longer, and its activations are held at once.
         """
-        if self.checkpoints or not is_small(prompts, ids, self.width):
+        if self.checkpoints or not whole_rows_pay(prompts, ids, self.width):
             return read_and_extend(self, prompts, rows, ids)
-        every, pad = whole_rows(prompts, rows, ids)
+        every, pad = prompts_with_answers(prompts, rows, ids)
         self._turn(every.shape[1])
         return self._walk(_LlamaState(self._layers(), pad, every.shape[1]), every, keep=ids.shape[1])
 

@@ -22,12 +22,12 @@ from palaestra.agents.backends.decoding import Steps, steps_through
 from palaestra.agents.backends.forward import (
     KeyValueCache,
     State,
-    is_small,
     joined,
     left_pad,
     precision,
+    prompts_with_answers,
     read_and_extend,
-    whole_rows,
+    whole_rows_pay,
 )
 from palaestra.agents.backends.head import Head, slices
 from palaestra.agents.backends.prefix_trees import MOST, Forest, Tree, masks, pack
@@ -184,14 +184,14 @@ class Generic:
 
         With checkpoints every row is read as a whole.
         """
-        small = self.body is not None and is_small(prompts, ids, self.width)
+        small = self.body is not None and whole_rows_pay(prompts, ids, self.width)
         if small or (self.checkpoints and torch.is_grad_enabled()):
             return self.once(prompts, rows, ids)
         return read_and_extend(self, prompts, rows, ids)
 
     def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """`Forward.whole` in one call of the model, whatever the rows: ranks that share a model must call it alike."""
-        every, pad = whole_rows(prompts, rows, ids)
+        every, pad = prompts_with_answers(prompts, rows, ids)
         inside = None if self.layers else self._inside()
         state = _GenericState(None, pad, every.shape[1], 0, inside)
         return self._call(state, every, keep=ids.shape[1], use_cache=False)
