@@ -153,6 +153,34 @@ def test_what_playing_ahead_raises_is_raised_when_its_turn_comes() -> None:
     assert [line["iteration"] for line in made.journal.lines] == [1, 2]
 
 
+def test_nothing_is_played_after_a_run_that_was_stopped() -> None:
+    """Else what it plays ahead changes the weights of servers under the run that goes on."""
+    played: list[tuple[str, int]] = []
+
+    class Slow(Local):
+        def play(self, env: Any, team: Any, plan: Plan, **options: Any) -> Turns:
+            played.append(("begins", plan.iteration))
+            time.sleep(0.05)
+            played.append(("ends", plan.iteration))
+            return super().play(env, team, plan)
+
+    def stop(iteration: int, turns: Turns) -> None:
+        deadline = time.monotonic() + 10
+        while played[-1][0] != "begins":
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    made = trainer(lag=2, on_turns=stop)
+    made.executor = made.overlap.executor = Slow()  # type: ignore[union-attr]
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert played[-1][0] == "ends"
+    before = list(played)
+    time.sleep(0.1)
+    assert played == before
+
+
 def test_more_than_four_updates_behind_raises_an_alarm() -> None:
     found = [[a for a in line["alarms"] if "updates older" in a] for line in trainer(lag=5, iterations=6).run()]
     assert [len(each) for each in found] == [0, 0, 0, 0, 0, 1]

@@ -129,11 +129,17 @@ class Overlap:
                     self._playing = False
 
     def close(self) -> None:
-        """Cancel iterations that were not begun."""
+        """Cancel iterations that were not begun, and wait for the one that is being played.
+
+        Whoever goes on with the run would else share its servers with it, and change their weights under it.
+        """
         for ahead in self.queue:
             if ahead.played is not None:
                 ahead.played.cancel()
         self._orders.put(None)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Plans, notes and weights of the queue; None for those of the newest one, and for all if `inflight`."""
