@@ -428,8 +428,9 @@ class PolicyGradient:
 
     def _move(self, name: str) -> None:
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
-        self.devices.clip(self._parameters(name), limit, self._ready.pop(name))
-        for group in self.optimisers[name].param_groups:
+        groups = self.optimisers[name].param_groups
+        self.devices.clip([each for group in groups for each in group["params"]], limit, self._ready.pop(name))
+        for group in groups:
             set_rate(group, self.lr[name] * decay(self.schedule, self.updates, self.span, self.warmup))
         self.optimisers[name].step()
         self.optimisers[name].zero_grad()
@@ -477,10 +478,14 @@ class PolicyGradient:
     def _passes(
         self, name: str, batch: Batch, active: np.ndarray, limit: int | None
     ) -> Iterator[tuple[np.ndarray, float]]:
-        """Rows and weight of each pass, as `Devices.passes`; rows of a prefix tree are in one pass."""
+        """Rows and weight of each pass, as `Devices.passes`; rows of a prefix tree are in one pass.
+
+        Trees are not looked for where all rows fit one pass; the policy looks for them itself.
+        """
         trees_of = getattr(self.learned[name], "prefix_trees", None)
         trees = None
-        if limit is not None and trees_of is not None:
+        one = limit is not None and self.devices.size == 1 and len(active) * int(batch.size[active].max()) <= limit
+        if limit is not None and trees_of is not None and not one:
             trees = trees_of(batch.rows[[name for name in TOKENS if name in batch.rows.columns]][active], limit)
         if trees is None:
             yield from self.devices.passes(name, active, batch.size, limit)
