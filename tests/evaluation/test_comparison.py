@@ -243,12 +243,12 @@ def test_intervals_of_several_comparisons_hold_together(make_trials: Maker) -> N
     """Four systems that equal the baseline: in 95 % of data sets no interval leaves 0 out; one by one, 84 % would."""
     rng = np.random.default_rng(0)
     missed = 0
-    for _ in range(200):
+    for _ in range(100):
         frame = make_trials({name: rng.normal(size=(30, 1)) for name in ("before", "a", "b", "c", "d")})
         found = [row.difference for row in comparison_table(frame, value="score", resamples=0) if row.difference]
         assert {d.comparisons for d in found} == {4}
         missed += any(not d.low <= 0 <= d.high for d in found)
-    assert missed / 200 < 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 200)
+    assert missed / 100 < 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 100)
 
 
 def test_a_score_with_ends_has_intervals_inside(make_trials: Maker) -> None:
