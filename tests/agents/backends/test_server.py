@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import signal
+import threading
 import time
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from palaestra.agents.backends.server import (
     Client,
     GoneError,
     HttpCall,
+    LoopThread,
     SampledAnswer,
     ServerError,
 )
@@ -136,3 +141,52 @@ def test_an_answer_may_reach_its_limits_and_not_pass_them(ids: list[int], least:
     answer = SampledAnswer(np.array(ids, np.int32), logprobs, finish="stop")
     with contextlib.nullcontext() if fits else pytest.raises(ServerError, match="the server s"):
         answer.check(tokens=2, ends=frozenset({9}), vocabulary=10)
+
+
+class Waiting:
+    """Work without end, and what became of it."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    async def work(self, begin: Any = lambda: None) -> None:
+        self.begun.set()
+        begin()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def test_who_waits_for_a_loop_that_is_closed_waits_no_longer() -> None:
+    loop, waiting, told = LoopThread(), Waiting(), list[BaseException]()
+
+    def wait() -> None:
+        try:
+            loop.run(waiting.work())
+        except CancelledError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert waiting.begun.wait(30)
+    loop.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(told) == 1
+    assert waiting.cancelled.is_set()
+    assert loop.run(asyncio.sleep(0, "again")) == "again"
+    loop.close()
+
+
+def test_who_is_interrupted_leaves_nothing_under_way() -> None:
+    loop, waiting, main = LoopThread(), Waiting(), threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(waiting.work(lambda: signal.pthread_kill(main, signal.SIGINT)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert waiting.cancelled.wait(5)
+    loop.close()
