@@ -219,6 +219,23 @@ def test_a_beginning_is_checked_as_an_answer_is(server: Any, monkeypatch: pytest
     assert served.kept == 0
 
 
+def test_a_stream_that_ends_before_its_first_token_is_an_error_of_its_row(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, reply = ready(server), server.reply
+
+    def empty(path: str, body: Any) -> Any:
+        code, found = reply(path, body)
+        if path == "/v1/completions" and body["seed"] == server.seen[8]["seed"]:
+            found["choices"][0] |= {"token_ids": [], "logprobs": {"token_logprobs": []}}
+        return code, found
+
+    monkeypatch.setattr(server, "reply", empty)
+    errors = [each.error for each in ask(served)]
+    assert errors.count("ServerError: the server sent no token (finish_reason 'stop')") == 1
+    assert errors.count(None) == 5
+
+
 def test_seeds_of_what_follows_are_those_of_the_answer_and_the_place(server: Any) -> None:
     vllm, sglang = policy(server).dialect, policy(server, dialect="sglang").dialect
     assert vllm.seed(5, 0) == sglang.seed(5, 0) == sglang.seed(5, 9) == 5

@@ -133,6 +133,7 @@ def test_a_redirect_is_refused_by_both_hosts(web: Web) -> None:
         ([1, 2], -1.0, True),  # cut off by the number of tokens
         ([1], -1.0, False),
         ([9, 1], -1.0, False),
+        ([], -1.0, False),
         ([1, 2, 9], -1.0, False),
     ],
 )

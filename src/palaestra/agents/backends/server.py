@@ -91,6 +91,8 @@ class SampledAnswer(NamedTuple):
         if length > tokens:
             raise ServerError(f"the server sent {length} tokens where at most {tokens} were asked for")
         if not length:
+            if whole:
+                raise ServerError(f"the server sent no token (finish_reason {self.finish!r})")
             return
         if self.ids.max() >= vocabulary:
             raise ServerError(
