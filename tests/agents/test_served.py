@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import re
 import sys
@@ -398,6 +399,77 @@ def test_no_vllm_to_start(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALAESTRA_VLLM", "/nowhere/python")
     with pytest.raises(InputError, match="needs a Python that has vLLM, /nowhere/python has none: set PALAESTRA_VLLM"):
         ServedPolicy.from_pretrained(model, server="vllm").sync(0)
+
+
+class Child:
+    """Stands for a vLLM that was started here: a fake server, until it is ended or killed."""
+
+    transfers = False
+
+    def __init__(self, server: Any, log: Path) -> None:
+        server.start()
+        log.write_text("Error: killed")
+        self.url, self.log, self.alive = server.url.removesuffix("/v1"), log, True
+
+    def there(self, folder: Path) -> Path:
+        return folder
+
+    def died(self) -> PolicyError:
+        return PolicyError(self.log.read_text())
+
+    def end(self) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def children(server: Any, monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    made: list[Child] = []
+
+    def start(base: str, *, log: Path, **_: Any) -> Child:
+        made.append(Child(server, log))
+        return made[-1]
+
+    monkeypatch.setattr("palaestra.agents.backends.weights.ServerProcess", start)
+    return made
+
+
+def starting(server: Any) -> ServedPolicy:
+    """A policy that starts its server."""
+    _MADE.append(ServedPolicy.from_pretrained(server.folder, server="vllm", max_new_tokens=5, name="lm"))
+    return _MADE[-1]
+
+
+def test_a_policy_that_was_closed_may_be_asked_again_and_leaves_no_folder(server: Any, children: list[Child]) -> None:
+    served = starting(server)
+    for count in (1, 2):
+        assert [each.error for each in ask(served)] == [None] * 6
+        assert [each.alive for each in children] == [False] * (count - 1) + [True]
+        served.close()
+        assert not children[-1].alive
+        assert not served._folder.exists()
+
+
+def test_connections_with_a_child_that_died_are_closed(server: Any, children: list[Child]) -> None:
+    served = starting(server)
+    ask(served)
+    client = served.servers[0].client
+    assert client is not None
+    assert client._wires
+    children[0].alive = False
+    with pytest.warns(UserWarning, match="Error: killed; it is started again"):
+        assert [each.error for each in ask(served)] == [None] * 6
+    assert len(children) == 2
+    assert not client._wires
+
+
+def test_weights_stay_where_they_are_while_a_twin_is_there(server: Any) -> None:
+    twin = policy(server).twin()
+    twin.sync(0)
+    _MADE.clear()
+    gc.collect()
+    assert twin._folder.exists()
+    twin.close()
+    assert not twin._folder.exists()
 
 
 # -- learning through it ----------------------------------------------------------------------------------------------
