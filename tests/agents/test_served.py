@@ -18,6 +18,8 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy, Team
+from palaestra.agents.backends.answering import sampled
+from palaestra.agents.backends.server import GoneError, SampledAnswer
 from palaestra.agents.policy import Decision, Learnable
 from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError, PolicyError
@@ -460,6 +462,26 @@ def test_connections_with_a_child_that_died_are_closed(server: Any, children: li
         assert [each.error for each in ask(served)] == [None] * 6
     assert len(children) == 2
     assert not client._wires
+
+
+def test_a_wave_on_a_server_that_another_thread_starts_again_goes_on_elsewhere(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = policy(server, concurrency=1)
+    served.sync(0)
+    (here,), reply = served.servers, server.reply
+    client = here.client
+
+    def lost(path: str, body: Any) -> Any:
+        here.client = None
+        return reply(path, body)
+
+    monkeypatch.setattr(server, "reply", lost)
+    prompts = [np.array([5, 6], np.int32)] * 2
+    one, two = sampled([here], served.lm, here.digest, prompts, [1, 2], tokens=3, ends=[])
+    here.client = client
+    assert isinstance(one.answer, SampledAnswer)
+    assert isinstance(two.answer, GoneError)
 
 
 def test_weights_stay_where_they_are_while_a_twin_is_there(server: Any) -> None:
