@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,30 @@ def test_an_update_that_changed_nothing_is_a_name(servers: list[Any]) -> None:
     assert served.syncs == 1
     assert {int(n) for each in decisions for n in each.token_versions} <= {0, 4}  # type: ignore[union-attr]
     assert not any("abort" in path for path in servers[0].paths)
+
+
+def test_answers_that_nobody_waits_for_any_more_are_given_up(
+    servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, given_up, heard = ready(servers[:1]), threading.Event(), []
+    part = served.dialect.part
+    monkeypatch.setattr(served.dialect, "part", lambda *event: heard.append(part(*event)) or heard[-1])
+
+    def wait() -> None:
+        with pytest.raises(CancelledError):
+            ask(served, TEXTS[:1])
+        given_up.set()
+
+    servers[0].holds, servers[0].until = 3, 1
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: len(heard) == 3)
+    asked = len(servers[0].seen)
+    served.close()
+    servers[0].until = 0
+    thread.join(30)
+    assert given_up.is_set()
+    assert len(servers[0].seen) == asked
 
 
 def test_weights_that_are_refused_stop_it(servers: list[Any]) -> None:

@@ -181,7 +181,7 @@ async def _rest(
         else:
             more = dialect.read(answer, model)
     except asyncio.CancelledError:
-        if not sending.cancelled():
+        if (this := asyncio.current_task()) is None or this.cancelling():  # nobody waits for the answer any more
             raise
         more, error = _joined(parts), AbortedError("the request was cut off: the server is given other weights")
     except (GoneError, LateError) as broken:
