@@ -71,7 +71,7 @@ class FakeServer:
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.most = self.now = 0
-        self.lock = threading.Lock()
+        self.lock, self.closed = threading.Lock(), threading.Event()
         self.start()
         fake = self
 
@@ -105,7 +105,7 @@ class FakeServer:
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(code)
                 self.send_header("content-length", str(len(data)))
@@ -146,7 +146,7 @@ class FakeServer:
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 if fault == "error":
                     self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
                 elif fault != "ends":
@@ -180,7 +180,7 @@ class FakeServer:
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 if fault == "error":
                     self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
                 if fault == "abort":
@@ -212,6 +212,7 @@ class FakeServer:
         self.updating = False
 
     def close(self) -> None:
+        self.closed.set()
         self.http.shutdown()
         self.http.server_close()
 
@@ -353,7 +354,7 @@ class FakeServer:
                 self.old = 0
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(self.silent)
+        self.closed.wait(self.silent)
         policy = self.adapters.get(name, self.policy)
         ids, logprobs, _ = sample(
             policy.forward, [np.array(prompt, np.int32)], np.random.default_rng(seed).random((1, tokens)),

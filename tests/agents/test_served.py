@@ -67,6 +67,13 @@ def ask(policy: ServedPolicy, texts: list[str] = TEXTS, seed: int = 0) -> list[D
     return policy.act([Request(Observation(t), "a", np.random.default_rng([seed, i])) for i, t in enumerate(texts)])
 
 
+def within(policy: ServedPolicy, seconds: float) -> None:
+    """From now on a server has so long for an answer; with so little a sync may fail where the cores are busy."""
+    for each in policy.servers:
+        assert each.client is not None
+        each.client.timeout = seconds
+
+
 def move(policy: ServedPolicy, seed: int = 0, by: float = 0.05) -> None:
     """As an update does."""
     generator = torch.Generator().manual_seed(seed)
@@ -126,14 +133,17 @@ def test_what_a_request_says(server: Any) -> None:
     assert any(list(a.action_ids) != list(b.action_ids) for a, b in zip(first, other, strict=True))  # type: ignore[arg-type]
 
 
-def test_requests_wait_at_the_same_time(server: Any) -> None:
+def test_requests_wait_at_the_same_time(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     served = policy(server)
     ask(served)
-    server.silent = 0.2
-    began = time.monotonic()
-    ask(served, TEXTS * 4)
-    assert time.monotonic() - began < 1.5  # 24 × 0.2 s one after the other
-    assert server.most >= 8
+    together, sampled = threading.Barrier(24), server.sampled
+
+    def all_at_once(*how: Any) -> Any:
+        together.wait(10)
+        return sampled(*how)
+
+    monkeypatch.setattr(server, "sampled", all_at_once)
+    assert [each.error for each in ask(served, TEXTS * 4)] == [None] * 24
 
 
 def test_a_prompt_that_does_not_fit_costs_its_own_row_only(server: Any) -> None:
@@ -265,7 +275,7 @@ def test_no_server(server: Any) -> None:
     server.down = True
     began = time.monotonic()
     decisions = ask(served)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert {each.error is None for each in decisions} == {False}
     assert re.search(r"no server at http://127.0.0.1:\d+ \(.*\), for 0.3 s; start it again", decisions[0].error or "")
     assert all("\n" not in (each.error or "") for each in decisions)
@@ -334,9 +344,10 @@ def test_answers_of_old_weights_in_the_middle_of_a_wave_are_asked_again(server: 
 
 
 def test_a_slow_server(server: Any) -> None:
-    served = policy(server, timeout=1.5)
+    served = policy(server)
     served.sync(0)
-    server.silent = 4.0
+    within(served, 1.5)
+    server.silent = 30.0
     decisions = ask(served, TEXTS[:2])
     assert [each.error for each in decisions] == ["LateError: no whole answer within 1.5 s"] * 2
 

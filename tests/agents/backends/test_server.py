@@ -49,7 +49,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(web: Web) -> Non
 
 
 def test_each_failure_is_one_line_of_its_kind(web: Web) -> None:
-    client = Client(web.url, timeout=0.5)
+    client = Client(web.url)
     for code, kind in ((404, AbsentError), (503, GoneError), (500, GoneError), (400, ServerError)):
         web.behave = lambda handler, code=code: Web.say(handler, {"error": {"message": "no\nway"}}, code)  # type: ignore[misc]
         with pytest.raises(kind, match=rf"http://127.0.0.1:\d+/x: HTTP {code}: no way") as error:
@@ -66,7 +66,7 @@ def test_each_failure_is_one_line_of_its_kind(web: Web) -> None:
     assert client.ask(HttpCall("/x")) is None
     web.behave = lambda handler: time.sleep(3)
     with pytest.raises(ServerError, match=r"no whole answer within 0\.5 s"):
-        client.ask(HttpCall("/x"))
+        Client(web.url, timeout=0.5).ask(HttpCall("/x"))
 
 
 def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
@@ -75,7 +75,7 @@ def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
         handler.send_header("content-length", "1000")
         handler.end_headers()
         with contextlib.suppress(OSError):  # the client gives up
-            for _ in range(60):
+            for _ in range(300):
                 handler.wfile.write(b" ")
                 handler.wfile.flush()
                 time.sleep(0.1)
@@ -84,7 +84,7 @@ def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
     began = time.monotonic()
     with pytest.raises(ServerError, match="no whole answer"):
         Client(web.url, timeout=0.5).ask(HttpCall("/x"))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20  # it drips for 30 s
 
 
 def test_an_answer_without_end_is_cut_off(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
