@@ -8,6 +8,7 @@ import json
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,9 @@ class FakeServer:
     an answer. mute: answers lack token ids. down: every connection is closed. foreign: another tokenizer. old: restarts
     with the weights of its start after so many answers. streams: events of a token each, where they are asked for.
     breaks: what befalls the next answers, one each, as (kind, after how many tokens). tokens: sampled so far. pace:
-    seconds that a token takes. paced: tokens that took so long. deaf: does not abort answers that it is told to.
+    seconds that a token takes. paced: tokens that took so long. holds: answers stop after so many tokens of a stream
+    until they are aborted, or until it was told so as often as `until` says; not those that compare weights. stood:
+    answers that stopped so. deaf: does not abort answers that it is told to.
     transfers: it has the weight-transfer API, of vLLM with the engine for shared memory; refuses: the path at which it
     answers 500 (SGLang: 400); loses: tensors of these names do not arrive. updates: what it was sent. ranks, groups: of
     SGLang, tensor-parallel and data-parallel ones. paused: it is not to answer. restless: how often it cannot drop
@@ -60,6 +63,7 @@ class FakeServer:
         self.silent, self.old = 0.0, 0
         self.streams, self.tokens, self.pace, self.disjoint = False, 0, 0.0, False
         self.deaf, self.aborts, self.paced = False, 0, 0
+        self.holds = self.until = self.stood = 0
         self.breaks: list[tuple[str, int]] = []
         self.transfers, self.refuses, self.loses = False, "", ""
         self.ranks, self.groups, self.paused, self.restless = 1, 1, False, 0
@@ -67,7 +71,7 @@ class FakeServer:
         self.paths: list[str] = []
         self.seen: list[dict[str, Any]] = []
         self.most = self.now = 0
-        self.lock = threading.Lock()
+        self.lock, self.closed = threading.Lock(), threading.Event()
         self.start()
         fake = self
 
@@ -90,16 +94,18 @@ class FakeServer:
                     return
                 if "mode=abort" in self.path or self.path == "/abort_request":
                     fake.aborts += not fake.deaf
+                self.aborts = fake.aborts
                 code, found = fake.reply(self.path.partition("?")[0], body)
                 fault = found.pop("fault", None) if isinstance(found, dict) else None
                 if isinstance(body, dict) and body.get("stream") and fake.streams and code == 200:
+                    self.compares = body.get("sampling_params", body)["ignore_eos"]
                     self.stream(found, fault)
                     return
                 if fault in ("cut", "die", "old"):
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(code)
                 self.send_header("content-length", str(len(data)))
@@ -115,7 +121,6 @@ class FakeServer:
 
             def stream(self, found: Any, fault: str | None) -> None:
                 """As vLLM does: an event for each token, the last one with the reason, and [DONE]."""
-                aborts = fake.aborts
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream; charset=utf-8")
                 self.send_header("transfer-encoding", "chunked")
@@ -126,8 +131,9 @@ class FakeServer:
                 choice = found["choices"][0]
                 ids, logprobs = choice.get("token_ids"), choice["logprobs"]["token_logprobs"]
                 for i, value in enumerate(logprobs):
+                    self.stand(i)
                     fake.take_time()
-                    if fake.aborts > aborts:
+                    if fake.aborts > self.aborts:
                         with fake.lock:
                             fake.tokens -= len(logprobs) - i
                         choice["finish_reason"] = "abort"
@@ -140,7 +146,7 @@ class FakeServer:
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 if fault == "error":
                     self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
                 elif fault != "ends":
@@ -155,25 +161,26 @@ class FakeServer:
 
             def stream_sglang(self, found: Any, fault: str | None) -> None:
                 """As SGLang 0.5.23 does: each event has all tokens so far, or the new ones; and [DONE]."""
-                told, aborts = found["meta_info"], fake.aborts
+                told = found["meta_info"]
                 said = told["output_token_logprobs"]
                 for i in range(len(said)):
+                    self.stand(i)
                     fake.take_time()
                     whole = i + 1 == len(said) and fault is None
-                    if fake.aborts > aborts:
+                    if fake.aborts > self.aborts:
                         with fake.lock:
                             fake.tokens -= len(said) - i - 1
                         told["finish_reason"], whole = ABORTED, True
                     each = {"completion_tokens": i + 1, "finish_reason": told["finish_reason"] if whole else None}
                     each["output_token_logprobs"] = said[i if fake.disjoint else 0 : i + 1]
                     self.event({"text": "", "meta_info": told | each})
-                    if fake.aborts > aborts:
+                    if fake.aborts > self.aborts:
                         break
                 if fault in ("cut", "die", "old"):
                     self.broken(fault)
                     return
                 if fault == "stall":
-                    time.sleep(3)
+                    fake.closed.wait(30)
                 if fault == "error":
                     self.event({"error": {"message": "EngineCore encountered an issue", "code": 500}})
                 if fault == "abort":
@@ -181,6 +188,12 @@ class FakeServer:
                     each = {"completion_tokens": len(said), "output_token_logprobs": new, "finish_reason": ABORTED}
                     self.event({"text": "", "meta_info": told | each})
                 self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+            def stand(self, said: int) -> None:
+                if said == fake.holds and not self.compares and fake.aborts < fake.until:
+                    with fake.lock:
+                        fake.stood += 1
+                    until(lambda: fake.aborts > self.aborts or fake.aborts >= fake.until)
 
             def event(self, what: Any) -> None:
                 data = f"data: {json.dumps(what)}\n\n".encode()
@@ -199,6 +212,7 @@ class FakeServer:
         self.updating = False
 
     def close(self) -> None:
+        self.closed.set()
         self.http.shutdown()
         self.http.server_close()
 
@@ -340,7 +354,7 @@ class FakeServer:
                 self.old = 0
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(self.silent)
+        self.closed.wait(self.silent)
         policy = self.adapters.get(name, self.policy)
         ids, logprobs, _ = sample(
             policy.forward, [np.array(prompt, np.int32)], np.random.default_rng(seed).random((1, tokens)),
@@ -398,7 +412,7 @@ class FakeServer:
             body["input_ids"], how["sampling_seed"], how["max_new_tokens"], how["temperature"],
             [] if how["ignore_eos"] else how["stop_token_ids"], body.get("lora_path", ""),
         )  # fmt: skip
-        ids, logprobs, fault = self.befallen(ids, logprobs)
+        ids, logprobs, fault = self.befallen(ids, logprobs, whole=not (self.streams and body.get("stream")))
         said = [[value, number, None] for value, number in zip(logprobs, ids, strict=True)]
         ended = ids[-1:] in ([each] for each in how["stop_token_ids"])
         finish = {"type": "stop", "matched": ids[-1]} if ended else {"type": "length", "length": len(ids)}
@@ -409,6 +423,14 @@ class FakeServer:
         }  # fmt: skip
         answer: dict[str, Any] = {"text": "", "output_ids": ids, "meta_info": told}
         return 200, answer | ({} if fault is None else {"fault": fault})
+
+
+def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until it is so."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < seconds
+        time.sleep(0.002)
 
 
 def tiny(folder: Path) -> Path:

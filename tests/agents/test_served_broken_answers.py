@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.agents.test_served import TEXTS, ask, closed, fake_server, move, policy, rows
+from tests.agents.test_served import TEXTS, ask, closed, fake_server, move, policy, rows, within
 
 from palaestra.agents import ServedPolicy
 from palaestra.agents.policy import Decision
@@ -31,7 +31,7 @@ def server(model: Path) -> Iterator[Any]:
 
 def ready(server: Any, **options: Any) -> ServedPolicy:
     """A policy whose server has its weights, so that what is asked from now on are answers."""
-    served = policy(server, **{"max_new_tokens": TOKENS, "timeout": 1.5} | options)
+    served = policy(server, **{"max_new_tokens": TOKENS} | options)
     served.sync(0)
     return served
 
@@ -53,6 +53,7 @@ def test_the_rest_of_an_answer_is_asked_for(server: Any, fault: str) -> None:
     """One of six is broken off; no token of it is sampled twice, and the others are what they were."""
     served = ready(server)
     right, before = ask(served), server.tokens
+    within(served, 3.0 if fault == "stall" else 20.0)
     server.breaks = [(fault, AFTER)]
     broken = ask(served)
     assert [each.error for each in broken] == [None] * 6
@@ -75,6 +76,7 @@ def test_the_rest_of_an_answer_of_sglang(server: Any, fault: str, disjoint: bool
     server.disjoint = disjoint
     served = ready(server, dialect="sglang")
     right, before = ask(served), server.tokens
+    within(served, 3.0 if fault == "stall" else 20.0)
     server.breaks = [(fault, AFTER)]
     broken = ask(served)
     assert [each.error for each in broken] == [None] * 6
@@ -94,7 +96,7 @@ def test_the_rest_of_an_answer_of_sglang(server: Any, fault: str, disjoint: bool
 def test_events_that_repeat_all_tokens_may_be_as_long_as_that_is(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaestra.agents.backends.answering.EVENT", 64)
     monkeypatch.setattr("palaestra.agents.backends.endpoint.LARGEST", 2048)
-    served = ready(server, dialect="sglang", max_new_tokens=150, timeout=20.0)
+    served = ready(server, dialect="sglang", max_new_tokens=150)
     assert [each.error for each in ask(served)] == [None] * 6
 
 
@@ -180,6 +182,7 @@ def test_an_answer_that_breaks_off_again_and_again_is_an_error(server: Any) -> N
     (decision,) = ask(served, TEXTS[:1])
     assert decision.error == "GoneError: the server broke off: EngineCore encountered an issue"
     assert [each["max_tokens"] for each in server.seen[8:]] == [TOKENS, TOKENS - 2, TOKENS - 4]
+    within(served, 1.5)
     server.breaks = [("stall", 0)]
     assert ask(served, TEXTS[:1])[0].error == "LateError: no whole answer within 1.5 s"  # nothing came: it is stuck
 
@@ -217,6 +220,23 @@ def test_a_beginning_is_checked_as_an_answer_is(server: Any, monkeypatch: pytest
         assert message in (decision.error or ""), message
         assert len(server.seen) == before + 1  # it is not asked again
     assert served.kept == 0
+
+
+def test_a_stream_that_ends_before_its_first_token_is_an_error_of_its_row(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, reply = ready(server), server.reply
+
+    def empty(path: str, body: Any) -> Any:
+        code, found = reply(path, body)
+        if path == "/v1/completions" and body["seed"] == server.seen[8]["seed"]:
+            found["choices"][0] |= {"token_ids": [], "logprobs": {"token_logprobs": []}}
+        return code, found
+
+    monkeypatch.setattr(server, "reply", empty)
+    errors = [each.error for each in ask(served)]
+    assert errors.count("ServerError: the server sent no token (finish_reason 'stop')") == 1
+    assert errors.count(None) == 5
 
 
 def test_seeds_of_what_follows_are_those_of_the_answer_and_the_place(server: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from palaestra.credit import grpo
 from palaestra.errors import InputError, PolicyError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.protocol import Inflight
+from palaestra.play.executors import Local
+from palaestra.play.plan import Plan
 
-FakeServer = fake_server.FakeServer
+FakeServer, until = fake_server.FakeServer, fake_server.until
 __all__ = ["closed"]
 TOKENS = 16
 
@@ -49,7 +51,7 @@ def ready(servers: list[Any], **options: Any) -> ServedPolicy:
     served.inflight = True
     served.sync(0)
     for each in servers:
-        each.pace = 0.04
+        each.pace = 0.01
     return served
 
 
@@ -60,16 +62,30 @@ def other(served: ServedPolicy, seed: int = 0) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in copy.state_dict().items()}
 
 
-def asked_meanwhile(served: ServedPolicy, servers: list[Any], texts: list[str], do: Any) -> list[Decision]:
-    """Answers to texts, while something is done in another thread once each server has said some tokens."""
-    before = [each.paced for each in servers]
+def stand(servers: list[Any], answers: int = 1) -> Callable[[], bool]:
+    """Whether so many more answers of each server have stopped in their middle."""
+    before = [each.stood for each in servers]
+    return lambda: all(each.stood - was >= answers for each, was in zip(servers, before, strict=True))
+
+
+def asked_meanwhile(
+    served: ServedPolicy, servers: list[Any], texts: list[str], do: Any, *, answers: int = 1, aborts: int = 1
+) -> list[Decision]:
+    """Answers to texts, while something is done in another thread once so many of each server are in their middle.
+
+    There they stop until they are aborted for the last time, or until it is done.
+    """
     found: list[Decision] = []
-    thread = threading.Thread(target=lambda: found.extend(ask(served, texts)))
-    thread.start()
-    began = time.monotonic()
-    while min(each.paced - was for each, was in zip(servers, before, strict=True)) < 3 and time.monotonic() - began < 5:
-        time.sleep(0.01)
-    do()
+    there, thread = stand(servers, answers), threading.Thread(target=lambda: found.extend(ask(served, texts)))
+    for each in servers:
+        each.holds, each.until = 3, each.aborts + aborts
+    try:
+        thread.start()
+        until(there)
+        do()
+    finally:
+        for each in servers:
+            each.until = 0
     thread.join(30)
     assert not thread.is_alive()
     return found
@@ -131,17 +147,19 @@ def test_several_updates_fall_into_one_answer(servers: list[Any]) -> None:
     states = [{name: value.clone() for name, value in served.state_dict().items()}, other(served, 1), other(served, 2)]
 
     def twice() -> None:
+        there = stand(servers[:1])
         served.renew(states[1], 1)
-        time.sleep(0.2)
+        until(there)
         served.renew(states[2], 2)
 
-    decisions = asked_meanwhile(served, servers[:1], TEXTS[:3], twice)
+    decisions = asked_meanwhile(served, servers[:1], TEXTS[:3], twice, answers=3, aborts=3)
     assert max(len(set(each.token_versions.tolist())) for each in decisions) == 3  # type: ignore[union-attr]
     assert apart(decisions, states, LMPolicy.load(servers[0].folder)) < 1e-5
 
 
-def test_a_request_that_does_not_come_back_is_cut_off(servers: list[Any]) -> None:
+def test_a_request_that_does_not_come_back_is_cut_off(servers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that came to the server when it was paused already and stands in its queue."""
+    monkeypatch.setattr(inflight, "DRAINED", 0.1)
     served = ready(servers[:1], max_new_tokens=60)
     servers[0].deaf = True
     states = [{name: value.clone() for name, value in served.state_dict().items()}, other(served)]
@@ -159,16 +177,19 @@ def test_a_server_that_is_lost_while_it_is_given_weights(servers: list[Any], mon
 
         def lose(path: str, body: Any, server: Any = used[-1], reply: Any = reply) -> Any:
             if path == "/collective_rpc" and not server.down:
-                threading.Timer(0.3, lambda: (server.start(), setattr(server, "down", False))).start()
                 monkeypatch.setattr(server, "reply", reply)
                 return 200, {"fault": "die"}
             return reply(path, body)
 
+        def renew(server: Any = used[-1], served: ServedPolicy = served, new: Any = states[1]) -> None:
+            served.renew(new, 1)
+            assert server.down
+            server.start()
+            server.down = False
+
         monkeypatch.setattr(used[-1], "reply", lose)
         with pytest.warns(UserWarning, match="waiting for it"):
-            decisions = asked_meanwhile(
-                served, used, TEXTS[:4], lambda served=served, new=states[1]: served.renew(new, 1)
-            )
+            decisions = asked_meanwhile(served, used, TEXTS[:4], renew)
         assert [each.error for each in decisions] == [None] * 4
         assert apart(decisions, states, LMPolicy.load(servers[0].folder)) < 1e-5
         assert used[0].version == f"1-{served.fingerprint()}"
@@ -182,6 +203,30 @@ def test_an_update_that_changed_nothing_is_a_name(servers: list[Any]) -> None:
     assert served.syncs == 1
     assert {int(n) for each in decisions for n in each.token_versions} <= {0, 4}  # type: ignore[union-attr]
     assert not any("abort" in path for path in servers[0].paths)
+
+
+def test_answers_that_nobody_waits_for_any_more_are_given_up(
+    servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, given_up, heard = ready(servers[:1]), threading.Event(), []
+    part = served.dialect.part
+    monkeypatch.setattr(served.dialect, "part", lambda *event: heard.append(part(*event)) or heard[-1])
+
+    def wait() -> None:
+        with pytest.raises(CancelledError):
+            ask(served, TEXTS[:1])
+        given_up.set()
+
+    servers[0].holds, servers[0].until = 3, 1
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: len(heard) == 3)
+    asked = len(servers[0].seen)
+    served.close()
+    servers[0].until = 0
+    thread.join(30)
+    assert given_up.is_set()
+    assert len(servers[0].seen) == asked
 
 
 def test_weights_that_are_refused_stop_it(servers: list[Any]) -> None:
@@ -217,7 +262,12 @@ def test_who_does_not_know_the_number_does_not_take_it_away(servers: list[Any]) 
     served = ready(servers[:1], concurrency=3)
     twin = served.twin()
     twin.inflight, twin._numbered, twin.number = False, None, None
-    decisions = asked_meanwhile(served, servers[:1], TEXTS, lambda: ask(twin, TEXTS[:1]))
+
+    def evaluate() -> None:
+        servers[0].until = 0  # it needs a place
+        ask(twin, TEXTS[:1])
+
+    decisions = asked_meanwhile(served, servers[:1], TEXTS, evaluate)
     assert servers[0].version == f"0-{served.fingerprint()}"
     assert {int(n) for each in decisions for n in each.token_versions} == {0}  # type: ignore[union-attr]
 
@@ -232,10 +282,11 @@ def test_adapters_of_another_policy_on_the_server_break_no_answer(model: Path) -
 
         def often() -> None:
             for number in range(1, 5):
+                there = stand([server])
                 other_one.renew(other(other_one, number), number)
-                time.sleep(0.1)  # some tokens
+                until(there)
 
-        decisions = asked_meanwhile(served, [server], TEXTS[:2], often)
+        decisions = asked_meanwhile(served, [server], TEXTS[:2], often, aborts=9)
         assert [each.error for each in decisions] == [None] * 2
         assert {int(n) for each in decisions for n in each.token_versions} == {0}  # type: ignore[union-attr]
     finally:
@@ -286,18 +337,40 @@ def test_who_waits_for_a_version_comes_in_when_it_is_there() -> None:
 # In training
 
 
+class Standing(Local):
+    """Play whose answers stop in their middle, from the second iteration on, until an update aborts them."""
+
+    def __init__(self, servers: list[Any]) -> None:
+        super().__init__()
+        self.servers, self.iteration, self.before = servers, 0, 0
+
+    def play(self, env: Any, team: Any, plan: Plan, **options: Any) -> Any:
+        self.before = sum(each.stood for each in self.servers)
+        for each in self.servers if plan.iteration > 1 else ():
+            each.holds, each.until = 3, each.aborts + 1
+        self.iteration = plan.iteration
+        return super().play(env, team, plan, **options)
+
+    def there(self, iteration: int) -> bool:
+        """Whether most of an iteration's twelve answers are in their middle."""
+        return self.iteration == iteration and sum(each.stood for each in self.servers) - self.before > 8
+
+
 def test_play_goes_on_with_the_weights_of_every_update(servers: list[Any], tmp_path: Path) -> None:
     """The rows say it: tokens of one answer are of several updates, and the metrics count from each token's own."""
     served = ready(servers, max_new_tokens=24)
     served.inflight = False  # of the policy that learns; its player's is set by the trainer
     made = trainer(served, tmp_path / "run", iterations=5, lag=1, inflight=True)
-    update = made.learner.update
+    update, iterations = made.learner.update, iter(range(1, 6))
+    assert made.overlap is not None
+    made.executor = made.overlap.executor = standing = Standing(servers)
 
-    def slow(*args: Any, **options: Any) -> Any:
-        time.sleep(0.4)  # by then the next iteration is in the middle of its answers
+    def later(*args: Any, **options: Any) -> Any:
+        if (iteration := next(iterations)) < 5:
+            until(lambda: standing.there(iteration + 1))
         return update(*args, **options)
 
-    made.learner.update = slow  # type: ignore[method-assign]
+    made.learner.update = later  # type: ignore[method-assign]
     lines = made.run()
     assert [line["errors"] for line in lines] == [{}] * 5
     mixed = 0.0

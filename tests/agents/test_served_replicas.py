@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from tests.agents.test_served import Much, ask, closed, fake_server, move, policy, rows, trainer
+from tests.agents.test_served import Much, ask, closed, fake_server, move, policy, rows, trainer, within
 
 from palaestra.agents import LMPolicy, ServedPolicy
 from palaestra.errors import InputError, PolicyError
@@ -51,34 +51,44 @@ def test_replicas_share_the_requests_and_say_what_one_server_says(two: list[Any]
     assert served.syncs == 4
 
 
-def test_the_slower_replica_gets_fewer_requests(two: list[Any]) -> None:
+def test_the_slower_replica_gets_fewer_requests(two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     served = fleet(two, concurrency=4)
     served.sync(0)
     before = [len(each.seen) for each in two]
-    two[0].silent = 0.2
+    sampled = two[0].sampled
+
+    def later(*how: Any) -> Any:
+        fake_server.until(lambda: len(two[1].seen) - before[1] >= 17)
+        return sampled(*how)
+
+    monkeypatch.setattr(two[0], "sampled", later)
     assert [each.error for each in ask(served, MANY)] == [None] * 24
     slow, fast = (len(each.seen) - was for each, was in zip(two, before, strict=True))
     assert fast > 2 * slow > 0
 
 
-def test_a_replica_that_dies_in_a_wave_costs_nothing(two: list[Any]) -> None:
-    served = fleet(two, concurrency=4)
+def test_a_replica_that_dies_in_a_wave_costs_nothing(two: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    served = fleet(two, concurrency=4, patience=60)
     expected = said(ask(served, MANY))
-    two[0].silent = two[1].silent = 0.05
-    threading.Timer(0.1, lambda: setattr(two[1], "down", True)).start()
+    reply, asked = two[1].reply, len(two[1].seen)
+
+    def die(path: str, body: Any) -> Any:
+        two[1].down = two[1].down or len(two[1].seen) == asked + 3
+        return (200, {"fault": "die"}) if two[1].down else reply(path, body)
+
+    monkeypatch.setattr(two[1], "reply", die)
     with pytest.warns(UserWarning, match="no server at .*; waiting for it"):
         assert said(ask(served, MANY)) == expected
     began = time.monotonic()
     assert said(ask(served, MANY)) == expected  # by the one that is left, which nobody waits with
-    assert time.monotonic() - began < 24 * 0.05 + 1
+    assert time.monotonic() - began < 30
     move(served)
     ask(served)
+    monkeypatch.undo()
     two[1].start()  # as a supervisor would, with the weights of its folder
     two[1].down = False
-    two[0].silent = two[1].silent = 0.0
-    time.sleep(1.1)  # what an absent server rests, at most, after two questions
-    for _ in range(3):
-        found = ask(served, MANY)
+    fake_server.until(lambda: not served.servers[1].resting)
+    found = ask(served, MANY)
     assert two[1].version == two[0].version
     with torch.no_grad():
         here = served.score(table := rows(found))
@@ -86,8 +96,9 @@ def test_a_replica_that_dies_in_a_wave_costs_nothing(two: list[Any]) -> None:
 
 
 def test_a_replica_that_hangs_is_left_out_and_its_requests_are_asked_elsewhere(two: list[Any]) -> None:
-    served = fleet(two, timeout=4.0)
+    served = fleet(two)
     expected = said(ask(served))
+    within(served, 4.0)
     two[0].silent = 30.0
     with pytest.warns(UserWarning, match=r"no whole answer within 4 s; waiting for it"):
         assert said(ask(served)) == expected
@@ -106,7 +117,7 @@ def test_a_replica_that_is_back_is_asked_again_however_often_the_others_are(two:
     two[1].start()
     two[1].down = False
     began = time.monotonic()
-    while served.servers[1].digest != served.fingerprint() and time.monotonic() - began < 5:
+    while served.servers[1].digest != served.fingerprint() and time.monotonic() - began < 30:
         ask(served)  # within less than any pause
     assert served.servers[1].digest == served.fingerprint()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -156,19 +157,23 @@ def test_what_playing_ahead_raises_is_raised_when_its_turn_comes() -> None:
 def test_nothing_is_played_after_a_run_that_was_stopped() -> None:
     """Else what it plays ahead changes the weights of servers under the run that goes on."""
     played: list[tuple[str, int]] = []
+    stopping = threading.Event()
 
     class Slow(Local):
         def play(self, env: Any, team: Any, plan: Plan, **options: Any) -> Turns:
             played.append(("begins", plan.iteration))
-            time.sleep(0.05)
+            if plan.iteration > 1:
+                stopping.wait(60)
+                time.sleep(0.05)
             played.append(("ends", plan.iteration))
             return super().play(env, team, plan)
 
     def stop(iteration: int, turns: Turns) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while played[-1][0] != "begins":
             assert time.monotonic() < deadline
             time.sleep(0.001)
+        stopping.set()
         raise KeyboardInterrupt
 
     made = trainer(lag=2, on_turns=stop)

@@ -176,7 +176,7 @@ def test_shards_that_no_server_answered_are_played_again_once_it_is_back(
     servers: list[Any], processes: Processes
 ) -> None:
     """With the weights of its start: it is given those of now before anybody asks it."""
-    team, policy = made_of(servers[:1])
+    team, policy = made_of(servers[:1], patience=30.0)
     move(policy)
     expected, _ = play(Local(shards=4), Sums, team, PLAN)
     server = servers[0]

@@ -143,6 +143,8 @@ async def _rest(
     ends: Ends,
 ) -> tuple[SampledAnswer, ServerError | None]:
     """Tokens that one server samples after `said`, and None; if it breaks off, those so far and the error."""
+    if (client := server.client) is None:  # another thread starts it again
+        return NOTHING, GoneError("the server is being started again")
     dialect, model, left = server.settings.dialect, server.model(lm, digest), tokens - len(said.ids)
     limits: dict[str, Any] = {
         "tokens": left, "ends": ends, "vocabulary": lm.model.get_input_embeddings().weight.shape[0],
@@ -167,10 +169,9 @@ async def _rest(
     streams = server.settings.stream and call.body is not None
     if streams:
         call = call._replace(body=call.body | {"stream": True})  # type: ignore[operator]
-    assert server.client is not None
     error: ServerError | None = None
     most = endpoint.LARGEST + left * (max(EVENT, 64 * left) if dialect.repeats else EVENT)
-    sending = asyncio.ensure_future(server.client.send(call, heard=heard if streams else None, most=most))
+    sending = asyncio.ensure_future(client.send(call, heard=heard if streams else None, most=most))
     server.sending.add(sending)
     try:
         answer = await sending
@@ -180,7 +181,7 @@ async def _rest(
         else:
             more = dialect.read(answer, model)
     except asyncio.CancelledError:
-        if not sending.cancelled():
+        if (this := asyncio.current_task()) is None or this.cancelling():  # nobody waits for the answer any more
             raise
         more, error = _joined(parts), AbortedError("the request was cut off: the server is given other weights")
     except (GoneError, LateError) as broken:

@@ -91,6 +91,8 @@ class SampledAnswer(NamedTuple):
         if length > tokens:
             raise ServerError(f"the server sent {length} tokens where at most {tokens} were asked for")
         if not length:
+            if whole:
+                raise ServerError(f"the server sent no token (finish_reason {self.finish!r})")
             return
         if self.ids.max() >= vocabulary:
             raise ServerError(
@@ -142,27 +144,47 @@ class LoopThread:
         self._opening = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Result of a coroutine, waited for. Raises whatever it raises."""
+        """Result of a coroutine, waited for; who is interrupted leaves nothing under way. Raises whatever it raises."""
         with self._opening:
             if self._loop is None:
                 self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
-                thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="served")
+                thread = threading.Thread(target=_turn, args=(self._loop,), daemon=True, name="served")
                 thread.start()
                 self._end = weakref.finalize(self, _end, self._loop, thread)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            begun = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return begun.result()
+        finally:
+            begun.cancel()
+            del begun  # which holds the error that holds this frame
 
     def close(self) -> None:
-        """End the thread. What is under way is not waited for."""
-        if self._end is not None:
-            self._end()
-            self._loop = self._end = None
+        """End the thread, and what is under way: whoever waits for it in another one gets a CancelledError."""
+        with self._opening:
+            if self._end is not None:
+                self._end()
+                self._loop = self._end = None
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, then cancel what is left in it."""
+
+    async def cancel() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in left:
+            each.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)  # by then their connections are closed
+
+    loop.run_forever()
+    loop.run_until_complete(cancel())
+    loop.close()
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():  # where the collector found it, which may be in the loop
         thread.join()
-        loop.close()
 
 
 class Client:

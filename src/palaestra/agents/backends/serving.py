@@ -102,7 +102,7 @@ class Serving(Asking):
         self._numbered: str | None = None  # the digest whose number that is
         self._gate, self._held = VersionGate(), 0
         self._changing = threading.RLock()  # nobody looks at weights that are half changed
-        self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
+        weakref.finalize(self._gate, rmtree, self._folder, ignore_errors=True)  # it is shared with twins
 
     # The servers' weights
 
@@ -297,13 +297,16 @@ class Serving(Asking):
                 rmtree(other, ignore_errors=True)
 
     def close(self) -> None:
-        """End servers that were started here, and remove the weights that were written for them."""
+        """End servers that were started here, and remove the weights that were written for them.
+
+        Whoever asks again has them started again.
+        """
         for server in self.servers:
             server.close()
         if self.transfer is not None:
             self.transfer.release()
         self.loop.close()
-        self._clean()
+        rmtree(self._folder, ignore_errors=True)
 
 
 def check_distribution(top_p: Any = 1.0, stop: Any = ()) -> None:

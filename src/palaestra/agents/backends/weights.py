@@ -145,9 +145,8 @@ class WeightServer:
             PolicyError: it ended before it ever answered.
         """
         if self.child is not None and not self.child.alive:
-            died = self._left()
-            if self._launched is not None:
-                self._launched = None
+            loading, died = self.loading, self._left()
+            if loading:
                 raise died
             warnings.warn(f"ServedPolicy {self.settings.policy!r}: {died}; it is started again", stacklevel=2)
         if self.client is None:
@@ -161,7 +160,6 @@ class WeightServer:
                 assert self.child is not None
                 assert self._launched is not None
                 if not self.child.alive or time.monotonic() - self._launched > LOADING:
-                    self._launched = None
                     raise self._left() from None
                 if not wait:
                     raise GoneError(f"{self.client.url} is starting") from error
@@ -173,9 +171,7 @@ class WeightServer:
         """Why the child ended; what is left of it is ended, and nothing is kept of it."""
         assert self.child is not None
         died = self.child.died()
-        self.child.end()
-        self._forget()
-        self.client = self.child = self.digest = None
+        self.close()
         return died
 
     def _forget(self) -> None:
@@ -365,12 +361,13 @@ class WeightServer:
         return found
 
     def close(self) -> None:
-        """End the child, if it was started here, and the connections."""
-        if self.child is not None:
-            self.child.end()
+        """End the child, if it was started here, and the connections; nothing is kept of a child."""
         self._forget()
         if self.client is not None:
             self.client.close()
+        if self.child is not None:
+            self.child.end()
+            self.client = self.child = self.digest = self._launched = None
 
 
 def _gap(lm: LMPolicy, prompts: Sequence[np.ndarray], answers: Sequence[SampledAnswer], temperature: float) -> float:
