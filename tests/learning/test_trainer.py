@@ -299,6 +299,20 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert equal(parameters(trainer), uninterrupted[1])
 
 
+def test_a_damaged_checkpoint_is_none_of_those_that_are_kept(tmp_path: Path) -> None:
+    def stop(iteration: int, turns: Turns) -> None:
+        if iteration == 3:
+            raise KeyboardInterrupt
+
+    kept = {"tables": True, "iterations": 3, "checkpoint_every": 2, "keep": 1}
+    matching.trainer(tmp_path, **kept).run()
+    with (tmp_path / "checkpoints/iteration-000003/tensors.safetensors").open("r+b") as file:
+        file.write(b"damage")
+    with pytest.warns(UserWarning, match="iteration-000003"), pytest.raises(KeyboardInterrupt):
+        matching.trainer(tmp_path, **kept, on_turns=stop).run(resume=True)
+    assert checkpoints.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "iteration-000002"
+
+
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
