@@ -251,6 +251,18 @@ def test_the_average_policy_survives_a_resume(
     assert whole["seconds_to_significance"] is None, "play against itself says nothing of exploitability"
 
 
+def test_a_seed_whose_budget_is_spent_is_measured_as_it_ended(tmp_path: Path) -> None:
+    """Between two looks: the last one was of another team."""
+    changes = {
+        "train": {"budget": {"turns": 450}},
+        "evaluation": {"metrics": ["exploitability"], "measure": "exploitability"},
+    }
+    found = run_seed(override(validate(KUHN), changes), 0, tmp_path)
+    last = lines(tmp_path)[-1]
+    assert (last["iteration"], bool(last["evaluation"])) == (6, True)
+    assert last["metrics"] == {"exploitability": found["metrics"]["exploitability"]["after"]}
+
+
 def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_seed: tuple[Path, dict[str, Any]]
 ) -> None:

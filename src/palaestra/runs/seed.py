@@ -382,8 +382,9 @@ class Training:
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
         self.clock.keep()
-        part, training = self.part, self.setup.training
-        looking = iteration % training.evaluate_every == 0 or iteration == training.iterations
+        part, trainer = self.part, self.trainer
+        assert trainer is not None, "it calls this"
+        looking = iteration % trainer.evaluate_every == 0 or iteration == trainer.iterations
         if not part.metrics or not (looking or any(name.startswith(AVERAGE) for name in part.metrics)):
             return {}
         if not self.tables.lines or self.tables.lines[-1]["iteration"] >= iteration:
