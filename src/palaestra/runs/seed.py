@@ -134,7 +134,6 @@ def _trained_and_proved(
     if setup.evaluation.coalitions:
         progress("proving", len(systems), len(systems), "playing every coalition of members")
         shapley = coalitions.worth(setup.evaluation.coalitions, trained.test, trained.start, trained.team, seed=FINAL)
-    trained.executor.close()
     held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {
         "seed": seed,
@@ -328,7 +327,8 @@ class Training:
         return made
 
     def close(self) -> None:
-        """Close the files of kept calls, so that other processes can write them."""
+        """Close the executor, and the files of kept calls, so that other processes can write them."""
+        self.executor.close()
         if self.kept_calls is not None:
             self.kept_calls.close()
 
