@@ -5,7 +5,9 @@ import functools
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +100,31 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(processes: Process
     assert processes.pool.lost == lost + 1
     assert len(before & set(hands.pids())) == 1
     assert len(hands.pids()) == 2
+
+
+def test_a_worker_whose_answer_was_half_read_is_replaced(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C came in between. The other half would be read as the next answer, or as its length."""
+    made, reads = Team.made(team), iter([False, True])
+    hands, read = processes.pool.backend, Connection._recv  # type: ignore[attr-defined]
+    assert isinstance(hands, ProcessBackend)
+    hands.start()
+    while len(hands.idle()) < 2:
+        hands.wait(1.0)
+    before = set(hands.pids())
+
+    def interrupted(self: Connection, size: int) -> Any:
+        if next(reads, False):
+            raise KeyboardInterrupt
+        return read(self, size)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Connection, "_recv", interrupted)
+        processes.play(Steps, made, PLAN)
+    assert len(before & set(hands.pids())) == 1
+    expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
+    assert processes.play(Steps, made, PLAN).frame.drop("duration").equals(expected)
 
 
 def test_workers_go_with_the_executor() -> None:
