@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import EnvError, InputError, LearnerError, RewardError, StorageError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints, folder, run_lock
-from palaestra.learning.alarms import alarms
+from palaestra.learning.alarms import Line, alarms
 from palaestra.play.executors import Local
 
 
@@ -152,6 +152,20 @@ def test_a_run_that_is_over_is_not_run_again(tmp_path: Path) -> None:
     assert len(again.run(resume=True)) == 2
     assert equal(parameters(first), parameters(again))
     assert len(matching.trainer(tmp_path, iterations=3).run(resume=True)) == 3
+
+
+def test_a_second_run_without_a_directory_has_lines_of_its_own() -> None:
+    seen: list[list[int]] = []
+
+    def stop(lines: Sequence[Line]) -> bool:
+        seen.append([line["iteration"] for line in lines])
+        return False
+
+    trainer = matching.trainer(None, tables=True, iterations=2, should_stop=stop)
+    first = trainer.run()
+    second = trainer.run()
+    assert [[line["iteration"] for line in lines] for lines in (first, second)] == [[1, 2], [1, 2]]
+    assert seen == [[1], [1, 2]] * 2
 
 
 def test_who_is_told_the_metrics_is_asked_with_what_stays_and_only_if_something_comes(tmp_path: Path) -> None:

@@ -406,6 +406,8 @@ class Trainer:
         if self.folder is None:
             if resume:
                 raise InputError("Trainer.run(resume=True) needs the directory of the run: Trainer(..., directory=...)")
+            self.journal.rewind(0)
+            self.wall = self.cpu = 0.0
             if hasattr(self.learner, "divergence"):
                 self.start = {name: copy.deepcopy(each.state_dict()) for name, each in self.learner.policies.items()}
             return 1
