@@ -95,6 +95,28 @@ def test_a_call_that_ends_just_in_time_counts() -> None:
     dog.close()
 
 
+def test_after_an_interruption_no_call_begins(release: threading.Event) -> None:
+    dog, made, threads = Watchdog(None, threads=2), list[int](), set[threading.Thread]()
+    began = threading.Event()
+
+    def call(item: int) -> None:
+        threads.add(threading.current_thread())
+        made.append(item)
+        if item == 0:
+            began.wait(60)
+            raise KeyboardInterrupt
+        began.set()
+        release.wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        dog.map(call, [0, 1, 3, 5], [0, 1, 1, 1])
+    dog.close()
+    release.set()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(made) == [0, 1], "only what was under way"
+
+
 def test_closing_ends_the_thread() -> None:
     dog = Watchdog(1.0)
     (thread,) = dog.map(lambda _: threading.current_thread(), [0])
