@@ -84,6 +84,12 @@ def test_latest_passes_over_what_is_damaged_or_incomplete(tmp_path: Path) -> Non
         checkpoints.load(tmp_path / "iteration-000040")
 
 
+def test_the_newest_one_is_that_of_the_largest_number(tmp_path: Path) -> None:
+    for iteration in (999_999, 1_000_000):
+        checkpoints.save(tmp_path, iteration, {})
+    assert checkpoints.latest(tmp_path) == tmp_path / "iteration-1000000"
+
+
 def test_prune_keeps_the_last_ones_and_the_start(tmp_path: Path) -> None:
     for iteration in (0, 1, 2, 3):
         checkpoints.save(tmp_path, iteration, {})

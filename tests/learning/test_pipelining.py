@@ -191,3 +191,28 @@ def test_more_than_four_updates_behind_raises_an_alarm() -> None:
     assert [len(each) for each in found] == [0, 0, 0, 0, 0, 1]
     line = {"policies": {}, "errors": {}, "incomplete_groups": 0, "groups": 1, "reward": None, "version_lag": 4}
     assert not any("older" in each for each in alarms(line, []))
+
+
+def test_a_trainer_that_was_stopped_goes_on_itself(tmp_path: Path) -> None:
+    """What it had played ahead was for another iteration than the one that it goes on with."""
+
+    def stop(iteration: int, turns: Turns) -> None:
+        if iteration == 3:
+            made.on_turns = None
+            raise KeyboardInterrupt
+
+    made = trainer(tmp_path, lag=2, iterations=4, on_turns=stop)
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.run(resume=True)
+    assert same(state_of(made.team), simulate(2, 4)[0])
+
+
+def test_a_run_that_cannot_begin_leaves_no_thread_behind(tmp_path: Path) -> None:
+    def nobody(since: int) -> list[Any]:
+        raise InputError("no such tracker")
+
+    trainer(tmp_path, lag=1, iterations=1).run()
+    with pytest.raises(InputError, match="no such tracker"):
+        trainer(tmp_path, lag=1, iterations=2, track=nobody).run(resume=True)
+    assert "palaestra-player" not in [each.name for each in threading.enumerate()]

@@ -99,6 +99,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_half_written_is_swept(tmp_path: Path) -> None:
     left = [".metrics.jsonl.4711.tmp", "turns/.iteration-000003.parquet.4711.tmp"]
+    left += ["tasks/.iteration-000003.parquet.4711.tmp", "start/.iteration-000000.4711.tmp"]
     for name in (*left, ".mine.tmp", "notes.4711.tmp"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("half")

@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import EnvError, InputError, LearnerError, RewardError, StorageError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints, folder, run_lock
-from palaestra.learning.alarms import alarms
+from palaestra.learning.alarms import Line, alarms
 from palaestra.play.executors import Local
 
 
@@ -152,6 +152,20 @@ def test_a_run_that_is_over_is_not_run_again(tmp_path: Path) -> None:
     assert len(again.run(resume=True)) == 2
     assert equal(parameters(first), parameters(again))
     assert len(matching.trainer(tmp_path, iterations=3).run(resume=True)) == 3
+
+
+def test_a_second_run_without_a_directory_has_lines_of_its_own() -> None:
+    seen: list[list[int]] = []
+
+    def stop(lines: Sequence[Line]) -> bool:
+        seen.append([line["iteration"] for line in lines])
+        return False
+
+    trainer = matching.trainer(None, tables=True, iterations=2, should_stop=stop)
+    first = trainer.run()
+    second = trainer.run()
+    assert [[line["iteration"] for line in lines] for lines in (first, second)] == [[1, 2], [1, 2]]
+    assert seen == [[1], [1, 2]] * 2
 
 
 def test_who_is_told_the_metrics_is_asked_with_what_stays_and_only_if_something_comes(tmp_path: Path) -> None:
@@ -297,6 +311,20 @@ def test_a_damaged_checkpoint_is_passed_over(
     with pytest.warns(UserWarning, match="iteration-000009"):
         trainer.run(resume=True)
     assert equal(parameters(trainer), uninterrupted[1])
+
+
+def test_a_damaged_checkpoint_is_none_of_those_that_are_kept(tmp_path: Path) -> None:
+    def stop(iteration: int, turns: Turns) -> None:
+        if iteration == 3:
+            raise KeyboardInterrupt
+
+    kept = {"tables": True, "iterations": 3, "checkpoint_every": 2, "keep": 1}
+    matching.trainer(tmp_path, **kept).run()
+    with (tmp_path / "checkpoints/iteration-000003/tensors.safetensors").open("r+b") as file:
+        file.write(b"damage")
+    with pytest.warns(UserWarning, match="iteration-000003"), pytest.raises(KeyboardInterrupt):
+        matching.trainer(tmp_path, **kept, on_turns=stop).run(resume=True)
+    assert checkpoints.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "iteration-000002"
 
 
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before(

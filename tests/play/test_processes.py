@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
-import threading
-import time
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +21,13 @@ from palaestra.play.processes import ProcessBackend, Processes
 
 
 class Steps:
-    """Shows arrays; takes its time if it is told to; ends the process it is in if a file says so."""
+    """Shows arrays; ends the process it is in if a file says so."""
 
     agents = ("a", "b")
     task = "steps"
 
-    def __init__(self, seconds: float = 0.0, trap: str | None = None) -> None:
-        self.seconds, self.trap = seconds, trap
+    def __init__(self, trap: str | None = None) -> None:
+        self.trap = trap
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         self.rng, self.turn = np.random.default_rng(seed), 0
@@ -36,20 +38,16 @@ class Steps:
         return {agent: Observation(f"{array[0]:.1f}", array=array, choices=("x", "y", "z")) for agent in self.agents}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        time.sleep(self.seconds)
-        if self.trap is not None and Path(self.trap).exists():
-            Path(self.trap).unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.trap is not None:
+            with contextlib.suppress(FileNotFoundError):  # one process finds it
+                Path(self.trap).unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
         self.turn += 1
         reward = float(actions["a"] == actions["b"])
         rewards = dict.fromkeys(self.agents, reward)
         if self.turn == 3:
             return StepResult({}, rewards, terminated=True, info={"success": bool(reward)})
         return StepResult(self.see(), rewards)
-
-
-def slow() -> Steps:
-    return Steps(0.02)
 
 
 def team() -> Team:
@@ -94,12 +92,38 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(processes: Process
     expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
     hands = processes.pool.backend
     assert isinstance(hands, ProcessBackend)
-    victim = hands.pids()[0]
-    threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
-    assert processes.play(slow, made, PLAN).frame.drop("duration").equals(expected)
+    hands.start()
+    before, trap = set(hands.pids()), tmp_path / "trap"
+    trap.touch()
+    played = processes.play(functools.partial(Steps, str(trap)), made, PLAN)
+    assert played.frame.drop("duration").equals(expected)
     assert processes.pool.lost == lost + 1
-    assert victim not in hands.pids()
+    assert len(before & set(hands.pids())) == 1
     assert len(hands.pids()) == 2
+
+
+def test_a_worker_whose_answer_was_half_read_is_replaced(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C came in between. The other half would be read as the next answer, or as its length."""
+    made, reads = Team.made(team), iter([False, True])
+    hands, read = processes.pool.backend, Connection._recv  # type: ignore[attr-defined]
+    assert isinstance(hands, ProcessBackend)
+    hands.start()
+    while len(hands.idle()) < 2:
+        hands.wait(1.0)
+    before = set(hands.pids())
+
+    def interrupted(self: Connection, size: int) -> Any:
+        if next(reads, False):
+            raise KeyboardInterrupt
+        return read(self, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_recv", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            processes.play(Steps, made, PLAN)
+    assert len(before & set(hands.pids())) == 1
+    expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
+    assert processes.play(Steps, made, PLAN).frame.drop("duration").equals(expected)
 
 
 def test_workers_go_with_the_executor() -> None:

@@ -470,16 +470,16 @@ def test_an_env_that_hangs(moment: str) -> None:
         return see("a") if moment == "reset" else end({"a": 1.0})
 
     script = (hang, end({"a": 1.0})) if moment == "reset" else (see("a"), hang)
-    turns = play(*script, groups=20, timeout=0.2)
+    turns = play(*script, groups=20, timeout=0.5)  # a busy machine may stand still for a fifth of a second
     release.set()
     assert column(turns, "group") == list(range(20))
     assert column(turns.filter(pl.col("error").is_not_null()), "group") == [2, 3, 11]
-    assert errors(turns) == {None: 17, "env-timeout: TimeoutError: no answer within 0.2 s": 3}
+    assert errors(turns) == {None: 17, "env-timeout: TimeoutError: no answer within 0.5 s": 3}
     assert turns["reward"].sum() == 17
 
 
 def test_many_slow_steps_are_not_a_hang() -> None:
-    turns = play(see("a"), lambda *_: time.sleep(0.02) or end(), groups=20, timeout=0.2)
+    turns = play(see("a"), lambda *_: time.sleep(0.04) or end(), groups=20, timeout=0.5)
     assert errors(turns) == {None: 20}
 
 

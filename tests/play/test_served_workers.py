@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -27,35 +28,37 @@ from palaestra.learning.league.population import seated_team
 from palaestra.learning.pipelining import play
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.processes import ProcessBackend, Processes
+from palaestra.play.processes import Processes
 
 PLAN = Plan(groups=8, group_size=2, seed=4, iteration=3, run="r", version=7)
 
 
 class Sums:
-    """Two turns of one agent; what is paid depends on how long its answer is. pace: seconds of a step."""
+    """Two turns of one agent; what is paid depends on how long its answer is.
+
+    trap: a file; the process that first finds it in a step ends itself.
+    """
 
     agents = ("a",)
     task = "sums"
 
-    def __init__(self, pace: float = 0.0) -> None:
-        self.pace = pace
+    def __init__(self, trap: str | None = None) -> None:
+        self.trap = trap
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         self.seed, self.turn = seed, 0
         return {"a": Observation(f"{seed % 7} + {seed % 5} =")}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        time.sleep(self.pace)
+        if self.trap is not None:
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.trap).unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
         self.turn += 1
         reward = float(len(str(actions["a"])) > 3)
         if self.turn == 2:
             return StepResult({}, {"a": reward}, terminated=True)
         return StepResult({"a": Observation(f"{actions['a']!r} and {self.seed % 3}")}, {"a": reward})
-
-
-def slow() -> Sums:
-    return Sums(0.1)
 
 
 def team_of(folder: str, urls: list[str], **options: Any) -> Team:
@@ -148,14 +151,12 @@ def test_end_tokens_of_the_generation_config_are_known_without_weights(model: Pa
     assert one._ends.tolist() == two._ends.tolist()
 
 
-def test_a_killed_worker_costs_nothing(servers: list[Any], processes: Processes) -> None:
+def test_a_killed_worker_costs_nothing(servers: list[Any], processes: Processes, tmp_path: Path) -> None:
     team, policy = made_of(servers)
-    backend, lost = processes.pool.backend, processes.pool.lost
-    assert isinstance(backend, ProcessBackend)
-    expected, _ = play(Local(shards=4), slow, team, PLAN)
-    processes.play(Sums, team, PLAN)
-    threading.Timer(0.15, os.kill, (backend.pids()[0], signal.SIGKILL)).start()
-    turns, _ = play(processes, slow, team, PLAN)
+    lost, trap = processes.pool.lost, tmp_path / "trap"
+    expected, _ = play(Local(shards=4), Sums, team, PLAN)
+    trap.touch()
+    turns, _ = play(processes, functools.partial(Sums, trap=str(trap)), team, PLAN)
     assert processes.pool.lost == lost + 1
     assert shown(turns.frame).equals(shown(expected.frame))
     policy.close()
@@ -163,10 +164,10 @@ def test_a_killed_worker_costs_nothing(servers: list[Any], processes: Processes)
 
 def test_the_others_answer_when_a_server_is_lost(servers: list[Any], processes: Processes) -> None:
     team, policy = made_of(servers)
-    expected, _ = play(Local(shards=4), slow, team, PLAN)
-    threading.Timer(0.1, setattr, (servers[0], "down", True)).start()
+    expected, _ = play(Local(shards=4), Sums, team, PLAN)
+    servers[0].breaks = [("die", 0)]
     with pytest.warns(UserWarning, match="waiting for it"):
-        turns, _ = play(processes, slow, team, PLAN)
+        turns, _ = play(processes, Sums, team, PLAN)
     assert turns["error"].null_count() == len(turns)
     assert shown(turns.frame).equals(shown(expected.frame))
     policy.close()
@@ -176,19 +177,22 @@ def test_shards_that_no_server_answered_are_played_again_once_it_is_back(
     servers: list[Any], processes: Processes
 ) -> None:
     """With the weights of its start: it is given those of now before anybody asks it."""
-    team, policy = made_of(servers[:1], patience=30.0)
+    team, policy = made_of(servers[:1], patience=60.0)
     move(policy)
     expected, _ = play(Local(shards=4), Sums, team, PLAN)
     server = servers[0]
 
     def back() -> None:
+        while not server.down:
+            time.sleep(0.01)
+        time.sleep(1.0)  # the run waits for it meanwhile
         server.start()
         server.down = False
 
-    threading.Timer(0.1, setattr, (server, "down", True)).start()
-    threading.Timer(2.0, back).start()
+    server.breaks = [("die", 0)]
+    threading.Thread(target=back, daemon=True).start()
     with pytest.warns(UserWarning, match="waiting for it"):
-        turns, _ = play(processes, slow, team, PLAN)
+        turns, _ = play(processes, Sums, team, PLAN)
     assert shown(turns.frame).equals(shown(expected.frame))
     assert policy.syncs == 2
     policy.close()

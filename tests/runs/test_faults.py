@@ -101,7 +101,7 @@ def test_an_interrupted_run_leaves_nothing_running_and_says_how_to_go_on(tmp_pat
     assert stderr.splitlines()[-1].startswith("interrupted; "), stderr
     assert "--resume" in stderr
     assert "Traceback" not in stderr
-    until(lambda: not any(map(alive, (worker, *servers))), 10)
+    until(lambda: not any(map(alive, (worker, *servers))))
 
 
 @needs_proc
@@ -132,7 +132,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     (worker,) = {*below(server), *below(process.pid)} - there
     process.kill()
     try:
-        until(lambda: not alive(worker), 10)
+        until(lambda: not alive(worker))
     finally:
         if alive(worker):
             os.kill(worker, signal.SIGKILL)  # the test has failed, but leaves nothing behind
@@ -182,7 +182,7 @@ def _untimed(value: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("fault", "boundary"),
-    [({"failing": 0.05}, "env"), ({"hanging": 0.01}, "env-timeout"), ({"nan": 0.05}, "reward")],
+    [({"failing": 0.05}, "env"), ({"hanging": 0.02}, "env-timeout"), ({"nan": 0.05}, "reward")],
 )
 def test_a_world_that_breaks(fault: dict[str, float], boundary: str, tmp_path: Path) -> None:
     """The run ends, every episode is in the tables, and what went wrong is counted where a person looks."""

@@ -73,7 +73,7 @@ class Fails(Sound):
 
 class Hangs(Sound):
     def step(self, actions: Mapping[str, Any]) -> Any:
-        time.sleep(20)
+        time.sleep(120)
 
 
 def recipe(world: str) -> Recipe:
@@ -110,4 +110,4 @@ def test_what_the_protocol_wants_is_said_in_one_line(world: str, complaint: str)
 def test_a_failure_is_a_bad_episode_and_a_slow_env_is_not_waited_for(world: str) -> None:
     began = time.monotonic()
     build.check(build.resolve(recipe(world)))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 from pathlib import Path
@@ -13,8 +14,9 @@ import torch
 from quick import QUICK, validate
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, RecipeError
+from palaestra.errors import EnvError, InputError, RecipeError
 from palaestra.learning import Trainer, checkpoints
+from palaestra.play.executors import Local
 from palaestra.runs import build
 from palaestra.runs import seed as experiment
 from palaestra.runs.recipe import Recipe, alone, override
@@ -249,6 +251,42 @@ def test_the_average_policy_survives_a_resume(
     assert [bool(each) for each in measured[0]] == [i in (4, 8, 10) for i in range(1, 11)]
     assert equal(final(tmp_path / "whole"), final(tmp_path / "resumed"))
     assert whole["seconds_to_significance"] is None, "play against itself says nothing of exploitability"
+
+
+def test_a_seed_whose_budget_is_spent_is_measured_as_it_ended(tmp_path: Path) -> None:
+    """Between two looks: the last one was of another team."""
+    changes = {
+        "train": {"budget": {"turns": 450}},
+        "evaluation": {"metrics": ["exploitability"], "measure": "exploitability"},
+    }
+    found = run_seed(override(validate(KUHN), changes), 0, tmp_path)
+    last = lines(tmp_path)[-1]
+    assert (last["iteration"], bool(last["evaluation"])) == (6, True)
+    assert last["metrics"] == {"exploitability": found["metrics"]["exploitability"]["after"]}
+
+
+class Counted(Local):
+    """An executor that knows which of them are open."""
+
+    held: list[Counted] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held.append(self)
+
+    def close(self) -> None:
+        self.held.remove(self)
+
+
+@pytest.mark.parametrize("failing", [0.0, 1.0])
+def test_executors_are_closed_those_of_controls_and_of_seeds_that_fail_too(tmp_path: Path, failing: float) -> None:
+    changes = {
+        "env": {"options": {"failing": failing}}, "play": {"executor": f"{__name__}:Counted()"},
+        "train": {"iterations": 1}, "warm_start": {"steps": 0},
+    }  # fmt: skip
+    with pytest.raises(EnvError) if failing else contextlib.nullcontext():
+        run_seed(override(validate(QUICK), changes), 0, tmp_path)
+    assert Counted.held == []
 
 
 def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(

@@ -94,6 +94,24 @@ def test_a_search_goes_on_to_the_same_result(
         search(override(recipe, {"tune": {"trials": 7}}), tmp_path)
 
 
+@pytest.mark.parametrize("there", [1, 3, 5, 6])
+def test_a_search_that_was_killed_between_trials_that_were_proposed_together(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    def trial(variant: Recipe, **options: Any) -> dict[str, Any]:
+        line = {"curves": {}, "pruned": False, "error": None, "turns": 0, "tokens": 0, "cpu_seconds": 0.0}
+        return line | {"value": -abs(float(variant.learn.lr) - 0.2)}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tuning, "run_trial", trial)
+    monkeypatch.setattr(tuning, "_starts_alike", lambda recipe, space: False)
+    found = search(recipe, tmp_path / "whole")
+    written = (tmp_path / "whole" / "tuning" / "after.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "killed" / "tuning").mkdir(parents=True)
+    (tmp_path / "killed" / "tuning" / "after.jsonl").write_text("".join(written[:there]))
+    assert search(recipe, tmp_path / "killed") == found
+    assert journal(tmp_path / "killed", "after") == journal(tmp_path / "whole", "after")
+
+
 def test_a_search_stays_away_from_the_seeds_of_the_proof(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,11 +67,11 @@ def trainer(
 
 
 def slowly(directory: Path) -> None:
-    """For somebody who wants to be in the middle of it."""
+    """For somebody who wants to be in the middle of it, after eight iterations."""
     torch.set_num_threads(1)
 
     def linger(iteration: int, team: Team) -> dict[str, float]:
-        time.sleep(0.05)
+        time.sleep(0.05 if iteration < 9 else 10)
         return {}
 
     trainer(directory, after_iteration=linger).run()

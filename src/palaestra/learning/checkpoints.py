@@ -202,7 +202,8 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _stored(directory: Path) -> Iterator[Path]:
-    yield from sorted(p for p in directory.glob(f"{_PREFIX}*") if p.name.removeprefix(_PREFIX).isdigit())
+    there = (path for path in directory.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit())
+    yield from sorted(there, key=iteration_of)
 
 
 def _sync(directory: Path) -> None:

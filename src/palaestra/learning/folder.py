@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,8 @@ class RunFolder:
         for path in (*self._tables(), *(self.path / "tasks").glob("iteration-*.parquet")):
             if checkpoints.iteration_of(path.with_suffix("")) > iteration:
                 path.unlink()
+        while (late := checkpoints.newest(self.checkpoints)) and checkpoints.iteration_of(late) > iteration:
+            shutil.rmtree(late)  # it is damaged, and would be kept in place of one that is whole
 
     def _tables(self) -> list[Path]:
         return [path for name in ("turns", "messages") for path in (self.path / name).glob("iteration-*.parquet")]

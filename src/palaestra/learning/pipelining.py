@@ -129,17 +129,19 @@ class Overlap:
                     self._playing = False
 
     def close(self) -> None:
-        """Cancel iterations that were not begun, and wait for the one that is being played.
+        """Cancel iterations that were not begun, wait for the one that is being played, and forget all of them.
 
-        Whoever goes on with the run would else share its servers with it, and change their weights under it.
+        Whoever goes on with the run would else share its servers with it, and change their weights under it; and a
+        trainer that goes on itself plans them anew, or finds them in its checkpoint.
         """
         for ahead in self.queue:
             if ahead.played is not None:
                 ahead.played.cancel()
-        self._orders.put(None)
         if self._thread is not None:
+            self._orders.put(None)
             self._thread.join()
             self._thread = None
+        self.queue.clear()
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Plans, notes and weights of the queue; None for those of the newest one, and for all if `inflight`."""

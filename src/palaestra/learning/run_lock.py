@@ -78,9 +78,9 @@ def _owner(file: IO[str]) -> str:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove temporary files of a killed process (see `algebra.files.whole`)."""
-    for pattern in (".*.tmp", "turns/.*.tmp", "messages/.*.tmp", "policies/.*.tmp"):
-        for path in directory.glob(pattern):
+    """Remove temporary files of a killed process (see `foundation.files.atomic_write`)."""
+    for name in (".", "turns", "messages", "tasks", "policies", "start", "checkpoints"):
+        for path in (directory / name).glob(".*.tmp"):
             if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
                 with contextlib.suppress(OSError):
                     remove(path)

@@ -175,11 +175,13 @@ class Trainer:
         ):
             if not leads:  # one process plays and writes; this one has learned with it
                 return []
-            begin = self._begin(resume)
-            if self.should_stop is not None and self.journal.lines and self.should_stop(self.journal.lines):
-                self.iterations = begin - 1
-            trackers = Trackers(self.track(begin - 1) if self.track is not None and begin <= self.iterations else ())
+            trackers = Trackers()
             try:
+                begin = self._begin(resume)
+                if self.should_stop is not None and self.journal.lines and self.should_stop(self.journal.lines):
+                    self.iterations = begin - 1
+                if self.track is not None and begin <= self.iterations:
+                    trackers = Trackers(self.track(begin - 1))
                 self._run(begin, trackers)
             finally:
                 trackers.close()
@@ -404,6 +406,8 @@ class Trainer:
         if self.folder is None:
             if resume:
                 raise InputError("Trainer.run(resume=True) needs the directory of the run: Trainer(..., directory=...)")
+            self.journal.rewind(0)
+            self.wall = self.cpu = 0.0
             if hasattr(self.learner, "divergence"):
                 self.start = {name: copy.deepcopy(each.state_dict()) for name, each in self.learner.policies.items()}
             return 1

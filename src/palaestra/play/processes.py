@@ -139,6 +139,9 @@ class ProcessBackend:
             except (EOFError, OSError, pickle.UnpicklingError):  # killed, perhaps in the middle of an answer
                 news.append((number, self._replace(number)))
                 continue
+            except KeyboardInterrupt:  # perhaps in the middle of an answer: nobody would understand the rest of it
+                self.drop(number)
+                raise
             member.idle = True
             if said is None:
                 member.ready, self._stillborn = True, 0

@@ -86,6 +86,7 @@ class Watchdog:
             return [_raised(_attempt(call, item)) for item in items]
         results: list[Any] = [None] * len(items)
         under_way: deque[tuple[int, _Batch[Item, Result], Sequence[int]]] = deque()
+        batches: list[_Batch[Item, Result]] = []
 
         def hand_out(indices: Sequence[int]) -> None:
             lanes: dict[int, list[int]] = {}
@@ -94,29 +95,35 @@ class Watchdog:
                 lanes.setdefault(lane, []).append(index)
             for lane, mine in lanes.items():
                 batch = _Batch(call, [items[index] for index in mine])
+                batches.append(batch)
                 self._inbox(lane).put(batch)
                 under_way.append((lane, batch, mine))
 
-        hand_out(range(len(items)))
-        if meanwhile:
-            meanwhile()
-        while under_way:
-            lane, batch, indices = under_way.popleft()
-            worker = self._workers[lane]
-            state = batch.wait(self._timeout, self._watch if self._threads == 1 < self._most and places else None)
-            if state == "waiting":
-                self._dismiss(lane)
-                self._threads = self._most
-                hand_out(indices[batch.cut() :])
-                state = batch.wait(self._timeout)
-            if state == "hung":
-                if self._workers.get(lane) is worker:
+        try:
+            hand_out(range(len(items)))
+            if meanwhile:
+                meanwhile()
+            while under_way:
+                lane, batch, indices = under_way.popleft()
+                worker = self._workers[lane]
+                state = batch.wait(self._timeout, self._watch if self._threads == 1 < self._most and places else None)
+                if state == "waiting":
                     self._dismiss(lane)
-                worker.abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
-                batch.results.append(Failure(TimeoutError(f"no answer within {self._timeout:g} s"), hung=True))
-            for index, result in zip(indices, batch.results, strict=False):
-                results[index] = _raised(result)
-            hand_out(indices[len(batch.results) : len(batch.items)])
+                    self._threads = self._most
+                    hand_out(indices[batch.cut() :])
+                    state = batch.wait(self._timeout)
+                if state == "hung":
+                    if self._workers.get(lane) is worker:
+                        self._dismiss(lane)
+                    worker.abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
+                    batch.results.append(Failure(TimeoutError(f"no answer within {self._timeout:g} s"), hung=True))
+                for index, result in zip(indices, batch.results, strict=False):
+                    results[index] = _raised(result)
+                hand_out(indices[len(batch.results) : len(batch.items)])
+        except BaseException:  # an interruption: what is under way ends, and nothing else begins
+            for batch in batches:
+                batch.cut()
+            raise
         return results
 
     def _inbox(self, place: int) -> SimpleQueue[_Batch[Any, Any] | None]:

@@ -134,7 +134,6 @@ def _trained_and_proved(
     if setup.evaluation.coalitions:
         progress("proving", len(systems), len(systems), "playing every coalition of members")
         shapley = coalitions.worth(setup.evaluation.coalitions, trained.test, trained.start, trained.team, seed=FINAL)
-    trained.executor.close()
     held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {
         "seed": seed,
@@ -328,7 +327,8 @@ class Training:
         return made
 
     def close(self) -> None:
-        """Close the files of kept calls, so that other processes can write them."""
+        """Close the executor, and the files of kept calls, so that other processes can write them."""
+        self.executor.close()
         if self.kept_calls is not None:
             self.kept_calls.close()
 
@@ -382,8 +382,9 @@ class Training:
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
         self.clock.keep()
-        part, training = self.part, self.setup.training
-        looking = iteration % training.evaluate_every == 0 or iteration == training.iterations
+        part, trainer = self.part, self.trainer
+        assert trainer is not None, "it calls this"
+        looking = iteration % trainer.evaluate_every == 0 or iteration == trainer.iterations
         if not part.metrics or not (looking or any(name.startswith(AVERAGE) for name in part.metrics)):
             return {}
         if not self.tables.lines or self.tables.lines[-1]["iteration"] >= iteration:
