@@ -86,8 +86,8 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
         for name, (variant, space) in variants.items():
             journal = Journal(directory / "tuning" / f"{name}.jsonl")
             journal.rewind(recipe.tune.trials - 1)  # the first is number 0
-            if (there := len(journal.lines)) < recipe.tune.trials:  # what is proposed together is known together
-                journal.rewind(there // TOGETHER * TOGETHER - 1)
+            if (kept := len(journal.lines)) < recipe.tune.trials:  # what is proposed together is known together
+                journal.rewind(kept // TOGETHER * TOGETHER - 1)
             starts = directory / "tuning" / f"start-{name}"
             side = found[name] = _search(name, variant, space, recipe.tune, journal, starts, processes, bars)
             shutil.rmtree(starts, ignore_errors=True)
