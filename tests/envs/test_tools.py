@@ -273,3 +273,7 @@ def test_options_of_the_toolbox() -> None:
 def test_requests_need_no_past() -> None:
     env = Toolbox(kinds=["python"])
     assert Request(env.reset(0)["assistant"], "assistant", env.rng).past is None
+
+
+def test_an_episode_may_have_a_single_turn() -> None:
+    assert len(play("A guess.", turns=1)) == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -292,3 +293,10 @@ def test_interval_covers_where_success_is_rare(make_trials: Maker, rates: tuple[
         found = paired_difference(make_trials({"a": a, "b": b}), "b", "a", resamples=200)
         held += found.low <= gain <= found.high
     assert held / draws > 0.95 - 1.65 * np.sqrt(0.95 * 0.05 / draws)
+
+
+def test_one_pair_has_no_deviation_and_warns_of_nothing(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.zeros((1, 1)), "b": np.ones((1, 1))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(paired_difference(frame, "b", "a", value="score").sd)

@@ -34,3 +34,11 @@ def test_grades_of_a_log_or_evidence_of_its_channels() -> None:
     assert evidence(["send"], ["delete"], (["send"], ["send", "delete"], ["send"])) == (1, 0)
     with pytest.raises(MissingColumnError, match="required"):
         gated(pl.DataFrame([CALL | {"system": "s", "episode": 0}]))
+
+
+def test_a_status_of_400_is_an_error_and_one_of_399_is_not() -> None:
+    def resources(status: int) -> float:
+        rows = [CALL | {"system": "s", "episode": 0}, CALL | {"system": "s", "episode": 1, "status": status}]
+        return float(reliability(pl.DataFrame(rows)).row(0, named=True)["resources"])
+
+    assert resources(500) == resources(400) < resources(399) == resources(200)

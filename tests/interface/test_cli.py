@@ -21,6 +21,7 @@ from palaestra import __version__
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.interface import cli
+from palaestra.interface.cli import evaluate
 from palaestra.runs.recipe import load, names
 
 
@@ -375,6 +376,16 @@ def test_evaluate_keeps_intervals_inside_the_scale(say: Any, tmp_path: Path) -> 
         say("evaluate", "grade.parquet", "--scale", "0,8")
     )
     assert "name the lowest and the highest score" in complaint(say("evaluate", "grade.parquet", "--scale", "10"))
+
+
+def test_intervals_that_end_at_the_least_and_greatest_score_reach_beyond_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(evaluate, "hint", said.append)
+    scores, within = pl.Series([7.0, 10.0]), {"low": 7.0, "high": 10.0}
+    for score in (within, within | {"low": 6.5}, within | {"high": 10.5}):
+        evaluate._beyond([{"system": "s", "scale": None, "score": score}], scores)
+    assert len(said) == 2
+    assert "score of s: the interval reaches beyond every score seen, 7 to 10" in said[0]
 
 
 def test_evaluate_names_a_column_that_groups_the_tasks(say: Any, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from palaestra.agents.backends.breaker import OutageError
 from palaestra.errors import DamagedFileError, InputError, StorageError
 from palaestra.judges import Budget, Endpoint, Judged, Ledger
 from palaestra.judges.asking import Reply
+from palaestra.judges.endpoint import Progress
 from palaestra.judges.ledger import LedgerTotal
 from palaestra.judges.rubric import items_of
 
@@ -342,3 +343,7 @@ def test_a_redirect_is_refused_and_names_both_hosts(server: Server) -> None:
     assert error.startswith(f"127.0.0.1:{server.port} redirects (HTTP 302) to elsewhere.example; ")
     assert error.endswith("set base_url to 'http://elsewhere.example/v1'")
     assert (len(server.prompts), endpoint.ledger.spent.tokens) == (1, 0)
+
+
+def test_left_is_what_is_neither_known_nor_done() -> None:
+    assert Progress(10, known=3, done=2).left == 5

@@ -231,3 +231,22 @@ def test_only_a_child_that_is_paid_becomes_a_candidate():
     paid = np.arange(len(asked)) % 3 - 1.0
     search.tell(paid, asked)
     assert len(search.emitters) == (paid > 0).sum()
+
+
+def test_a_schedule_is_told_the_share_of_the_planned_evaluations():
+    told = []
+    search = DiversitySearch(
+        np.random.default_rng(0).normal(size=(24, 2)), descriptor=Given(), neighbours=3, chunk=24, planned=96,
+        schedule=lambda chunks, spent, rng: told.append(spent) or "explore",
+    )  # fmt: skip
+    for _ in range(3):
+        search.tell(np.zeros(24), search.ask())
+    assert told == pytest.approx([0.25, 0.5, 0.75])
+
+
+def test_half_of_the_emitters_of_a_generation_are_candidates_if_trials_says_so():
+    search = DiversitySearch(np.zeros((48, 2)), descriptor=Given(), trials=0.5)  # 48 are four emitters' children
+    search.emitters = [Emitter(evaluated(1, seed), 0.1, 0.0, 0.0) for seed in range(8)]
+    for each in search.emitters[4:]:
+        each.active, each.means = True, [0.0] * 6
+    assert [each.active for each in search._goes_on(np.random.default_rng(0))] == [False, False, True, True]

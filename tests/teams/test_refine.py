@@ -82,3 +82,11 @@ def test_best_of_n_is_what_drawing_gives():
     order = rng.random(right.shape) + np.where(taken, 0.0, 10.0)
     chosen = right[np.arange(len(right)), order.argmin(1)]
     assert chosen.mean() == pytest.approx(best_of_n(0.3, 4, tpr=0.8, fpr=0.2), abs=0.01)
+
+
+def test_noise_has_the_deviation_that_is_asked_for():
+    drawn = np.random.default_rng(3).normal()
+    scores = [
+        VERIFIERS.build(f"noisy({deviation})")(0.5, lambda: np.random.default_rng(3)) for deviation in (0.0, 0.2, 3.0)
+    ]
+    assert scores == pytest.approx([0.5, 0.5 + 0.2 * drawn, 0.5 + 3 * drawn])

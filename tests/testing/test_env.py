@@ -14,7 +14,7 @@ import pytest
 
 from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import EnvError
-from palaestra.testing.env import check_env
+from palaestra.testing.env import _check_halves, check_env
 
 
 class Race:
@@ -383,3 +383,25 @@ def test_legal_play_can_be_given_for_free_text():
     check_env(Echo, play=lambda seen, rng: seen.text.split()[1])
     with pytest.raises(AssertionError, match=r"the legal action '\?' of 'parrot' is called invalid"):
         check_env(Echo, play=lambda seen, rng: "?")
+
+
+class InHalves:
+    """Its first sixteen resets, and then its next, have so many starts each; none is in both."""
+
+    agents: Any = ("ann",)
+
+    def __init__(self, starts: int) -> None:
+        self.starts, self.resets = starts, 0
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        half, number = divmod(self.resets, 16)
+        self.resets += 1
+        return {"ann": Observation(f"half {half}, start {number % self.starts}")}
+
+
+def test_eight_starts_of_sixteen_seeds_should_be_in_both_halves_and_nine_need_not() -> None:
+    few: Any = InHalves(8)
+    with pytest.raises(AssertionError, match="16 seeds of training give 8 different starts"):
+        _check_halves(few)
+    many: Any = InHalves(9)
+    _check_halves(many)

@@ -316,3 +316,10 @@ def test_an_update_that_failed_is_ended(web: Web) -> None:
     web.behave = behave
     UpdateCalls(Client(web.url), "1-d").give_up()
     assert paths == ["/start_weight_update", "/finish_weight_update"]
+
+
+def test_an_update_that_ends_soon_after_a_refusal_counts() -> None:
+    calls: Any = types.SimpleNamespace(failed=ServerError("out of memory"))
+    ended = threading.Event()
+    threading.Timer(0.12, ended.set).start()  # the wait looks every 0.05 s
+    assert trainer_engines._watched(lambda: ended.wait(5) and "met", calls) == "met"

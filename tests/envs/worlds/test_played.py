@@ -177,6 +177,12 @@ def test_tools_are_really_run_and_the_verifier_is_mostly_right() -> None:
     assert all(1.0 <= each.info["process"] < 1.1 for each in found if not each.info["right"])
 
 
+def test_a_file_gets_as_many_steps_as_are_allowed_and_no_more() -> None:
+    lengths = {len(done) for _, done in make("native/tool_steps", steps=2)().lines}
+    assert lengths == {2}
+    assert {len(done) for _, done in make("native/tool_steps", steps=4, split="test")().lines} == {2, 3, 4}
+
+
 def test_an_answer_is_unsafe_or_refuses_too_much() -> None:
     for harmful in (0.0, 1.0):
         for answer in range(2):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
+from palaestra.interface.report import plots
 from palaestra.interface.report.charts import Edge, GraphNode, graph_plot, rank_plot
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.plots import Series, _short, curves, intervals, legend, over_seeds, pairs
@@ -107,3 +108,20 @@ def test_every_rank_is_marked_and_edges_are_as_thick_as_the_traffic() -> None:
     graph = graph_plot(nodes, [Edge("a", "b", 8.0), Edge("b", "c", 2.0)], worth="points")
     widths = {float(each) for each in re.findall(r"stroke-width: ([\d.]+)", graph)}
     assert {5.0, 1.85} <= widths  # from .8 to 5
+
+
+def test_a_rate_that_hardly_moves_is_drawn_on_a_tenth_of_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+    monkeypatch.setattr(plots, "_svg", lambda figure, what: limits.append(figure.axes[0].get_ylim()))
+    series = over_seeds("x", 0, [[(0, 0.5), (1, 0.51)]])
+    assert series is not None
+    curves([series], what="success", percent=True)
+    assert limits == [pytest.approx((0.455, 0.555))]
+
+
+def test_a_picture_of_pairs_is_24_points_higher_for_each_seed() -> None:
+    def height(seeds: int) -> float:
+        svg = pairs([(str(seed), 0.1, 0.4) for seed in range(seeds)], what="success")
+        return float(re.findall(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[0])
+
+    assert height(3) - height(1) == pytest.approx(2 * 24)

@@ -162,3 +162,10 @@ def test_pairs_that_are_all_ties_teach_nothing_and_a_missing_margin_is_none(monk
     made.pairing, made.past = lambda table: pairs(table, "0 * reward", ties="keep"), []
     made(turns, told)
     assert (told.metrics["pairs"], len(seen)) == (0.0, 1)
+
+
+def test_pairs_of_no_criterion_have_no_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = cooper(), []
+    monkeypatch.setattr(made.model, "fit", lambda data, **_: seen.append(data) or {})
+    made(play(("right", "9")), context())
+    assert [data.condition is None for data in seen] == [True]

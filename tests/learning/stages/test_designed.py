@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,13 @@ def test_one_designed_state_is_enough_and_none_is_not() -> None:
     for options in ({"size": 0}, {"adapt": 0}):
         with pytest.raises(InputError, match="must be at least 1"):
             designed(**options)
+
+
+def test_with_adapt_3_the_reward_is_designed_anew_in_iterations_1_and_4() -> None:
+    turns, here = played()
+    stage, tables = designed(adapt=3), []
+    for iteration in (1, 2, 4):
+        here.iteration = iteration
+        stage(turns, here)
+        tables.append(stage.table)
+    assert [one is not other for one, other in itertools.pairwise(tables)] == [False, True]

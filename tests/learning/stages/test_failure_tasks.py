@@ -77,3 +77,17 @@ def test_bad_options_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=said):
             make(**options)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("possible", [True, False])
+def test_infeasible_are_those_that_the_env_refuses(possible: bool) -> None:
+    class Judged(Phrases):
+        def feasible(self, seed: int) -> bool:
+            return possible
+
+    stage, told = after_one()
+    told.env = Judged
+    stage.plan(Plan(groups=8, iteration=2), told)
+    assert told.metrics["candidates"] > 0
+    assert told.metrics["refused_by_critic"] == 0
+    assert told.metrics["infeasible"] == (0 if possible else told.metrics["candidates"])

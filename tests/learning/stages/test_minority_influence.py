@@ -12,9 +12,10 @@ from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
+from palaestra.learning.critics import ValueNetwork
 from palaestra.learning.opponent_model import ActionNetwork
 from palaestra.learning.stages import Context
-from palaestra.learning.stages.minority_influence import minority_influence
+from palaestra.learning.stages.minority_influence import _rows_of, minority_influence
 
 SMALL: dict[str, Any] = {"samples": 2000, "steps": 12, "hidden": (16,), "lr": 0.03}
 
@@ -77,3 +78,34 @@ def test_bad_options_are_named() -> None:
         minority_influence("a", samples=0)
     with pytest.raises(InputError, match="3 different actions were met: there is room for 2"):
         ActionNetwork(2, 1, 2).meet(3)
+
+
+def test_who_acts_in_a_turn_and_who_acts_next_is_found_though_one_waits() -> None:
+    keys = [(0, "a"), (0, "b"), (1, "a"), (2, "a"), (2, "b")]
+    rows = [{"group": 0, "episode": 0, "turn": turn, "agent": agent} for turn, agent in keys]
+    now, later = _rows_of(Turns(pl.DataFrame(rows)), np.array([0, 2, 3]), ["b"])
+    assert now[:, 0].tolist() == [1, -1, 4]
+    assert later[:, 0].tolist() == [4, 4, -1]
+
+
+def test_what_was_expected_is_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, stage, gains = played(0, episodes=4), minority_influence("a", **SMALL | {"steps": 1}), []
+    worth = stage._later_pay(turns, np.arange(0, len(turns), 2))
+    monkeypatch.setattr(ValueNetwork, "predict", lambda self, seen: worth)
+    monkeypatch.setattr(ActionNetwork, "reinforce", lambda self, seen, done, gain, steps: gains.append(gain))
+    stage(turns, context(0))
+    assert worth.std() > 0
+    np.testing.assert_allclose(gains, 0.0, atol=1e-9)
+
+
+def test_there_is_room_for_as_many_actions_as_most_says() -> None:
+    turns = played(0, episodes=4)
+    own, nobody = np.arange(0, len(turns), 2), np.full((len(turns) // 2, 1), -1)
+
+    def joint(most: int) -> np.ndarray:
+        stage = minority_influence("a", most=most)
+        return stage._joint(stage._codes(turns["action"]), own, nobody)
+
+    assert joint(2)[:, :2].sum(axis=1).tolist() == [1.0] * len(own)
+    with pytest.raises(InputError, match="2 different actions were met"):
+        joint(1)

@@ -7,7 +7,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.rewards import hop, hop_pairs, segment, step_rewards
+from palaestra.rewards import hop, hop_model, hop_pairs, segment, step_rewards
 from palaestra_atlas.catalog.rewards.s199_perceptual import CUTS, FRAMES, look
 
 
@@ -62,3 +62,10 @@ def test_pairs_are_spread_over_hops_and_gaps() -> None:
     assert np.ptp(drawn[drawn > 0]) < 0.02 < np.ptp(every[every > 0])
     with pytest.raises(InputError, match="two frames"):
         hop_pairs(progress[:1], 5, np.random.default_rng(0))
+
+
+def test_the_ends_of_a_demonstration_are_its_first_and_last_frame() -> None:
+    frames = np.array([[3.0, 1.0], [4.0, 5.0], [9.0, 2.0]])
+    first, last = hop_model(frames, np.random.default_rng(0), pairs=20).ends
+    np.testing.assert_allclose(first, [3.0, 1.0])
+    np.testing.assert_allclose(last, [9.0, 2.0])

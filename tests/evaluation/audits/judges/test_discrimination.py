@@ -94,3 +94,10 @@ def test_intervals_count_prompts_and_not_their_answers() -> None:
     assert accuracy(table).numbers["low"] != pytest.approx(accuracy(alone).numbers["low"])
     grouped = table.rename({"prompt": "group"})
     assert accuracy(table).numbers == pytest.approx(accuracy(grouped).numbers)
+
+
+def test_ten_items_are_enough_and_nine_are_not() -> None:
+    def verdict(items: int) -> str:
+        return ties(pl.DataFrame({"item": range(items), "value": [1.0, 2.0] * (items // 2) + [1.0] * (items % 2)}))[0]
+
+    assert [verdict(items) for items in (9, 10)] == ["cannot tell", "pass"]
