@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,17 +146,19 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Result of a coroutine, waited for; who is interrupted leaves nothing under way. Raises whatever it raises."""
-        with self._opening:
-            if self._loop is None:
-                self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
-                thread = threading.Thread(target=_turn, args=(self._loop,), daemon=True, name="served")
-                thread.start()
-                self._end = weakref.finalize(self, _end, self._loop, thread)
-            begun = asyncio.run_coroutine_threadsafe(work, self._loop)
+        begun: Future[Any] | None = None
         try:
+            with self._opening:
+                if self._loop is None:
+                    self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
+                    thread = threading.Thread(target=_turn, args=(self._loop,), daemon=True, name="served")
+                    thread.start()
+                    self._end = weakref.finalize(self, _end, self._loop, thread)
+                begun = asyncio.run_coroutine_threadsafe(work, self._loop)
             return begun.result()
         finally:
-            begun.cancel()
+            if begun is not None:
+                begun.cancel()
             del begun  # which holds the error that holds this frame
 
     def close(self) -> None:
