@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 import transformers
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agents.backends.test_forward import GROUPED, make
 
+from palaestra.agents import LMPolicy
 from palaestra.agents.backends import forward, llama, modules, prefix_trees, sampling
-from palaestra.agents.backends.interleaved import evaluate_interleaved
+from palaestra.agents.backends.interleaved import evaluate_interleaved, trees_of
 from palaestra.agents.backends.llama import Llama
 from palaestra.agents.backends.modules import Generic, Once
 from palaestra.agents.backends.prefix_trees import ancestors, bins, grow, pack, unshared
@@ -237,6 +239,15 @@ def test_trees_only_where_they_pay_and_never_above_the_limit() -> None:
     assert len(grow(system, 256)) == 8  # the mask would cost more than the 20 tokens
     assert len(grow([history] * 200, 256, 1000)) > 1  # not too many rows for the scores of one piece
     assert prefix_trees.plant(system, 256, 10**12) is None
+
+
+def test_two_rows_may_share_a_tree_and_one_cannot() -> None:
+    forward = LMPolicy.tiny(hidden=16, layers=1, heads=2).forward
+    rows = pl.DataFrame({"prompt_ids": [[1, 2, 3, 4, 5, 6, 7, 8]] * 2, "action_ids": [[3, 4, 5], [3, 4, 6]]})
+    trees = trees_of(forward, rows, 100)
+    assert trees is not None
+    assert [tree.tokens for tree in trees] == [10]
+    assert trees_of(forward, rows[:1], 100) is None
 
 
 def test_sequences_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

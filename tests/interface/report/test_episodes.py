@@ -93,6 +93,12 @@ def test_long_episodes_are_folded_and_then_cut(tmp_path: Path) -> None:
     assert episode.length == 100
 
 
+def test_forty_characters_too_many_are_not_worth_a_clip() -> None:
+    assert Text.of("a" * (CLIP + 40)).left_out == 0
+    assert Text.of("a" * (CLIP + 40)).tail == ""
+    assert Text.of("a" * (CLIP + 41)).tail
+
+
 def test_texts_keep_both_ends() -> None:
     assert Text.of("short") == Text("short")
     assert Text.of(None) == Text("")
