@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from palaestra.envs.sandbox import process as process_module
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing untrusted runs elsewhere")
 
 SHORT = Limits(cpu=2, wall=0.4, memory=64 * 2**20, values=100, output=2**20)
+PATIENT = replace(SHORT, wall=30.0)
+"""For what ends by itself, which on a busy machine may take longer than 0.4 s."""
 SECRET = "hunter2-the-key-of-the-house"
 
 
@@ -54,7 +57,7 @@ def nobody_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     assert (tmp_path / "canary").read_text() == SECRET
 
 
-def attack(body: str, *, screened: bool = False, limits: Limits = SHORT) -> CallOutcome:
+def attack(body: str, *, screened: bool = False, limits: Limits = PATIENT) -> CallOutcome:
     source = "def reward():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
     outcome = run_program(source, "reward", limits=limits, screened=screened)
     assert SECRET not in repr(outcome)
@@ -248,7 +251,7 @@ def test_each_layer_alone_keeps_from_files_network_and_processes(
 @pytest.mark.parametrize("name", list(ENDLESS))
 def test_the_endless_end(name: str) -> None:
     start = time.monotonic()
-    outcome = attack(ENDLESS[name])
+    outcome = attack(ENDLESS[name], limits=SHORT)
     assert outcome.error is not None
     assert outcome.error.startswith(("time:", "killed:", "Memory")), outcome
     assert time.monotonic() - start < 5
@@ -257,7 +260,7 @@ def test_the_endless_end(name: str) -> None:
 @pytest.mark.parametrize("name", list(FATAL))
 def test_what_is_fatal_is_an_error_row(name: str) -> None:
     body, expected = FATAL[name]
-    outcome = attack(body)
+    outcome = attack(body, limits=SHORT if "time" in expected else PATIENT)
     assert outcome.error is not None
     assert re.search(expected, outcome.error), outcome
 
