@@ -155,7 +155,7 @@ def test_what_playing_ahead_raises_is_raised_when_its_turn_comes() -> None:
 
 
 def test_nothing_is_played_after_a_run_that_was_stopped() -> None:
-    """Else what it plays ahead changes the weights of servers under the run that goes on."""
+    """A stopped run waits for the play under way, which would change the weights of servers under the next run."""
     played: list[tuple[str, int]] = []
     stopping = threading.Event()
 
@@ -194,7 +194,7 @@ def test_more_than_four_updates_behind_raises_an_alarm() -> None:
 
 
 def test_a_trainer_that_was_stopped_goes_on_itself(tmp_path: Path) -> None:
-    """What it had played ahead was for another iteration than the one that it goes on with."""
+    """A stopped trainer that resumes in the same process does not learn from tables of its old queue."""
 
     def stop(iteration: int, turns: Turns) -> None:
         if iteration == 3:
