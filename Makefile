@@ -17,14 +17,15 @@ test: lint types unit
 
 install: $(INSTALLED)
 
+# What is never imported need not be compiled: pip would take half of the time for that.
 # MOMAland's own dependencies bring a second pygame, experiment trackers and physics engines; its games here need none.
 
 $(INSTALLED): pyproject.toml atlas/pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip==26.3
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,games,dev]' --editable ./atlas
-	$(BIN)/python -m pip install --quiet --no-deps momaland==0.2.0
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade pip==26.3
+	$(BIN)/python -m pip install --quiet --no-compile torch==2.13.0
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[all,games,dev]' --editable ./atlas
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps momaland==0.2.0
 	touch $@
 
 lint: $(INSTALLED)

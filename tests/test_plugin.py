@@ -42,14 +42,9 @@ MEASURED = [
     "--out", "kuhn", "--jobs", "1",
 ]  # fmt: skip
 SHORT = [
-    "train.iterations=1",
-    "train.groups=2",
-    "train.group_size=2",
-    "seeds=1",
-    "--jobs",
-    "1",
-    "evaluation={tasks: 2}",
-]
+    "train.iterations=1", "train.groups=2", "train.group_size=2", "seeds=1", "--jobs", "1",
+    "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {}}",
+]  # fmt: skip
 TALK = (
     'env.workflow=graph(["a", "b"], edges="all", rounds=2, gate="short(20)", route="first()", aggregate="shortest()", '
     'stop="spoke(2)")'

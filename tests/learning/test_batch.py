@@ -9,31 +9,7 @@ import pytest
 import torch
 
 from palaestra.errors import LearnerError
-from palaestra.learning.batch import Batch, minibatches, per_row, ragged
-
-
-@pytest.mark.parametrize("dtype", [pl.Int32, pl.Float32])
-def test_a_ragged_column_is_flat_with_its_missing_values_and_lengths(dtype: type[pl.DataType]) -> None:
-    lists = pl.Series("ids", [[1, 2], None, [], [None, 3]], dtype=pl.List(dtype))
-    values, missing, lengths = ragged(lists)
-    assert lengths.tolist() == [2, 0, 0, 2], "a missing list is as long as an empty one"
-    assert missing.tolist() == [False, False, True, False]
-    assert values[~missing].tolist() == [1, 2, 3]
-
-
-def test_rows_that_were_filtered_away_leave_nothing_behind() -> None:
-    lists = pl.Series("ids", [[9, 9, 9], [1], [7], [2, 3]])
-    values, _, lengths = ragged(lists.filter(pl.Series([False, True, False, True])))
-    assert (values.tolist(), lengths.tolist()) == ([1, 2, 3], [1, 2])
-    values, _, lengths = ragged(lists[1:3])
-    assert (values.tolist(), lengths.tolist()) == ([1, 7], [1, 1])
-
-
-def test_lists_of_fixed_length_and_no_lists_at_all() -> None:
-    values, _, lengths = ragged(pl.Series("a", [[0.5, 1.5]], dtype=pl.Array(pl.Float64, 2)))
-    assert (values.tolist(), lengths.tolist()) == ([0.5, 1.5], [2])
-    values, missing, lengths = ragged(pl.Series("ids", [], dtype=pl.List(pl.Int32)))
-    assert len(values) == len(missing) == len(lengths) == 0
+from palaestra.learning.batch import Batch, minibatches, per_row
 
 
 def test_sums_by_row_count_rows_without_tokens() -> None:

@@ -256,7 +256,10 @@ def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...],
     for name in ("random", "tempfile", "signal", "threading"):
         (tmp_path / "here" / f"{name}.py").write_text(f"open('{name} went off', 'a')\nraise ImportError\n")
     done = subprocess.run(
-        [sys.executable, str(command), "train", "corridor", "train.iterations=1", "evaluation.tasks=4", *words],
+        [
+            sys.executable, str(command), "train", "corridor", "train.iterations=1",
+            "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {}}", *words,
+        ],
         capture_output=True, text=True, cwd=tmp_path / "here", timeout=120,
         env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip

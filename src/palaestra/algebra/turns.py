@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from palaestra.algebra.binding import BOUND
 from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
 from palaestra.algebra.columns import PROVIDERS, origin
+from palaestra.algebra.list_columns import list_column
 from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, SCOPE, VERSION_KEY, Column, clean, conform, empty
 from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
 from palaestra.foundation.files import atomic_write
@@ -46,9 +46,7 @@ class Ragged:
 
     def to_series(self, name: str) -> pl.Series:
         """List column of the values, a list per row; NaN becomes null."""
-        offsets = np.concatenate([[0], np.cumsum(self.lengths)])
-        values = pa.array(self.values, from_pandas=True)
-        return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), values)))
+        return list_column(name, self.values, self.lengths, nan_to_null=True)
 
 
 class Evaluable:

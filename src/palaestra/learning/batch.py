@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from palaestra.agents.policy import Scored
+from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import Turns
 from palaestra.errors import LearnerError, RewardError
 
@@ -116,14 +117,6 @@ def check_rewards(turns: Turns) -> None:
         if bad.any():
             found = f"{reward[bad][0]} in {_name(turns.frame, bad)}"
             raise RewardError(f"column 'reward' must be finite or null (not scored): {found}; nothing was updated")
-
-
-def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Triple of arrays of a Series of lists: flat values, mask of nulls among them, int64[rows] lengths (null: 0)."""
-    array = lists.to_arrow()
-    flat = array.flatten()
-    lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
-    return flat.to_numpy(zero_copy_only=False), flat.is_null().to_numpy(zero_copy_only=False), lengths
 
 
 def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:

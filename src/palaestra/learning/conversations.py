@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from palaestra.algebra.list_columns import list_column, ragged
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, LearnerError
-from palaestra.learning.batch import Batch, ragged
+from palaestra.learning.batch import Batch
 from palaestra.learning.protocol import Metrics
 
 Rows = Literal["turn", "conversation"]
@@ -135,10 +135,10 @@ def pack(batch: Batch, columns: Mapping[str, str] | Iterable[str] = ()) -> Conve
     heads = order[starts]
     actions = ragged(rows["action_ids"])[0]
     packed = rows.select(name for name in (*PLACE, "prompt_ids") if name in rows.columns)[heads].with_columns(
-        _lists("action_ids", actions[tokens], lengths),
-        _lists("logprobs", batch.old[tokens], lengths),
-        _lists("context_ids", context, contexts),
-        _lists("context_places", np.repeat(before, between).astype(np.int32), contexts),
+        list_column("action_ids", actions[tokens], lengths),
+        list_column("logprobs", batch.old[tokens], lengths),
+        list_column("context_ids", context, contexts),
+        list_column("context_places", np.repeat(before, between).astype(np.int32), contexts),
     )
     terms = columns if isinstance(columns, Mapping) else dict.fromkeys(columns, "")
     more = [
@@ -199,14 +199,14 @@ def _column(
         flat, missing, given = ragged(values)
         if (given != said).any():
             raise _refused(values.name, term, "has lists that are not as long as the actions")
-        found = _lists(values.name, flat, lengths)
-        return found if not missing.any() else _lists(values.name, np.where(missing, np.nan, flat), lengths)
+        found = list_column(values.name, flat, lengths)
+        return found if not missing.any() else list_column(values.name, np.where(missing, np.nan, flat), lengths)
     heads = values[starts]
     if values.eq_missing(heads[sequence]).all():
         return heads
     if not values.dtype.is_numeric() or values.has_nulls():
         raise _refused(values.name, term, "differs between turns and is no column of numbers without gaps")
-    return _lists(values.name, np.repeat(values.cast(pl.Float64).to_numpy(), said), lengths)
+    return list_column(values.name, np.repeat(values.cast(pl.Float64).to_numpy(), said), lengths)
 
 
 def _refused(name: str, term: str, why: str) -> InputError:
@@ -224,8 +224,3 @@ def _spans(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     [7, 8, 2, 3, 4]
     """
     return np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
-
-
-def _lists(name: str, values: np.ndarray, lengths: np.ndarray) -> pl.Series:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))))

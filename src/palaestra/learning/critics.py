@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit.critics import Fresh, Replay
 from palaestra.errors import InputError
-from palaestra.learning.batch import ragged
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequential:

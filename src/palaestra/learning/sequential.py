@@ -15,10 +15,11 @@ import polars as pl
 import torch
 
 from palaestra.agents.policy import Learnable
+from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import Turns
 from palaestra.credit.sequential import Order, sequential_update
 from palaestra.errors import InputError, nearest
-from palaestra.learning.batch import pieces, ragged
+from palaestra.learning.batch import pieces
 from palaestra.learning.protocol import Metrics
 
 Key = Literal["turn", "agent"]

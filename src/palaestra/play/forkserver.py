@@ -24,8 +24,8 @@ from pathlib import Path
 
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
-TORCH = ("torch", "torch._dynamo")
-"""What every learner needs; the second is what the first step of an optimiser imports."""
+TORCH = ("torch", "torch._dynamo", "scipy.special")
+"""What every learner needs; the second is what the first step of an optimiser imports, the third what intervals do."""
 
 LANGUAGE = ("transformers", "transformers.models.llama.modeling_llama")
 """What language models need besides."""

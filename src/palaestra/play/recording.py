@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from palaestra.algebra.list_columns import list_column
 from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, clean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.facts import DTYPES, Facts
@@ -171,14 +172,9 @@ def _list_series(name: str, arrays: Sequence[np.ndarray | None]) -> pl.Series:
     present = [array for array in arrays if array is not None]
     if not present:
         return pl.Series(name, [None], dtype=SCHEMA[name].dtype).new_from_index(0, len(arrays))
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([0 if array is None else len(array) for array in arrays], out=offsets[1:])
-    missing = None if len(present) == len(arrays) else pa.array([array is None for array in arrays])
-    values = pa.array(np.concatenate(present, dtype=_RAGGED[name]))
-    lists = pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=missing)
-    series = pl.from_arrow(lists)
-    assert isinstance(series, pl.Series)
-    return series.alias(name)
+    lengths = np.array([0 if array is None else len(array) for array in arrays])
+    missing = None if len(present) == len(arrays) else np.array([array is None for array in arrays])
+    return list_column(name, np.concatenate(present, dtype=_RAGGED[name]), lengths, missing=missing)
 
 
 def frames(

@@ -16,6 +16,7 @@ from palaestra.agents.backends.forward import Forward
 from palaestra.agents.backends.prefix_trees import WORTH, Tree, cost, grow, sharing
 from palaestra.agents.backends.sampling import evaluate, evaluate_at
 from palaestra.agents.policy import Scored
+from palaestra.algebra.list_columns import ragged
 from palaestra.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,11 +72,10 @@ def trees_of(forward: Forward, rows: pl.DataFrame, limit: int) -> list[Tree] | N
 
 def _lists(rows: pl.DataFrame, column: str, *, empty: bool = False) -> list[np.ndarray]:
     """int64 token ids of each row."""
-    array = rows[column].to_arrow()
-    lengths = array.value_lengths().fill_null(0).to_numpy()
+    flat, _, lengths = ragged(rows[column])
     if not (empty or lengths.all()):
         raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
-    return np.split(array.flatten().to_numpy().astype(np.int64), np.cumsum(lengths)[:-1])
+    return np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
 
 
 def interleave(

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.algebra.list_columns import ragged
 from palaestra.errors import InputError
-from palaestra.learning.batch import pieces, ragged
+from palaestra.learning.batch import pieces
 from palaestra.learning.losses import LEVELS, LIMIT, Level
 from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, number
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.agents.policy import Learnable, Scored
+from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.auxiliary import Auxiliary
-from palaestra.learning.batch import pieces, ragged
+from palaestra.learning.batch import pieces
 from palaestra.learning.losses import Aggregation
 from palaestra.learning.losses import aggregate as aggregated
 from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.agents.policy import Learnable, Scored
+from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.foundation.registry import Registry, split_calls
-from palaestra.learning.batch import ragged
 from palaestra.learning.losses import AGGREGATIONS, LIMIT, Aggregation, Level, aggregate, log_ratio
 
 if TYPE_CHECKING:
