@@ -7,6 +7,8 @@ SCALE := $(VENV)/scale
 VLLM := $(VENV)/vllm
 VERIFIERS := $(VENV)/verifiers
 VERIFIERS_V1 := $(VENV)/verifiers_v1
+# Many images forbid Python to keep what it compiled; each of the sixty processes of the tests would compile all anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test install lint types unit verify fuzz bench parity verifiers-test scale-test clean
 
@@ -17,7 +19,7 @@ test: lint types unit
 
 install: $(INSTALLED)
 
-# What is never imported need not be compiled: pip would take half of the time for that.
+# What is never imported need not be compiled: pip would take half of the time for that. The last line compiles the rest.
 # MOMAland's own dependencies bring a second pygame, experiment trackers and physics engines; its games here need none.
 
 $(INSTALLED): pyproject.toml atlas/pyproject.toml constraints.txt
@@ -26,6 +28,7 @@ $(INSTALLED): pyproject.toml atlas/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile torch==2.13.0
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[all,games,dev]' --editable ./atlas
 	$(BIN)/python -m pip install --quiet --no-compile --no-deps momaland==0.2.0
+	$(BIN)/palaestra names --json > /dev/null
 	touch $@
 
 lint: $(INSTALLED)
@@ -35,11 +38,10 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --num-workers 2
 
-# The tests start some sixty processes of Python, and each would compile the package anew if it were not kept. Three of them
-# test on two cores, since a third of their time is waiting: for servers, sandboxes, runs that are killed. Threads for tables
-# of ten rows, which nearly all of them are, cost a tenth more.
+# Three processes test on two cores, since a part of their time is waiting: for servers, sandboxes, runs that are killed.
+# Threads for tables of ten rows, which nearly all of them are, cost a tenth more.
 unit: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --ignore tests/scale
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --ignore tests/scale
 
 # Computes whether each system works and writes the evidence, which takes hours. What has evidence of the same code is left,
 # so it goes on after an interruption; `make verify SHARD=1/2` does a half.

@@ -203,7 +203,7 @@ class Turns:
             elif isinstance(value, Ragged):
                 new.append(value.to_series(name))
             elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                new.append(pl.Series(name, value).fill_nan(None))
+                new.append(pl.Series(name, value, nan_to_null=True))
             else:
                 new.append(pl.Series(name, value))
             if not isinstance(value, pl.Expr) and len(new[-1]) != len(self):
