@@ -17,11 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Mapping
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 
+from palaestra.foundation.plain_warnings import format_warning
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
 TORCH = ("torch", "torch._dynamo", "scipy.special")
@@ -74,11 +76,14 @@ def prepare(*modules: str) -> None:
 def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> None:
     """First call in a child process: take the parent's environment, ignore Ctrl-C, and end with the parent.
 
+    Its warnings are lines without code.
+
     Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
     folder: is removed then.
     """
     os.environ.clear()
     os.environ.update(environment)
+    warnings.formatwarning = format_warning
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

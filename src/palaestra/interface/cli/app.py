@@ -24,6 +24,7 @@ from rich.text import Text
 
 from palaestra import __version__
 from palaestra.errors import InputError, PalaestraError
+from palaestra.foundation.plain_warnings import plain_warnings
 from palaestra.foundation.registry import load_plugins
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
@@ -244,8 +245,9 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
     try:
-        load_plugins()  # they may bring commands
-        code = _command(len(app.registered_commands))(arguments, standalone_mode=False)
+        with contextlib.nullcontext() if debug else plain_warnings():
+            load_plugins()  # they may bring commands
+            code = _command(len(app.registered_commands))(arguments, standalone_mode=False)
     except PalaestraError as error:
         code = _fail(error, str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
