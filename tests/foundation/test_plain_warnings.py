@@ -18,9 +18,13 @@ def test_only_those_for_users_lose_their_code() -> None:
 
 def test_afterwards_python_writes_them_as_before() -> None:
     before = warnings.formatwarning
-    with pytest.raises(ZeroDivisionError), plain_warnings():
+
+    def fail() -> None:
         assert warnings.formatwarning is format_warning
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), plain_warnings():
+        fail()
     assert warnings.formatwarning is before
 
 
