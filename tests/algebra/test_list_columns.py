@@ -55,6 +55,12 @@ def test_a_nan_becomes_null_if_one_says_so() -> None:
     assert np.isnan(list_column("a", values, lengths).to_list()[1][0])
 
 
+@pytest.mark.parametrize("lists", [[["a"], ["b", None]], [[True, None], []], [["a", "b"]]])
+def test_texts_and_gaps_come_back(lists: list[list[object]]) -> None:
+    values, _, lengths = ragged(pl.Series(lists))
+    assert list_column("a", values, lengths).to_list() == lists
+
+
 def test_values_in_steps_of_two_are_those_of_the_array() -> None:
     assert list_column("a", np.arange(6)[::2], np.array([1, 2])).to_list() == [[0], [2, 4]]
 

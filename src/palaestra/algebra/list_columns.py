@@ -46,7 +46,7 @@ def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _arrow(values: np.ndarray) -> pa.Array:
-    if values.dtype == bool:  # whose values are bits there
-        return pl.Series(values).to_arrow()
+    if values.dtype.kind not in "iuf":  # truth values are bits there; texts, and what has gaps, are objects here
+        return pl.Series(values.tolist() if values.dtype == object else values).to_arrow()
     whole = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(whole)])
