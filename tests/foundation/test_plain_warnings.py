@@ -1,4 +1,4 @@
-"""What a terminal shows of a warning."""
+"""Warnings as a terminal shows them: one line each."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ with ProcessPoolExecutor(1, forkserver.context("chunk"), forkserver.begin, (dict
         print(pool.submit(eval, f"{name!r} in __import__('sys').modules").result())
     for name in ("SAID_LATER", "SAID_BEFORE"):
         print(pool.submit(eval, f"__import__('os').environ.get({name!r})").result())
+    pool.submit(eval, "__import__('warnings').warn('no server')").result()
 """
 
 
@@ -35,6 +36,7 @@ def test_a_child_has_what_was_imported_for_it_and_the_environment_of_its_parent_
     assert first == str(forkserver.context().get_start_method() == "forkserver")
     assert (second, own) == ("False", "True"), "only the first call counts; a child has imported what it runs"
     assert (later, before) == ("yes", "None")
+    assert "warning: no server\n" in found.stderr.splitlines(keepends=True), "without the line of code"
 
 
 def test_beside_an_accelerator_no_child_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:

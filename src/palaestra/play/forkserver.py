@@ -27,7 +27,7 @@ from palaestra.foundation.plain_warnings import format_warning
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
 TORCH = ("torch", "torch._dynamo", "scipy.special")
-"""What every learner needs; the second is what the first step of an optimiser imports, the third what intervals do."""
+"""Modules that each seed imports: `torch._dynamo` at the first step of an optimiser, `scipy.special` for intervals."""
 
 LANGUAGE = ("transformers", "transformers.models.llama.modeling_llama")
 """What language models need besides."""
@@ -76,7 +76,7 @@ def prepare(*modules: str) -> None:
 def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> None:
     """First call in a child process: take the parent's environment, ignore Ctrl-C, and end with the parent.
 
-    Its warnings are lines without code.
+    Its warnings are printed in one line each, see `format_warning`.
 
     Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
     folder: is removed then.
