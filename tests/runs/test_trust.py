@@ -240,15 +240,11 @@ def test_a_run_is_read_again_without_running_its_code(tmp_path: Path, trained: A
     assert QUICK["env"]["make"] in resumed.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("seeds=2", "--jobs", "2"),
-        ("seeds=1", "play.executor=processes(workers=1)"),
-    ],
-)
-def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...], tmp_path: Path) -> None:
-    """Python's own way of starting them puts that folder first; modules of the standard library stand for all."""
+def test_children_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    """Python's own way of starting them puts that folder first; modules of the standard library stand for all.
+
+    Both kinds of children: those of seeds, and the workers that they start.
+    """
     command = tmp_path / "bin" / "palaestra"
     command.parent.mkdir()
     command.write_text("from palaestra.interface.cli import main\n\nif __name__ == '__main__':\n    main()\n")
@@ -258,7 +254,8 @@ def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...],
     done = subprocess.run(
         [
             sys.executable, str(command), "train", "corridor", "train.iterations=1",
-            "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {}}", *words,
+            "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {}}",
+            "seeds=2", "--jobs", "2", "play.executor=processes(workers=1)", "warm_start=null",
         ],
         capture_output=True, text=True, cwd=tmp_path / "here", timeout=120,
         env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {"OMP_NUM_THREADS": "1"},
