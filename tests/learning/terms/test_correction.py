@@ -136,6 +136,20 @@ def test_many_steps_compare_with_the_start_of_the_update(options: dict) -> None:
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 
 
+def test_the_start_is_known_also_where_the_first_step_has_no_credit() -> None:
+    """The learner sampled the rows itself, so every weight is 1, whichever step is the first to learn."""
+    moved = []
+    for text in ("corrected('surrogate()')", "surrogate()"):
+        policy, turns = served(shift=0.0)
+        advantage = turns["advantage"].to_numpy().copy()
+        advantage[np.random.default_rng(1).permutation(24)[:7]] = 0.0
+        learner = PolicyGradient(Team(a=policy), text, lr=0.05, minibatch=7)
+        told = learner.update(turns.with_column(advantage=advantage), rng=np.random.default_rng(1))["lm"]
+        assert not told.get("weights_cut")
+        moved.append(torch.cat([each.detach().flatten() for each in policy.parameters()]))
+    torch.testing.assert_close(*moved, atol=2e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("level", "cap", "floor", "outside"), FLAVOURS)
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_are_verls(level: str, cap: float, floor: float | None, outside: str, seed: int) -> None:

@@ -104,6 +104,7 @@ def _start(piece: MicroBatch) -> Tensor:
         return piece.new.detach()
     _, _, lengths = ragged(piece.require("action_ids"))
     offsets, policy = np.cumsum(lengths) - lengths, step.policy
+    first = piece.key not in step.cache  # steps without credit may have gone by, in which nothing moved
     known = piece.once(lambda: np.zeros(int(lengths.sum()), np.float32))
 
     def places(rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +115,7 @@ def _start(piece: MicroBatch) -> Tensor:
         at, real = places(piece.at, piece.new.shape[1])
         known[at[real]] = piece.new.detach().float().cpu().numpy()[real]
         return piece.new.detach()
-    if step.number == 0 and not known.any():
+    if first:
         read = [step.table[name] for name in ("prompt_ids", "context_ids") if name in step.table.columns]
         shown = sum((ragged(column)[2] for column in read), np.zeros_like(lengths))
         with torch.no_grad():
