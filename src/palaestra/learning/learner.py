@@ -462,7 +462,7 @@ class PolicyGradient:
         everywhere = any(term.everywhere for term in self.terms.values())
         active = rows if everywhere else rows[batch.credited[rows]]
         if not step.tokens or not len(active):
-            return Taken(0.0, None, step.tokens, {})
+            return Taken(0.0, None, step.tokens, 0, {})
         whole = any(term.whole for term in self.terms.values())
         left = "nothing was updated" if self.transaction == "update" or not number else f"{number} steps were taken"
         what = f"policy {name!r}, update {self.updates}"
@@ -473,7 +473,8 @@ class PolicyGradient:
                 (part * (weight * shared.scale)).backward()
                 shared.add(float(part.detach()), weight, step.logged)
         self._ready[name] = shared.norm
-        return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)
+        seen = int(batch.counts[active].sum())
+        return Taken(shared.loss, float(shared.norm), step.tokens, seen, shared.said)
 
     def _passes(
         self, name: str, batch: Batch, active: np.ndarray, limit: int | None

@@ -119,7 +119,7 @@ class MetaGradient(PolicyGradient):
                 logged: list[Any] = []
                 loss, tokens = self._loss_of(name, batch, query, logged)
                 _add(total, own.gradient(loss, parameters, second=not self.first_order), len(query) / queries)
-            taken.append(Taken(float(loss.detach()), 1.0, tokens, summed(logged)))
+            taken.append(Taken(float(loss.detach()), 1.0, tokens, tokens, summed(logged)))
         if self.anchor is not None and name in self.taught:
             for parameter in parameters:
                 parameter.grad = None

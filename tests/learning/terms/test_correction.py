@@ -113,6 +113,14 @@ def test_metrics_say_how_much_was_corrected() -> None:
     assert told["weight"] == pytest.approx(mean, rel=1e-4)
 
 
+def test_rows_without_credit_do_not_dilute_the_metrics() -> None:
+    """Row 0 alone has credit, and all of its weights are cut at 2."""
+    policy, turns = served(shift=1.0)
+    turns = turns.with_column(advantage=[1.0] + [0.0] * 23)
+    told = PolicyGradient(Team(a=policy), "corrected(cap=2.0)", lr=0.0).update(turns)["lm"]
+    assert (told["weight"], told["weights_cut"]) == (2.0, 1.0)
+
+
 @pytest.mark.parametrize(
     "options", [{"minibatch": 7}, {"epochs": 3}, {"minibatch": 5, "epochs": 2, "chunk_tokens": 40}]
 )

@@ -42,8 +42,8 @@ def corrected(
     cap, floor: w is cut to floor ≤ w ≤ cap; with outside="drop" it is 0 beyond them (verl's IcePop, TRL's `*_mask`).
     A weight times the advantage is the weight times the loss, for losses in proportion to the advantage.
     Defaults: verl's; TRL's are level="sequence", cap=3, outside="drop". In the metrics: `weight` (mean), and
-    `weights_cut`, the share of tokens whose weight was cut or dropped. Several steps in one update cost a forward pass
-    more, for π_start. Raises InputError for a term without credit.
+    `weights_cut`, the share of tokens whose weight was cut or dropped, both of the rows that are learned from. Several
+    steps in one update cost a forward pass more, for π_start. Raises InputError for a term without credit.
     """
     choice("corrected", LEVELS, level=level)
     choice("corrected", ("cut", "drop"), outside=outside)
@@ -61,8 +61,8 @@ def corrected(
         weight, cut = truncated_weights(
             start - piece.old, piece.mask, level=level, cap=cap, floor=floor, outside=outside
         )
-        piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="token")
-        piece.log("weights_cut", (cut & piece.mask).sum(), per="token")
+        piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="seen")
+        piece.log("weights_cut", (cut & piece.mask).sum(), per="seen")
         twin = copy.copy(piece)
         twin.old, twin.advantage = start, piece.advantage * weight
         return inner(twin)

@@ -124,7 +124,7 @@ class Step:
         return int(self.counts[self.chosen].sum())
 
 
-Per = Literal["step", "token", "update"]
+Per = Literal["step", "token", "seen", "update"]
 
 
 @dataclass
@@ -293,7 +293,8 @@ class MicroBatch:
         """Add a number to the metrics of the policy.
 
         per step: what pieces say is added up, the metric is the mean over steps. token: the sum over the update per
-        token of it (a share, if the value counts tokens). update: the sum over the update, a whole number.
+        token of it (a share, if the value counts tokens). seen: the same, per token of the rows that came by: without
+        those that are left out for want of credit. update: the sum over the update, a whole number.
         """
         self.step.logged.append((self.key, name, per, torch.as_tensor(value).detach()))
 
