@@ -80,8 +80,8 @@ class PolicyGradient:
             first has the whole besides, to play. Without such processes these are "one". See docs/scale.md.
         timeout: seconds that a process waits for the others.
 
-    A step in which no row has credit is not taken, unless a term looks everywhere (kl, entropy, heads): momentum alone
-    never moves a policy. A policy's start is kept only if a term asks for a reference.
+    A step in which no row has credit is not taken, unless a term looks everywhere (kl, entropy, heads), nor is one
+    whose gradient is 0: momentum alone never moves a policy. A policy's start is kept only if a term asks for it.
 
     Raises:
         InputError: an option is out of range, a term is wrong or does not fit a policy, or no policy can learn.
@@ -472,7 +472,8 @@ class PolicyGradient:
                     part = self._loss(name, batch, step, at)
                 (part * (weight * shared.scale)).backward()
                 shared.add(float(part.detach()), weight, step.logged)
-        self._ready[name] = shared.norm
+        if float(shared.norm):
+            self._ready[name] = shared.norm
         seen = int(batch.counts[active].sum())
         return Taken(shared.loss, float(shared.norm), step.tokens, seen, shared.said)
 

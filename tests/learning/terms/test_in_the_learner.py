@@ -227,6 +227,18 @@ def test_a_stale_token_does_not_stop_a_run() -> None:
         assert np.isfinite(metrics["loss"])
 
 
+@pytest.mark.parametrize("text", ["dpo()", "orpo()", "kto(zero='apo')", "clone(column='weight')"])
+def test_momentum_alone_moves_no_policy(text: str) -> None:
+    """An update without a pair, a verdict or a weight leaves everything as it is."""
+    policy = mlp()
+    learner = PolicyGradient(Team(a=policy), text, lr=0.1)
+    sides = {"pair": [i // 2 for i in range(64)], "chosen": [i % 2 == 0 for i in range(64)], "weight": [1.0] * 64}
+    learner.update(numbers(**sides))  # Adam has momentum now
+    before = copy.deepcopy(policy.state_dict())
+    learner.update(numbers(**{name: pl.Series([None] * 64, dtype=pl.Float64) for name in sides}))
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
+
+
 @pytest.mark.parametrize("pull", [0.0, 0.3])
 def test_shipped_recipes_train_as_they_did(pull: float) -> None:
     """The former objective, written out: mean over tokens of the clipped surrogate plus pull · exact KL."""
