@@ -269,9 +269,10 @@ class PolicyGradient:
             def learn(part: Turns, column: str) -> dict[str, Metrics]:
                 return {name: self.learn(name, batch, rng) for name, batch in self._batches(part, column).items()}
 
+            learned = [policy for name, policy in self.learned.items() if name not in self.freeze]
             copies = self.transaction == "update"
             with undone_on_error(self.optimisers.values()) if copies else nullcontext():
-                metrics = self.strategy(learn, turns, advantage, self.learned.values(), rng)
+                metrics = self.strategy(learn, turns, advantage, learned, rng)
         except BaseException:
             self._drop()
             raise
