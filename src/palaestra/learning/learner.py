@@ -398,7 +398,7 @@ class PolicyGradient:
         cache: dict[Any, Any] = {}
         taken: list[Taken] = []
         column = next((term.together for term in self.terms.values() if term.together), None)
-        for chosen in minibatches(batch, self.epochs, self.minibatch, column, rng):
+        for chosen in minibatches(batch, self.epochs, self.minibatch, column, rng, self._rows(batch)):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
             if name in self._ready:
                 self._move(name)
@@ -422,10 +422,18 @@ class PolicyGradient:
         metrics = {}
         for name, batch in batches.items():
             started = time.perf_counter()
-            rows = np.arange(len(batch.size))
+            rows = self._rows(batch)
             taken = [self._gradient(name, batch, rows, 0, {})] if len(rows) else []
             metrics[name] = self._said(name, batch, taken, started)
         return metrics
+
+    def _rows(self, batch: Batch) -> np.ndarray:
+        """Numbers of the rows that any term can learn from: if all are about pairs, of those in a pair."""
+        columns = {term.together for term in self.terms.values() if term.together}
+        if not all(term.together for term in self.terms.values()):
+            return np.arange(len(batch.size))
+        paired = batch.rows.select(pl.any_horizontal(pl.col(columns).is_not_null())).to_series()
+        return np.flatnonzero(paired.to_numpy())
 
     def _move(self, name: str) -> None:
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm

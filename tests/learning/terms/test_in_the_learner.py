@@ -133,6 +133,22 @@ def test_preferences_need_no_credit_and_pairs_stay_together() -> None:
     assert metrics[-1]["dpo_loss"] < 0.5 * metrics[0]["dpo_loss"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("terms", "sizes"), [("orpo()", {4}), ("orpo(), entropy(0.1)", {3, 4, 5})])
+@pytest.mark.parametrize("minibatch", [4, None])
+def test_rows_in_no_pair_fill_no_step(terms: str, sizes: set[int], minibatch: int | None) -> None:
+    """Pairs alone leave them out; a term that looks everywhere has them in minibatches of the size that was asked."""
+    policy = mlp()
+    sides = {"pair": [i // 2 if i < 8 else None for i in range(64)], "chosen": [i % 2 == 0 for i in range(64)]}
+    read: list[int] = []
+    score = policy.score
+    policy.score = lambda rows: (read.append(len(rows)), score(rows))[1]  # type: ignore[method-assign]
+    learner = PolicyGradient(Team(a=policy), terms, minibatch=minibatch)
+    learner.update(numbers(**sides), rng=np.random.default_rng(0))
+    everything = 64 if "entropy" in terms else 8
+    assert sum(read) == everything
+    assert set(read) <= (sizes if minibatch else {everything})
+
+
 def test_a_verdict_per_row_moves_a_language_model() -> None:
     policy, table = words()
     table = table.with_column(chosen=pl.col("return") > 0)

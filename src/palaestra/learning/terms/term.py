@@ -41,7 +41,8 @@ class Term:
     needs: columns beside `policy` and `action_ids`. credit: it reads the advantage and the stored log-probabilities;
         if no term does, rows need neither, and all rows of the policy that did not fail take part.
     everywhere: it also needs the rows whose credit is 0, which are left out otherwise: they cost a forward pass.
-    whole: it needs all rows of a step at once. together: rows of one value of this column stay in one minibatch.
+    whole: it needs all rows of a step at once. together: rows of one value of this column stay in one minibatch;
+        if all terms have one, rows without a value take no part.
     reference: it asks for the policy as it was when the learner was made, of which a copy is then kept.
     episodes: it looks at other turns of a row's episode, which sequential updates take away.
     planned: it has to know how many updates there will be.
