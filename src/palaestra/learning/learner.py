@@ -466,7 +466,7 @@ class PolicyGradient:
         """The gradient of one step, checked. Rows without credit count in the denominators of those with."""
         step = Step(
             batch.rows, rows, batch.counts, self.learned[name], number, self.updates, self.span,
-            (lambda: self.references[name]) if self.references else None, cache,
+            (lambda: self.references[name]) if self.references else None, cache, credit=batch.advantage,
         )  # fmt: skip
         everywhere = any(term.everywhere for term in self.terms.values())
         active = rows if everywhere else rows[batch.credited[rows]]

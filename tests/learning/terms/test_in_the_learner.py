@@ -149,6 +149,24 @@ def test_rows_in_no_pair_fill_no_step(terms: str, sizes: set[int], minibatch: in
     assert set(read) <= (sizes if minibatch else {everything})
 
 
+@pytest.mark.parametrize("chunk_tokens", [1, 8192])
+def test_tokens_without_a_weight_or_without_credit_leave_the_mean(chunk_tokens: int) -> None:
+    """Every third token has no weight, every fifth takes no part, and the first row has no weights at all."""
+    policy, table = words()
+    spans = [range(at, at + len(row)) for at, row in enumerate(table["action_ids"])]
+    weights = [[None if place % 3 == 0 else 1.0 for place in row] for row in spans]
+    credit = [[None if place % 5 == 0 else 0.0 for place in row] for row in spans]
+    table = table.with_column(w=pl.Series([None, *weights[1:]]), advantage=pl.Series(credit))
+    learner = PolicyGradient(Team(a=policy), "surrogate(), clone(column='w')", lr=0.0, chunk_tokens=chunk_tokens)
+    said = [
+        each
+        for row, w, a in zip(table["logprobs"], table["w"], table["advantage"], strict=True)
+        for each, known, taking in zip(row, w if w is not None else (), a, strict=w is not None)
+        if known is not None and taking is not None
+    ]
+    assert learner.update(table)["lm"]["loss"] == pytest.approx(-np.mean(said), rel=1e-5)
+
+
 def test_a_verdict_per_row_moves_a_language_model() -> None:
     policy, table = words()
     table = table.with_column(chosen=pl.col("return") > 0)

@@ -24,6 +24,7 @@ from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.foundation.registry import Registry, split_calls
+from palaestra.learning.batch import per_row
 from palaestra.learning.losses import AGGREGATIONS, LIMIT, Aggregation, Level, aggregate, log_ratio
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Step:
     table: every row of the policy in this update. chosen: row numbers of the step. counts: of every row, the tokens
     that take part. number: of the step in its update. updates, planned: done so far, and how many there will be.
     reference: the policy as it was at the start. cache: of this update, for what is the same in every step.
-    logged: what terms of this step said about themselves.
+    logged: what terms of this step said about themselves. credit: of every token of the table, NaN where it takes no
+    part; None: all take part.
     """
 
     table: pl.DataFrame
@@ -118,6 +120,7 @@ class Step:
     reference: Callable[[], Learnable] | None = None
     cache: dict[Any, Any] = field(default_factory=dict)
     logged: list[tuple[str, str, Any, Tensor]] = field(default_factory=list)
+    credit: np.ndarray | None = None
 
     @cached_property
     def tokens(self) -> int:
@@ -250,10 +253,28 @@ class MicroBatch:
         return torch.tensor(values, dtype=self.new.dtype, device=self.new.device)
 
     def known(self, name: str) -> np.ndarray:
-        """Mask of the step's rows whose value in a column is neither null nor NaN, bool[rows of the step]."""
+        """Mask of the step's rows whose value in a column is neither null nor NaN, bool[rows of the step].
+
+        Of a column with lists: those with such a value on a token that takes part.
+        """
         values = self.require(name)[self.step.chosen]
+        if values.dtype.base_type() in (pl.List, pl.Array):
+            return self.known_tokens(name) > 0
         missing = values.is_null()
         return ~(missing | values.is_nan().fill_null(False) if values.dtype.is_float() else missing).to_numpy()
+
+    def known_tokens(self, name: str) -> np.ndarray:
+        """Tokens of the step's rows that take part and whose value in a column is not missing, int64[rows of the step].
+
+        A value that is no list is that of all tokens of its row.
+        """
+        if self.require(name).dtype.base_type() not in (pl.List, pl.Array):
+            return np.where(self.known(name), self.step.counts[self.step.chosen], 0)
+        key = ("known tokens", name)  # counted once per update, for all terms and steps
+        if key not in self.step.cache:
+            self.step.cache[key] = _known_tokens(self.require(name), self.step)
+        found: np.ndarray = self.step.cache[key][self.step.chosen]
+        return found
 
     def reference(self) -> Scored:
         """These rows as the policy at the start scores them, without gradient; its term says `reference=True`."""
@@ -298,6 +319,17 @@ class MicroBatch:
         those that are left out for want of credit. update: the sum over the update, a whole number.
         """
         self.step.logged.append((self.key, name, per, torch.as_tensor(value).detach()))
+
+
+def _known_tokens(values: pl.Series, step: Step) -> np.ndarray:
+    """`MicroBatch.known_tokens` of a column with lists, of all rows of the table."""
+    flat, missing, given = ragged(values)
+    there = ~missing & ~np.isnan(flat.astype(float))
+    if step.credit is not None:
+        lengths = ragged(step.table["action_ids"])[2]
+        whole = given == lengths  # not those of rows that have no list
+        there[np.repeat(whole, given)] &= ~np.isnan(step.credit[np.repeat(whole, lengths)])
+    return per_row(there, given)
 
 
 # -- what is checked when a term is made ------------------------------------------------------------------------------
