@@ -48,6 +48,17 @@ def test_rows_of_one_kind_come_in_one_step() -> None:
     assert len(orders) > 1
 
 
+def test_rows_of_no_kind_are_by_themselves() -> None:
+    """They are not one kind, which would be a step of its own, however many there are."""
+    batch: Any = SimpleNamespace(size=np.zeros(12), rows=pl.DataFrame({"of": list("aabb") + [None] * 8}))
+    found = [rows.tolist() for rows in minibatches(batch, 1, 4, "of", np.random.default_rng(0))]
+    assert sorted(row for rows in found for row in rows) == list(range(12))
+    assert max(map(len, found)) <= 5
+    assert sum(0 in rows and 1 in rows for rows in found) == sum(2 in rows and 3 in rows for rows in found) == 1
+    some = [rows.tolist() for rows in minibatches(batch, 1, 2, "of", np.random.default_rng(0), np.arange(2, 6))]
+    assert sorted(row for rows in some for row in rows) == [2, 3, 4, 5]
+
+
 def test_the_first_row_of_which_another_number_of_tokens_was_scored_is_named() -> None:
     rows = pl.DataFrame({"group": [0, 1, 2], "episode": 0, "turn": 0, "agent": "a"})
     batch: Any = SimpleNamespace(lengths=np.array([2, 3, 1]), rows=rows)

@@ -42,7 +42,13 @@ def test_fitness_is_the_mean_credit_and_missing_credit_does_not_count():
     found = learner.forward_backward(table([1.0, None, 5.0, 2.0], ["m0", "m0", "m0", "m3"]))
     assert found["m0"]["fitness"] == 3.0
     assert found["m0"]["rows"] == 2
-    assert found["m1"]["fitness"] == 0.0
+    assert (found["m1"]["rows"], found["m1"]["fitness"]) == (0, None)
+
+
+def test_who_was_not_scored_is_behind_all_others_also_where_credit_is_below_0():
+    _, learner = made()
+    told = learner.update(table([-1.0, -2.0, -3.0], ["m0", "m1", "m2"]), rng=np.random.default_rng(0))
+    assert [each["survived"] for each in told.values()] == [1, 1, 0, 0]
 
 
 def test_fresh_heirs_have_a_start_not_what_a_survivor_is():

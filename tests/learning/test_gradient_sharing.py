@@ -64,6 +64,18 @@ def test_what_cannot_work_is_named():
         GradientSharing(Team(a=MLPPolicy(2, 2)))
 
 
+def test_a_frozen_policy_is_not_split():
+    players = SplitMLPPolicy(6, 4, keys=SEATS[1:], hidden=(8, 8), sets=3, name="players")
+    other = SplitMLPPolicy(6, 4, keys=SEATS[:1], hidden=(8, 8), sets=3, name="other")
+    team = Team(dict.fromkeys(SEATS[1:], players) | {SEATS[0]: other})
+    turns = rollout(HiddenRoles, team, groups=4, seed=0)
+    turns = turns.with_column(advantage=turns["reward"] - turns["reward"].mean())
+    learner = GradientSharing(team, freeze=["other"], after=1, every=1, batches=1)
+    assert learner.update(turns)["players"]["sets"] == 2
+    with pytest.raises(InputError, match="split_mlp policy that learns"):
+        GradientSharing(Team(a=MLPPolicy(6, 4), b=players), freeze=["players"])
+
+
 def test_there_are_never_more_sets_than_allowed():
     policy, learner, turns = played(after=1, every=1, batches=1, splits=3)
     policy.sets = 2

@@ -232,6 +232,16 @@ def test_later_turns_move_first_and_weigh_what_comes_before(monkeypatch: pytest.
     assert np.abs(product - 1).max() > 0.1
 
 
+def test_a_frozen_policy_takes_no_part_in_sequential_updates() -> None:
+    policies = [TabularPolicy(3, name=name, capacity=4) for name in ("p", "q")]
+    turns = Turns.concat([table(policy, episodes=4, turns=2) for policy in policies])
+    learner = PolicyGradient(Team(a=policies[0], b=policies[1]), sequential="turn", freeze=["q"])
+    start = {name: tensor.clone() for name, tensor in policies[1].state_dict().items()}
+    metrics = learner.update(turns.with_column(advantage=np.ones(16)))
+    assert {name: told["rows"] for name, told in metrics.items()} == {"p": 8}
+    assert all(torch.equal(start[name], tensor) for name, tensor in policies[1].state_dict().items())
+
+
 def test_credit_per_token_has_no_order() -> None:
     policy = TabularPolicy(3, name="p", capacity=4)
     turns = table(policy, episodes=2, turns=2).with_column(advantage=pl.lit([0.5]).repeat_by(1).list.first())

@@ -12,8 +12,11 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit.critics import PrefixCritic
 
 
-def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
-    """List, one per (episode, turn) of `Turns`: (row numbers, text of what its agents saw, list of what each did)."""
+def team_plays(turns: Turns, *, by_name: bool = False) -> list[tuple[list[int], str, list[str]]]:
+    """List, one per (episode, turn) of `Turns`: (row numbers, text of what its agents saw, list of what each did).
+
+    by_name: the agents of a turn in the order of their names, in which credit walks a turn; else in that of rows.
+    """
     rows = pl.DataFrame(
         {
             "at": turns.codes("episode", "turn").ids,
@@ -25,7 +28,9 @@ def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
     )
     seen = pl.concat_str(["agent", "state"], separator=" ").sort().str.join("\x1f").alias("seen")
     did = pl.concat_str(["agent", "action"], separator=" ").alias("did")
-    return [each[1:] for each in rows.group_by("at", maintain_order=True).agg("row", seen, did).iter_rows()]
+    each = [column.sort_by("agent", maintain_order=True) if by_name else column for column in (pl.col("row"), did)]
+    found = rows.group_by("at", maintain_order=True).agg(each[0], seen, each[1])
+    return [play[1:] for play in found.iter_rows()]
 
 
 def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -> PrefixCritic:

@@ -140,26 +140,33 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
 
 
 def minibatches(
-    batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
+    batch: Batch,
+    epochs: int,
+    size: int | None,
+    together: str | None,
+    rng: np.random.Generator | None,
+    rows: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
     """Generator of a `Batch`'s row numbers, `size` a step, for all epochs, shuffled by `rng`; without it all at once.
 
-    together: column whose equal values come in one step, which may then be longer than `size`.
+    together: column whose equal values come in one step, which may then be longer than `size`; a row without a value is
+    by itself. rows: only these.
     """
-    rows = len(batch.size)
-    size = size or rows
-    for _ in range(epochs if rows else 0):
-        if size >= rows or rng is None:
-            yield np.arange(rows)
+    rows = np.arange(len(batch.size)) if rows is None else rows
+    size = size or len(rows)
+    for _ in range(epochs if len(rows) else 0):
+        if size >= len(rows) or rng is None:
+            yield rows
         elif together is None:
             order = rng.permutation(rows)
-            yield from (order[start : start + size] for start in range(0, rows, size))
+            yield from (order[start : start + size] for start in range(0, len(rows), size))
         else:
-            of = batch.rows[together].cast(pl.String).fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
+            of = batch.rows[together][rows].cast(pl.String).rank("dense").fill_null(0).to_numpy().astype(np.int64) - 1
+            of[of < 0] = of.max() + 1 + np.arange((of < 0).sum())
             order = np.argsort(rng.permutation(of.max() + 1)[of], kind="stable")
             firsts = np.flatnonzero(np.diff(of[order], prepend=-1))
             starts = np.unique(firsts // size, return_index=True)[1]
-            yield from np.split(order, firsts[starts][1:])
+            yield from np.split(rows[order], firsts[starts][1:])
 
 
 def _credit(rows: pl.DataFrame, column: str, lengths: np.ndarray) -> np.ndarray:

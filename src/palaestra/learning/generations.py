@@ -61,7 +61,7 @@ def inherited(
 class Generations:
     """Evolutionary learner: the team's policies are a population; those of least mean credit are replaced by heirs.
 
-    Every policy of the team that can learn is one member.
+    Every policy of the team that can learn is one member. Who has no credit at all is behind all others.
 
     Args:
         team: at least two such policies, all with parameters of the same names and shapes.
@@ -119,7 +119,7 @@ class Generations:
         """Add up the credit of each member.
 
         Returns:
-            per member: rows, and fitness, its mean credit in this table.
+            per member: rows, and fitness, its mean credit in this table; None without any.
 
         Raises:
             LearnerError: credit is not finite.
@@ -131,7 +131,7 @@ class Generations:
         found = {name: (credit, n) for name, credit, n in table.rows()}
         sums = np.array([found.get(name, (0.0, 0)) for name in self.members], float).T
         self._sums += sums
-        means = sums[0] / np.maximum(sums[1], 1)
+        means = _means(sums)
         return {
             name: {
                 "loss": None,
@@ -139,7 +139,7 @@ class Generations:
                 "entropy": None,
                 "zero_credit": None,
                 "rows": int(sums[1, at]),
-                "fitness": float(means[at]),
+                "fitness": float(means[at]) if sums[1, at] else None,
             }
             for at, name in enumerate(self.members)
         }
@@ -164,7 +164,7 @@ class Generations:
     def _select(self, rng: np.random.Generator) -> np.ndarray:
         """The number of each member's parent, its own if it survived."""
         policies = list(self.members.values())
-        kept = select(self._sums[0] / np.maximum(self._sums[1], 1), self.survivors)
+        kept = select(_means(self._sums), self.survivors)
         alive, parents = np.flatnonzero(kept), np.arange(len(policies))
         states = [_copy(policies[at].state_dict()) for at in alive]
         heirs = inherited(states, int((~kept).sum()), self.mutation, rng)
@@ -185,6 +185,11 @@ class Generations:
         """Inverse of `state`."""
         self._updates, self._first = state["updates"], [_copy(each) for each in state["first"]]
         self._sums = np.array(state["sums"], float)
+
+
+def _means(sums: np.ndarray) -> np.ndarray:
+    """Mean credit of each member; of one without any less than that of every other."""
+    return np.where(sums[1] > 0, sums[0] / np.maximum(sums[1], 1), -np.inf)
 
 
 def _copy(state: Mapping[str, Any]) -> dict[str, Any]:

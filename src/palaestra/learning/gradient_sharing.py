@@ -27,7 +27,7 @@ class GradientSharing(PolicyGradient):
     weights, with the optimiser's moments. Each half may be split again.
 
     Args:
-        team: its `split_mlp` policies are split, as far as their `sets` go; the other policies learn as ever.
+        team: its `split_mlp` policies that learn are split, as far as their `sets` go; the others learn as ever.
         splits: how many splits there are.
         after: updates before the first split. every: updates between splits.
         batches: updates whose batches are averaged over, at most `after` and `every`.
@@ -40,7 +40,7 @@ class GradientSharing(PolicyGradient):
     share one; None where nothing was measured.
 
     Raises:
-        InputError: no policy is a `split_mlp`, a number is out of range, or learning is spread over devices.
+        InputError: no `split_mlp` learns, a number is out of range, or learning is spread over devices.
     """
 
     def __init__(
@@ -62,9 +62,10 @@ class GradientSharing(PolicyGradient):
                 f"batches={batches} from 1 to after={after} and every={every}, apart={apart} in [0, 2]"
             )
         super().__init__(team, terms, **gradient)
-        self.split_policies = {n: each for n, each in self.policies.items() if isinstance(each, SplitMLPPolicy)}
+        learned = {name: each for name, each in self.policies.items() if name not in self.freeze}
+        self.split_policies = {name: each for name, each in learned.items() if isinstance(each, SplitMLPPolicy)}
         if not self.split_policies or self.devices.size > 1:
-            raise InputError("learn.kind gradient_sharing: needs a policy of kind split_mlp, and one process")
+            raise InputError("learn.kind gradient_sharing: needs a split_mlp policy that learns, and one process")
         self.splits, self.after, self.every, self.batches = splits, after, every, batches
         self.least, self.apart = least, apart
         self.done = 0

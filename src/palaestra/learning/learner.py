@@ -80,8 +80,8 @@ class PolicyGradient:
             first has the whole besides, to play. Without such processes these are "one". See docs/scale.md.
         timeout: seconds that a process waits for the others.
 
-    A step in which no row has credit is not taken, unless a term looks everywhere (kl, entropy, heads): momentum alone
-    never moves a policy. A policy's start is kept only if a term asks for a reference.
+    A step in which no row has credit is not taken, unless a term looks everywhere (kl, entropy, heads), nor is one
+    whose gradient is 0: momentum alone never moves a policy. A policy's start is kept only if a term asks for it.
 
     Raises:
         InputError: an option is out of range, a term is wrong or does not fit a policy, or no policy can learn.
@@ -269,9 +269,10 @@ class PolicyGradient:
             def learn(part: Turns, column: str) -> dict[str, Metrics]:
                 return {name: self.learn(name, batch, rng) for name, batch in self._batches(part, column).items()}
 
+            learned = [policy for name, policy in self.learned.items() if name not in self.freeze]
             copies = self.transaction == "update"
             with undone_on_error(self.optimisers.values()) if copies else nullcontext():
-                metrics = self.strategy(learn, turns, advantage, self.learned.values(), rng)
+                metrics = self.strategy(learn, turns, advantage, learned, rng)
         except BaseException:
             self._drop()
             raise
@@ -397,7 +398,7 @@ class PolicyGradient:
         cache: dict[Any, Any] = {}
         taken: list[Taken] = []
         column = next((term.together for term in self.terms.values() if term.together), None)
-        for chosen in minibatches(batch, self.epochs, self.minibatch, column, rng):
+        for chosen in minibatches(batch, self.epochs, self.minibatch, column, rng, self._rows(batch)):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
             if name in self._ready:
                 self._move(name)
@@ -421,10 +422,18 @@ class PolicyGradient:
         metrics = {}
         for name, batch in batches.items():
             started = time.perf_counter()
-            rows = np.arange(len(batch.size))
+            rows = self._rows(batch)
             taken = [self._gradient(name, batch, rows, 0, {})] if len(rows) else []
             metrics[name] = self._said(name, batch, taken, started)
         return metrics
+
+    def _rows(self, batch: Batch) -> np.ndarray:
+        """Numbers of the rows that any term can learn from: if all are about pairs, of those in a pair."""
+        columns = {term.together for term in self.terms.values() if term.together}
+        if not all(term.together for term in self.terms.values()):
+            return np.arange(len(batch.size))
+        paired = batch.rows.select(pl.any_horizontal(pl.col(columns).is_not_null())).to_series()
+        return np.flatnonzero(paired.to_numpy())
 
     def _move(self, name: str) -> None:
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
@@ -457,12 +466,12 @@ class PolicyGradient:
         """The gradient of one step, checked. Rows without credit count in the denominators of those with."""
         step = Step(
             batch.rows, rows, batch.counts, self.learned[name], number, self.updates, self.span,
-            (lambda: self.references[name]) if self.references else None, cache,
+            (lambda: self.references[name]) if self.references else None, cache, credit=batch.advantage,
         )  # fmt: skip
         everywhere = any(term.everywhere for term in self.terms.values())
         active = rows if everywhere else rows[batch.credited[rows]]
         if not step.tokens or not len(active):
-            return Taken(0.0, None, step.tokens, {})
+            return Taken(0.0, None, step.tokens, 0, {})
         whole = any(term.whole for term in self.terms.values())
         left = "nothing was updated" if self.transaction == "update" or not number else f"{number} steps were taken"
         what = f"policy {name!r}, update {self.updates}"
@@ -472,8 +481,10 @@ class PolicyGradient:
                     part = self._loss(name, batch, step, at)
                 (part * (weight * shared.scale)).backward()
                 shared.add(float(part.detach()), weight, step.logged)
-        self._ready[name] = shared.norm
-        return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)
+        if float(shared.norm):
+            self._ready[name] = shared.norm
+        seen = int(batch.counts[active].sum())
+        return Taken(shared.loss, float(shared.norm), step.tokens, seen, shared.said)
 
     def _passes(
         self, name: str, batch: Batch, active: np.ndarray, limit: int | None

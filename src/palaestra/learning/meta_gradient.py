@@ -119,7 +119,7 @@ class MetaGradient(PolicyGradient):
                 logged: list[Any] = []
                 loss, tokens = self._loss_of(name, batch, query, logged)
                 _add(total, own.gradient(loss, parameters, second=not self.first_order), len(query) / queries)
-            taken.append(Taken(float(loss.detach()), 1.0, tokens, summed(logged)))
+            taken.append(Taken(float(loss.detach()), 1.0, tokens, tokens, summed(logged)))
         if self.anchor is not None and name in self.taught:
             for parameter in parameters:
                 parameter.grad = None
@@ -136,8 +136,9 @@ class MetaGradient(PolicyGradient):
 
     def _loss_of(self, name: str, batch: Batch, rows: np.ndarray, logged: list[Any]) -> tuple[torch.Tensor, int]:
         """Loss of some rows as a whole step, and their tokens; terms write their metrics into `logged`."""
+        reference = (lambda: self.references[name]) if self.references else None
         step = Step(batch.rows, rows, batch.counts, self.learned[name], 0, self.updates, self.span,
-                    (lambda: self.references[name]) if self.references else None, {}, logged)  # fmt: skip
+                    reference, {}, logged, batch.advantage)  # fmt: skip
         return self._loss(name, batch, step, rows), step.tokens
 
     @contextmanager

@@ -14,11 +14,15 @@ Place = tuple[str, str, str]
 
 
 class Taken(NamedTuple):
-    """Result of a step's backward pass: loss, gradient norm (None: nothing to learn from), tokens, terms' metrics."""
+    """Result of a step's backward pass: loss, gradient norm (None: nothing to learn from), tokens, terms' metrics.
+
+    seen: tokens of the rows that went through the terms, without those that were left out because they have no credit.
+    """
 
     loss: float
     norm: float | None
     tokens: int
+    seen: int
     said: Mapping[Place, float]
 
 
@@ -31,7 +35,7 @@ def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
 
 
 def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
-    """Dict {name: value} of the terms' metrics over the steps `taken`, each per step, token or update.
+    """Dict {name: value} of the terms' metrics over the steps `taken`, each per step, token, seen token or update.
 
     The mean over terms where two use one name.
     """
@@ -40,5 +44,6 @@ def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
         if only is None or key == only:
             total = sum(step.said.get((key, name, per), 0.0) for step in taken)
             steps, tokens = sum(step.norm is not None for step in taken), sum(step.tokens for step in taken)
-            found.setdefault(name, []).append(total / {"step": steps, "token": tokens, "update": 1}[per])
+            seen = sum(step.seen for step in taken)
+            found.setdefault(name, []).append(total / {"step": steps, "token": tokens, "seen": seen, "update": 1}[per])
     return {name: int(sum(values)) if name == "clamped" else float(np.mean(values)) for name, values in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import deque
 from pathlib import Path
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 import torch
 
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.tiny import build
 from palaestra.algebra.signals import Signal, as_signal, centre, col, mean, per_token, where
 from palaestra.algebra.turns import Turns
@@ -21,6 +23,7 @@ from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import ExpressionError, InputError, MissingColumnError, MissingExtraError
 from palaestra.learning.adapters.trl import SignalCredit, reward_function
 from palaestra.learning.adapters.trl_rollout import EnvRollout, environment
+from palaestra.play.rollout import rollout
 
 LENGTH = as_signal(pl.col("action").str.len_chars())
 
@@ -337,13 +340,13 @@ class Speaker:
 
 
 def spoken(
-    model: Speaker, limit: int, prompts: list[int], tokenizer: Letters | None = None, **options: Any
+    model: Speaker, limit: int, prompts: list[int], tokenizer: Letters | None = None, env: Any = Steps, **options: Any
 ) -> dict[str, Any]:
     trainer = SimpleNamespace(
         processing_class=tokenizer or Letters(), max_completion_length=limit, temperature=1.0, model=model,
         accelerator=SimpleNamespace(device="cpu", unwrap_model=lambda each: each),
     )  # fmt: skip
-    found = EnvRollout(Steps, **options)([[{"seed": seed}] for seed in prompts], trainer)
+    found = EnvRollout(env, **options)([[{"seed": seed}] for seed in prompts], trainer)
     assert model.training
     return found
 
@@ -373,6 +376,23 @@ def test_turns_of_a_conversation_are_said_and_masked_until_there_is_no_room() ->
 def test_an_answer_ends_as_the_chat_template_ends_a_turn() -> None:
     found = spoken(Speaker(["4\x03yz"]), 99, [3], Marked(), longest=1)
     assert found["completion_ids"] == [[ord("4"), 3]]
+
+
+class Late(Steps):
+    """`second` pays before its first turn; then it is `first` that nobody scores, and at last `second`."""
+
+    paid = ({"first": 1.0, "second": -1.0}, {"first": None, "second": 0.5}, {"first": 0.0, "second": None}, {})
+
+    def step(self, actions: Any) -> StepResult:
+        return dataclasses.replace(super().step(actions), rewards=self.paid[self.at - 1])
+
+
+def test_a_turn_is_paid_what_a_rollout_pays_it() -> None:
+    """What comes before the first turn is for that one, and no score later takes nothing away."""
+    team = Team(dict.fromkeys(Late.agents, ScriptedPolicy(lambda _: "x", name="same")))
+    played = rollout(Late, team, groups=1).frame["reward"].to_list()
+    (turns,) = spoken(Speaker(["x|"], ["x|"], ["x|"], ["x|"]), 99, [3], env=Late)["turns"]
+    assert [turn["reward"] for turn in turns] == played == [1.0, -0.5, 0.0, 0.0]
 
 
 def test_an_episode_is_paid_the_mean_of_what_its_agents_got() -> None:

@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 from palaestra import envs
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.tiny import build
 from palaestra.algebra.signals import standardise
 from palaestra.algebra.turns import Turns
@@ -26,6 +27,7 @@ from palaestra.envs.protocol import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.learning.adapters.verl import TURNS, register_trainer
+from palaestra.play.rollout import rollout
 
 torch = pytest.importorskip("torch")
 
@@ -253,6 +255,33 @@ def test_every_turn_is_a_sample_with_what_it_was_paid(monkeypatch: pytest.Monkey
     assert [each.response_mask for each in samples] == [[1], [1, 1], [1, 1, 1]]
     assert [len(each.response_logprobs) for each in samples] == [1, 2, 3]
     told = [[each.extra_fields[name] for name in ("agent", "turn", "turn_reward")] for each in samples]
-    assert told == [["a", 0, 1.5], ["b", 1, 2.5], ["a", 2, 3.0]]  # ½ for what the other said next
+    assert told == [["a", 0, 1.5], ["b", 1, 3.0], ["a", 2, 3.0]]  # ½ for what the other said before and next
     assert {each.extra_fields["episode"] for each in samples} == {"u_2"}
-    assert samples[-1].reward_score == 2.75
+    assert samples[-1].reward_score == 3.75  # 4.5 for a, 3 for b
+
+
+class Late(Turnwise):
+    """`b` pays before its first turn; then it is `a` that nobody scores, and at last `b`."""
+
+    paid = ({"a": 1.0, "b": -1.0}, {"a": None, "b": 0.5}, {"a": 0.0, "b": None}, {})
+
+    def step(self, actions: Any) -> StepResult:
+        result = super().step(actions)
+        return StepResult(result.observations, self.paid[self.at - 1], terminated=self.at == 4)
+
+
+def test_a_turn_is_paid_what_a_rollout_pays_it() -> None:
+    """What comes before the first turn is for that one, and no score later takes nothing away."""
+    from palaestra.learning.adapters.verl_loop import EnvPlay
+
+    class Play(EnvPlay):
+        async def _ask(self, observation: Observation, sampling_params: dict[str, Any]) -> tuple[Any, str]:
+            return SimpleNamespace(extra_fields={}), "x"
+
+    play = Play(env="native/corridor")
+    play.made = Late
+    samples = asyncio.run(play.run({}, extra_info={"seed": 7}))
+    team = Team(dict.fromkeys(Late.agents, ScriptedPolicy(lambda _: "x", name="same")))
+    played = rollout(Late, team, groups=1).frame["reward"].to_list()
+    assert [each.extra_fields["turn_reward"] for each in samples] == played == [1.0, -0.5, 0.0, 0.0]
+    assert samples[-1].reward_score == 0.25

@@ -60,10 +60,11 @@ def test_the_average_over_the_own_policy_is_half_of_the_way_to_the_target() -> N
 def test_it_goes_on_after_a_stop() -> None:
     whole = minority_influence("a", **SMALL)
     found = [whole(played(n), context(n))["influence"].to_list() for n in range(3)]
-    stopped, again = minority_influence("a", **SMALL), minority_influence("a", **SMALL)
+    stopped, waiting, again = (minority_influence("a", **SMALL) for _ in range(3))
     stopped(played(0), context(0))
     stopped(played(1), context(1))
-    again.load_state_dict(stopped.state_dict())
+    waiting.load_state_dict(stopped.state_dict())
+    again.load_state_dict(waiting.state_dict())  # saved before it was used again
     np.testing.assert_array_equal(again(played(2), context(2))["influence"].to_list(), found[2])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.stages import Context
+from palaestra.learning.stages import STAGES, Context
 from palaestra.learning.stages.pair_reward import pair_reward
 
 
@@ -46,6 +46,18 @@ def test_a_stopped_run_goes_on_and_memory_is_bounded() -> None:
     assert whole.state_dict()["past"].shape[0] == 30
     again.load_state_dict(copy.deepcopy(whole.state_dict()))
     one, other = (each(table(), context(1)).frame["pair_reward"][:-4].to_numpy() for each in (whole, again))
+    np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("text", ["pair_reward('critic', 'paid')", "preference_reward('critic', \"col('paid')\")"])
+def test_a_state_that_waits_for_its_next_use_is_stored_again(text: str) -> None:
+    """A run that is resumed and saved while another phase runs keeps what the stage had learned."""
+    whole, waiting, again = (STAGES.build(text) for _ in range(3))
+    whole(table(), context())
+    waiting.load_state_dict(copy.deepcopy(whole.state_dict()))
+    again.load_state_dict(copy.deepcopy(waiting.state_dict()))
+    (name,) = whole.adds
+    one, other = (each(table(), context(1)).frame[name][:-4].to_numpy() for each in (whole, again))
     np.testing.assert_allclose(one, other)
 
 

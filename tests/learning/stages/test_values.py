@@ -15,7 +15,17 @@ from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import Turns
-from palaestra.credit import archer, counterfactual, gae, implicit_reward, on_last_token, oprl, spo_chain, tppo
+from palaestra.credit import (
+    archer,
+    counterfactual,
+    gae,
+    implicit_reward,
+    on_last_token,
+    oprl,
+    sequential_advantage,
+    spo_chain,
+    tppo,
+)
 from palaestra.envs import make
 from palaestra.errors import EnvError, InputError
 from palaestra.learning import PolicyGradient, Trainer
@@ -227,6 +237,19 @@ def test_prefix_values_add_up_to_the_joint_advantage() -> None:
     found = made(turns, context(walker()))
     assert found["value"].to_list() == [5.0] * 8
     assert found["prefix_value"].to_list() == [5.0, 8.0, 5.0, 2.0, 5.0, 4.0, 5.0, 6.0]
+
+
+def test_prefixes_grow_in_the_order_in_which_credit_walks_a_turn() -> None:
+    """Only what `b` does matters, and its rows stand before those of `a`: `b` gets the credit, not who is last."""
+    turns = Turns({
+        "iteration": [1] * 8, "group": [0] * 8, "episode": np.repeat(range(4), 2), "turn": [0] * 8,
+        "agent": ["b", "a"] * 4, "action": list("llrllrrr"), "state": [7] * 8,
+        "reward": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0],
+    })  # fmt: skip
+    made = prefix_critic()
+    made(turns, context(walker()))
+    credit = np.asarray(sequential_advantage().evaluate(made(turns, context(walker()))))
+    assert credit.tolist() == [-1.0, 0.0, 1.0, 0.0] * 2
 
 
 # -- process rewards and progress -------------------------------------------------------------------------------------

@@ -36,13 +36,14 @@ def told(number: int, member: Any) -> Context:
 
 
 def test_it_goes_on_after_a_stop() -> None:
-    whole, stopped, again = (weighted_attack("a", batch=8, steps=3) for _ in range(3))
+    whole, stopped, waiting, again = (weighted_attack("a", batch=8, steps=3) for _ in range(4))
     one, two = policy(), policy()
     for number in range(3):
         whole(play(number), told(number, one))
     for number in range(2):
         stopped(play(number), told(number, two))
-    again.load_state_dict(stopped.state_dict())
+    waiting.load_state_dict(stopped.state_dict())
+    again.load_state_dict(waiting.state_dict())  # saved before it was used again
     again(play(2), told(2, two))
     for name, value in one.module.state_dict().items():
         torch.testing.assert_close(two.module.state_dict()[name], value)

@@ -113,6 +113,14 @@ def test_metrics_say_how_much_was_corrected() -> None:
     assert told["weight"] == pytest.approx(mean, rel=1e-4)
 
 
+def test_rows_without_credit_do_not_dilute_the_metrics() -> None:
+    """Row 0 alone has credit, and all of its weights are cut at 2."""
+    policy, turns = served(shift=1.0)
+    turns = turns.with_column(advantage=[1.0] + [0.0] * 23)
+    told = PolicyGradient(Team(a=policy), "corrected(cap=2.0)", lr=0.0).update(turns)["lm"]
+    assert (told["weight"], told["weights_cut"]) == (2.0, 1.0)
+
+
 @pytest.mark.parametrize(
     "options", [{"minibatch": 7}, {"epochs": 3}, {"minibatch": 5, "epochs": 2, "chunk_tokens": 40}]
 )
@@ -134,6 +142,20 @@ def test_many_steps_compare_with_the_start_of_the_update(options: dict) -> None:
         PolicyGradient(Team(a=learner), text, lr=0.05, **options).update(given, rng=np.random.default_rng(1))
     for a, b in zip(policy.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+def test_the_start_is_known_also_where_the_first_step_has_no_credit() -> None:
+    """The learner sampled the rows itself, so every weight is 1, whichever step is the first to learn."""
+    moved = []
+    for text in ("corrected('surrogate()')", "surrogate()"):
+        policy, turns = served(shift=0.0)
+        advantage = turns["advantage"].to_numpy().copy()
+        advantage[np.random.default_rng(1).permutation(24)[:7]] = 0.0
+        learner = PolicyGradient(Team(a=policy), text, lr=0.05, minibatch=7)
+        told = learner.update(turns.with_column(advantage=advantage), rng=np.random.default_rng(1))["lm"]
+        assert not told.get("weights_cut")
+        moved.append(torch.cat([each.detach().flatten() for each in policy.parameters()]))
+    torch.testing.assert_close(*moved, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("level", "cap", "floor", "outside"), FLAVOURS)

@@ -133,6 +133,40 @@ def test_preferences_need_no_credit_and_pairs_stay_together() -> None:
     assert metrics[-1]["dpo_loss"] < 0.5 * metrics[0]["dpo_loss"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("terms", "sizes"), [("orpo()", {4}), ("orpo(), entropy(0.1)", {3, 4, 5})])
+@pytest.mark.parametrize("minibatch", [4, None])
+def test_rows_in_no_pair_fill_no_step(terms: str, sizes: set[int], minibatch: int | None) -> None:
+    """Pairs alone leave them out; a term that looks everywhere has them in minibatches of the size that was asked."""
+    policy = mlp()
+    sides = {"pair": [i // 2 if i < 8 else None for i in range(64)], "chosen": [i % 2 == 0 for i in range(64)]}
+    read: list[int] = []
+    score = policy.score
+    policy.score = lambda rows: (read.append(len(rows)), score(rows))[1]  # type: ignore[method-assign]
+    learner = PolicyGradient(Team(a=policy), terms, minibatch=minibatch)
+    learner.update(numbers(**sides), rng=np.random.default_rng(0))
+    everything = 64 if "entropy" in terms else 8
+    assert sum(read) == everything
+    assert set(read) <= (sizes if minibatch else {everything})
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 8192])
+def test_tokens_without_a_weight_or_without_credit_leave_the_mean(chunk_tokens: int) -> None:
+    """Every third token has no weight, every fifth takes no part, and the first row has no weights at all."""
+    policy, table = words()
+    spans = [range(at, at + len(row)) for at, row in enumerate(table["action_ids"])]
+    weights = [[None if place % 3 == 0 else 1.0 for place in row] for row in spans]
+    credit = [[None if place % 5 == 0 else 0.0 for place in row] for row in spans]
+    table = table.with_column(w=pl.Series([None, *weights[1:]]), advantage=pl.Series(credit))
+    learner = PolicyGradient(Team(a=policy), "surrogate(), clone(column='w')", lr=0.0, chunk_tokens=chunk_tokens)
+    said = [
+        each
+        for row, w, a in zip(table["logprobs"], table["w"], table["advantage"], strict=True)
+        for each, known, taking in zip(row, w if w is not None else (), a, strict=w is not None)
+        if known is not None and taking is not None
+    ]
+    assert learner.update(table)["lm"]["loss"] == pytest.approx(-np.mean(said), rel=1e-5)
+
+
 def test_a_verdict_per_row_moves_a_language_model() -> None:
     policy, table = words()
     table = table.with_column(chosen=pl.col("return") > 0)
@@ -225,6 +259,18 @@ def test_a_stale_token_does_not_stop_a_run() -> None:
         assert metrics["clamped"] == 1
         assert metrics["loss"] is not None
         assert np.isfinite(metrics["loss"])
+
+
+@pytest.mark.parametrize("text", ["dpo()", "orpo()", "kto(zero='apo')", "clone(column='weight')"])
+def test_momentum_alone_moves_no_policy(text: str) -> None:
+    """An update without a pair, a verdict or a weight leaves everything as it is."""
+    policy = mlp()
+    learner = PolicyGradient(Team(a=policy), text, lr=0.1)
+    sides = {"pair": [i // 2 for i in range(64)], "chosen": [i % 2 == 0 for i in range(64)], "weight": [1.0] * 64}
+    learner.update(numbers(**sides))  # Adam has momentum now
+    before = copy.deepcopy(policy.state_dict())
+    learner.update(numbers(**{name: pl.Series([None] * 64, dtype=pl.Float64) for name in sides}))
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])

@@ -265,6 +265,9 @@ def test_worked_cloning() -> None:
     assert of("clone(2, 'w')", [1.0, -1.0, None]) == pytest.approx(2 * (3 - 7) / 4)
     assert of("clone(column='w')", [1.0, 0.0, None]) == pytest.approx(3 / 4)
     assert of("clone(column='w')", [True, False, None]) == pytest.approx(3 / 2)
+    assert of("clone(column='w')", [[1.0, None], [1.0, np.nan], None]) == pytest.approx((1 + 3) / 2)
+    by_row = "clone(column='w', aggregate='sequence-mean')"
+    assert of(by_row, [[1.0, None], [1.0, 1.0], [None, None]]) == pytest.approx((1 + 3.5) / 2)
     with pytest.raises(MissingColumnError, match="term term reads column 'v', which is missing"):
         of("clone(column='v')", [1, 1, 1])
     with pytest.raises(InputError, match="column 'w' holds String, expected numbers"):
@@ -278,6 +281,9 @@ def test_worked_values() -> None:
     assert float(TERMS.build("value(1)")(piece)) == pytest.approx((1 / 2 + 4 / 2) / 2)
     # the second may move to 3 only where old ± .2 allows: 2.7; the larger error counts
     assert float(TERMS.build("value(1, clip=.2)")(piece)) == pytest.approx((1 / 2 + 4 / 2) / 2)
+    table = {"return": [[2.0, None], [1.0, 9.0], None]}
+    piece = MicroBatch.of(torch.zeros(3, 2), columns=table, units=units, module=Value())
+    assert float(TERMS.build("value(1, level='token')")(piece)) == pytest.approx((1 / 2 + 4 / 2 + 0) / 3)
     closer = MicroBatch.of(
         torch.zeros(1, 1), columns={"return": [1.0], "value": [3.0]}, units=torch.tensor([[[1.0]]]), module=Value()
     )

@@ -29,7 +29,10 @@ TURN = ("agent", "turn", "state", "observation", "action", "reward", "valid", "s
 
 @dataclass
 class _Episode:
-    """One conversation while it is held."""
+    """One conversation while it is held.
+
+    income: what each agent received since its last turn, which it is for, as in `rollout`; or before its first one.
+    """
 
     env: Any
     seen: list[Seen]
@@ -37,6 +40,7 @@ class _Episode:
     tokens: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
+    income: dict[str, float | None] = field(default_factory=dict)
 
     def hear(self, ids: Sequence[int]) -> None:
         """The env speaks; the first words are the prompt."""
@@ -49,16 +53,19 @@ class _Episode:
     def say(self, ids: Sequence[int], text: str) -> None:
         """The model speaks, and the env goes on."""
         ((agent, observation, _),) = self.seen
+        if any(turn["agent"] == agent for turn in self.turns):
+            self.income.pop(agent, None)  # its turn before has it
         made = {"agent": agent, "turn": len(self.turns), "state": observation.key(), "observation": observation.text}
         made |= {"action": text, "reward": 0.0, "valid": True, "success": None}
         self.turns.append(made | {"start": len(self.tokens), "length": len(ids)})
         self.tokens += ids
         self.mask += [1] * len(ids)
         outcome = step(self.env, {agent: text})
-        last = {turn["agent"]: turn for turn in self.turns}
         for name, reward in outcome.rewards.items():
-            if name in last:
-                last[name]["reward"] = None if reward is None else (last[name]["reward"] or 0.0) + reward
+            earned = self.income.setdefault(name, None)
+            self.income[name] = earned if reward is None else (earned or 0.0) + reward
+        for name, turn in {turn["agent"]: turn for turn in self.turns}.items():
+            turn["reward"] = self.income.get(name, 0.0)
         for turn in self.turns if outcome.success is not None else ():
             each = outcome.success
             turn["success"] = each.get(turn["agent"]) if isinstance(each, dict) else each

@@ -114,6 +114,7 @@ class EnvPlay:
         episode = f"{row.get('uid', uuid4().hex)}_{row.get('session_id', 0)}"
         turns: list[Any] = []
         last: dict[str, Any] = {}
+        income: dict[str, float | None] = {}  # since an agent's last turn, or before its first one, as in `rollout`
         turn = 0
         while seen and turn < self.longest:
             acted = await asyncio.gather(*(self._ask(observation, sampling_params) for _, observation, _ in seen))
@@ -129,22 +130,28 @@ class EnvPlay:
                     "reward_extra_info": {},
                 }
                 turns.append(output)
+                if agent in last:
+                    income.pop(agent, None)  # its turn before has it
                 last[agent] = output
             outcome = step(env, {agent: text for (agent, _, _), (_, text) in zip(seen, acted, strict=True)})
             for agent, valid in outcome.valid.items():
                 last[agent].extra_fields["valid"] = valid
             for agent, reward in outcome.rewards.items():
-                if agent in last:
-                    before = last[agent].extra_fields["turn_reward"]
-                    last[agent].extra_fields["turn_reward"] = None if reward is None else (before or 0.0) + reward
+                earned = income.setdefault(agent, None)
+                income[agent] = earned if reward is None else (earned or 0.0) + reward
+            for agent, output in last.items():
+                output.extra_fields["turn_reward"] = income.get(agent, 0.0)
             seen, turn, success = outcome.seen, turn + 1, outcome.success
         for output in turns:
             own = success.get(output.extra_fields["agent"]) if isinstance(success, dict) else success
             output.extra_fields["success"] = own
             output.num_turns = len(turns)
         # verl wants a number for the session, of which it makes metrics and a GRPO that nobody asks for here
-        paid = [reward for each in last.values() if (reward := each.extra_fields["turn_reward"]) is not None]
-        turns[-1].reward_score = sum(paid) / len(paid) if paid else 0.0
+        paid: dict[str, float] = {}
+        for output in turns:
+            if (reward := output.extra_fields["turn_reward"]) is not None:
+                paid[output.extra_fields["agent"]] = paid.get(output.extra_fields["agent"], 0.0) + reward
+        turns[-1].reward_score = sum(paid.values()) / len(paid) if paid else 0.0  # the agents' mean return
         return turns
 
     async def _ask(self, observation: Observation, sampling_params: dict[str, Any]) -> tuple[Any, str]:

@@ -85,7 +85,7 @@ class minority_influence(Stage):
         self.places: dict[str, int] = {}
         self.ids: dict[int, int] = {}
         self._networks: tuple[ActionNetwork, ActionNetwork, ValueNetwork] | None = None
-        self._state: dict[str, Any] | None = None
+        self._state: list[Any] | None = None
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `influence`."""
@@ -195,14 +195,14 @@ class minority_influence(Stage):
             self._networks = model, oracle, ValueNetwork(width, seed=seed + 2, **how)
             if self._state is not None:
                 networks: tuple[Any, ...] = self._networks
-                for each, state in zip(networks, self._state["networks"], strict=True):
+                for each, state in zip(networks, self._state, strict=True):
                     each.load_state_dict(state)
         return self._networks
 
     def state_dict(self) -> dict[str, Any]:
         """Actions met so far, rows kept for the fit, and the networks."""
         made = self._networks
-        networks = made and [each.state_dict() for each in made]
+        networks = self._state if made is None else [each.state_dict() for each in made]
         return {"places": list(self.places), "ids": dict(self.ids), "kept": self.kept, "networks": networks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ class minority_influence(Stage):
         self.places = {text: place for place, text in enumerate(state["places"])}
         self.ids = {int(action): int(place) for action, place in state["ids"].items()}
         self.kept = np.asarray(state["kept"], float)
-        self._networks, self._state = None, state if state["networks"] else None
+        self._networks, self._state = None, state["networks"]
 
 
 def distance_to_targets(expected: np.ndarray, targets: np.ndarray, counted: np.ndarray) -> np.ndarray:

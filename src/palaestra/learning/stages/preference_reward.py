@@ -50,7 +50,7 @@ class preference_reward(Stage):
         self.hidden, self.lr = tuple(hidden), lr
         self.needs = {"episode", "agent", "action", "observation"}
         self._made: tuple[torch.nn.Module, torch.optim.Optimizer] | None = None
-        self._state: dict[str, Any] | None = None
+        self._state: list[Any] | None = None
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `preference`."""
@@ -94,17 +94,17 @@ class preference_reward(Stage):
             self._made = made, torch.optim.Adam(made.parameters(), lr=self.lr)
             if self._state is not None:
                 parts: tuple[Any, ...] = self._made
-                for part, state in zip(parts, self._state["parts"], strict=True):
+                for part, state in zip(parts, self._state, strict=True):
                     part.load_state_dict(state)
         return self._made
 
     def state_dict(self) -> dict[str, Any]:
         """State: network and optimiser."""
-        return {"parts": self._made and [part.state_dict() for part in self._made]}
+        return {"parts": self._state if self._made is None else [part.state_dict() for part in self._made]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        self._made, self._state = None, state if state["parts"] else None
+        self._made, self._state = None, state["parts"]
 
 
 def _pairs(worth: np.ndarray, number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

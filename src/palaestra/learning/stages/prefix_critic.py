@@ -18,7 +18,7 @@ from palaestra.learning.stages.stage import Context, Stage, stage
 
 @stage
 class prefix_critic(Stage):
-    """Stage: columns `prefix_value`, Q(s, a_1..a_i) of the turn's agents in the order of rows, and `value`, V(s).
+    """Stage: columns `prefix_value`, Q(s, a_1..a_i) of the turn's agents in the order of names, and `value`, V(s).
 
     s is what all agents of the turn see. Means of what the turn's agents together earn from it on, as known before
     this iteration; rate: `PrefixCritic`. Its credit is
@@ -35,7 +35,7 @@ class prefix_critic(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with both values."""
-        goal, plays = np.asarray(self.target.evaluate(turns), float), team_plays(turns)
+        goal, plays = np.asarray(self.target.evaluate(turns), float), team_plays(turns, by_name=True)
         prefix, value = np.full(len(turns), np.nan), np.full(len(turns), np.nan)
         for order, state, joint in plays:  # a turn of the team at a time: its prefixes are a chain
             for size, row in enumerate(order, 1):

@@ -68,7 +68,7 @@ class weighted_attack(Stage):
         self.hidden = tuple(hidden)
         self.kept: tuple[np.ndarray, np.ndarray] | None = None
         self._made: tuple[torch.nn.Module, torch.nn.Module, torch.optim.Optimizer, torch.optim.Optimizer] | None = None
-        self._state: dict[str, Any] | None = None
+        self._state: list[Any] | None = None
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table as it is, after the network of shifts has learned."""
@@ -147,20 +147,20 @@ class weighted_attack(Stage):
             self._made = shifts, weigh, adams[0], adams[1]
             if self._state is not None:
                 parts: tuple[Any, ...] = self._made
-                for part, state in zip(parts, self._state["parts"], strict=True):
+                for part, state in zip(parts, self._state, strict=True):
                     part.load_state_dict(state)
         return self._made
 
     def state_dict(self) -> dict[str, Any]:
         """State: replayed rows, networks and optimisers."""
-        parts = self._made and [part.state_dict() for part in self._made]
+        parts = self._state if self._made is None else [part.state_dict() for part in self._made]
         return {"kept": None if self.kept is None else list(self.kept), "parts": parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         kept = state["kept"]
         self.kept = None if kept is None else (np.asarray(kept[0]), np.asarray(kept[1]))
-        self._made, self._state = None, state if state["parts"] else None
+        self._made, self._state = None, state["parts"]
 
 
 def divergences(

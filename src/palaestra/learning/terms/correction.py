@@ -42,8 +42,8 @@ def corrected(
     cap, floor: w is cut to floor ≤ w ≤ cap; with outside="drop" it is 0 beyond them (verl's IcePop, TRL's `*_mask`).
     A weight times the advantage is the weight times the loss, for losses in proportion to the advantage.
     Defaults: verl's; TRL's are level="sequence", cap=3, outside="drop". In the metrics: `weight` (mean), and
-    `weights_cut`, the share of tokens whose weight was cut or dropped. Several steps in one update cost a forward pass
-    more, for π_start. Raises InputError for a term without credit.
+    `weights_cut`, the share of tokens whose weight was cut or dropped, both of the rows that are learned from. Several
+    steps in one update cost a forward pass more, for π_start. Raises InputError for a term without credit.
     """
     choice("corrected", LEVELS, level=level)
     choice("corrected", ("cut", "drop"), outside=outside)
@@ -61,8 +61,8 @@ def corrected(
         weight, cut = truncated_weights(
             start - piece.old, piece.mask, level=level, cap=cap, floor=floor, outside=outside
         )
-        piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="token")
-        piece.log("weights_cut", (cut & piece.mask).sum(), per="token")
+        piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="seen")
+        piece.log("weights_cut", (cut & piece.mask).sum(), per="seen")
         twin = copy.copy(piece)
         twin.old, twin.advantage = start, piece.advantage * weight
         return inner(twin)
@@ -104,6 +104,7 @@ def _start(piece: MicroBatch) -> Tensor:
         return piece.new.detach()
     _, _, lengths = ragged(piece.require("action_ids"))
     offsets, policy = np.cumsum(lengths) - lengths, step.policy
+    first = piece.key not in step.cache  # steps without credit may have gone by, in which nothing moved
     known = piece.once(lambda: np.zeros(int(lengths.sum()), np.float32))
 
     def places(rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +115,7 @@ def _start(piece: MicroBatch) -> Tensor:
         at, real = places(piece.at, piece.new.shape[1])
         known[at[real]] = piece.new.detach().float().cpu().numpy()[real]
         return piece.new.detach()
-    if step.number == 0 and not known.any():
+    if first:
         read = [step.table[name] for name in ("prompt_ids", "context_ids") if name in step.table.columns]
         shown = sum((ragged(column)[2] for column in read), np.zeros_like(lengths))
         with torch.no_grad():

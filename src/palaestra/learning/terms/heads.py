@@ -70,10 +70,10 @@ def value(
     """Loss term: PPO's value loss (1707.06347), ½·(v - target)², by a linear head on the policy's trunk.
 
     level: "turn": v of what the policy saw, read before its first token; the mean runs over turns. "token": one before
-    every token; `aggregate` as of a policy loss. The target is a column of numbers, or at "token" also of lists; where
-    it is missing a turn leaves the mean. clip: c: ½·max((v - R)², (clip(v, v_old ± c) - R)²) with v_old of column
-    `old` (verl, TRL). `learner.values(turns)` has the predictions. Weights: verl and TRL train a critic of its own and
-    give this loss alone a rate; a shared trunk needs a weight.
+    every token; `aggregate` as of a policy loss. The target is a column of numbers, or at "token" also of lists; a turn
+    or token where it is missing leaves the mean. clip: c: ½·max((v - R)², (clip(v, v_old ± c) - R)²) with v_old of
+    column `old` (verl, TRL). `learner.values(turns)` has the predictions. Weights: verl and TRL train a critic of its
+    own and give this loss alone a rate; a shared trunk needs a weight.
     """
     number("value", low=0.0, weight=weight)
     choice("value", ("turn", "token"), level=level)
@@ -98,7 +98,7 @@ def value(
         mask = (piece.mask if level == "token" else piece.mask.any(1, keepdim=True)) & ~missing
         error = error.masked_fill(~mask, 0.0) / 2
         known = piece.known(target)
-        rows, tokens = int(known.sum()), int(piece.step.counts[piece.step.chosen][known].sum())
+        rows, tokens = int(known.sum()), int(piece.known_tokens(target).sum())
         if level == "turn":
             mean = error.sum() / max(int((known & (piece.step.counts[piece.step.chosen] > 0)).sum()), 1)
         else:

@@ -36,7 +36,8 @@ def clone(
 
     The column holds numbers or truth values.
 
-    Rows where the column is missing, or false, leave the mean; a w of 0 stays in it. Without a column w is 1.
+    Rows where the column is missing, or false, leave the mean, and of a column with lists tokens where it is missing; a
+    w of 0 stays in it. Without a column w is 1.
     """
     number("clone", weight=weight)
     how_to_aggregate("clone", aggregate, constant)
@@ -49,7 +50,7 @@ def clone(
             known &= values[piece.step.chosen].fill_null(False).to_numpy()
             factor = factor.masked_fill(factor == 0, torch.nan)
         mask = piece.mask & ~factor.isnan()
-        rows, tokens = int(known.sum()), int(piece.step.counts[piece.step.chosen][known].sum())
+        rows, tokens = int(known.sum()), int(piece.known_tokens(column)[known].sum())
         per_token = -factor.nan_to_num() * piece.new
         return weight * aggregated(per_token, mask, how=aggregate, constant=constant, rows=rows, tokens=tokens)
 

@@ -24,6 +24,7 @@ from palaestra.algebra.list_columns import ragged
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.foundation.registry import Registry, split_calls
+from palaestra.learning.batch import per_row
 from palaestra.learning.losses import AGGREGATIONS, LIMIT, Aggregation, Level, aggregate, log_ratio
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Term:
     needs: columns beside `policy` and `action_ids`. credit: it reads the advantage and the stored log-probabilities;
         if no term does, rows need neither, and all rows of the policy that did not fail take part.
     everywhere: it also needs the rows whose credit is 0, which are left out otherwise: they cost a forward pass.
-    whole: it needs all rows of a step at once. together: rows of one value of this column stay in one minibatch.
+    whole: it needs all rows of a step at once. together: rows of one value of this column stay in one minibatch;
+        if all terms have one, rows without a value take no part.
     reference: it asks for the policy as it was when the learner was made, of which a copy is then kept.
     episodes: it looks at other turns of a row's episode, which sequential updates take away.
     planned: it has to know how many updates there will be.
@@ -104,7 +106,8 @@ class Step:
     table: every row of the policy in this update. chosen: row numbers of the step. counts: of every row, the tokens
     that take part. number: of the step in its update. updates, planned: done so far, and how many there will be.
     reference: the policy as it was at the start. cache: of this update, for what is the same in every step.
-    logged: what terms of this step said about themselves.
+    logged: what terms of this step said about themselves. credit: of every token of the table, NaN where it takes no
+    part; None: all take part.
     """
 
     table: pl.DataFrame
@@ -117,6 +120,7 @@ class Step:
     reference: Callable[[], Learnable] | None = None
     cache: dict[Any, Any] = field(default_factory=dict)
     logged: list[tuple[str, str, Any, Tensor]] = field(default_factory=list)
+    credit: np.ndarray | None = None
 
     @cached_property
     def tokens(self) -> int:
@@ -124,7 +128,7 @@ class Step:
         return int(self.counts[self.chosen].sum())
 
 
-Per = Literal["step", "token", "update"]
+Per = Literal["step", "token", "seen", "update"]
 
 
 @dataclass
@@ -249,10 +253,28 @@ class MicroBatch:
         return torch.tensor(values, dtype=self.new.dtype, device=self.new.device)
 
     def known(self, name: str) -> np.ndarray:
-        """Mask of the step's rows whose value in a column is neither null nor NaN, bool[rows of the step]."""
+        """Mask of the step's rows whose value in a column is neither null nor NaN, bool[rows of the step].
+
+        Of a column with lists: those with such a value on a token that takes part.
+        """
         values = self.require(name)[self.step.chosen]
+        if values.dtype.base_type() in (pl.List, pl.Array):
+            return self.known_tokens(name) > 0
         missing = values.is_null()
         return ~(missing | values.is_nan().fill_null(False) if values.dtype.is_float() else missing).to_numpy()
+
+    def known_tokens(self, name: str) -> np.ndarray:
+        """Tokens of the step's rows that take part and whose value in a column is not missing, int64[rows of the step].
+
+        A value that is no list is that of all tokens of its row.
+        """
+        if self.require(name).dtype.base_type() not in (pl.List, pl.Array):
+            return np.where(self.known(name), self.step.counts[self.step.chosen], 0)
+        key = ("known tokens", name)  # counted once per update, for all terms and steps
+        if key not in self.step.cache:
+            self.step.cache[key] = _known_tokens(self.require(name), self.step)
+        found: np.ndarray = self.step.cache[key][self.step.chosen]
+        return found
 
     def reference(self) -> Scored:
         """These rows as the policy at the start scores them, without gradient; its term says `reference=True`."""
@@ -293,9 +315,21 @@ class MicroBatch:
         """Add a number to the metrics of the policy.
 
         per step: what pieces say is added up, the metric is the mean over steps. token: the sum over the update per
-        token of it (a share, if the value counts tokens). update: the sum over the update, a whole number.
+        token of it (a share, if the value counts tokens). seen: the same, per token of the rows that came by: without
+        those that are left out for want of credit. update: the sum over the update, a whole number.
         """
         self.step.logged.append((self.key, name, per, torch.as_tensor(value).detach()))
+
+
+def _known_tokens(values: pl.Series, step: Step) -> np.ndarray:
+    """`MicroBatch.known_tokens` of a column with lists, of all rows of the table."""
+    flat, missing, given = ragged(values)
+    there = ~missing & ~np.isnan(flat.astype(float))
+    if step.credit is not None:
+        lengths = ragged(step.table["action_ids"])[2]
+        whole = given == lengths  # not those of rows that have no list
+        there[np.repeat(whole, given)] &= ~np.isnan(step.credit[np.repeat(whole, lengths)])
+    return per_row(there, given)
 
 
 # -- what is checked when a term is made ------------------------------------------------------------------------------
