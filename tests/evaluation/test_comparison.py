@@ -287,3 +287,19 @@ def test_tasks_that_were_drawn_several_times_are_said_with_the_range_of_their_tr
     assert (row.tasks, row.trials, row.per_task, row.to_dict()["per_task"]) == (11, 2, "2 to 20", "2 to 20")
     assert "11 tasks × 2 to 20 trials" in verdict(row)
     assert comparison_table(frame)[1].per_task == "2"
+
+
+def test_a_system_without_a_value_is_no_comparison(make_trials: Maker) -> None:
+    rng = np.random.default_rng(1)
+    frame = make_trials({name: rng.random((30, 1)) < rate for name, rate in (("before", 0.2), ("after", 0.6))})
+    unknown = frame.filter(pl.col("system") == "after").with_columns(system=pl.lit("lost"), success=None)
+    rows = comparison_table(pl.concat([frame, unknown.select(frame.columns)], how="vertical_relaxed"))
+    assert rows[1].difference == comparison_table(frame)[1].difference
+    assert rows[2].difference is not None
+    assert rows[2].difference.n == 0
+
+
+def test_runs_of_other_names_are_called_so(make_trials: Maker) -> None:
+    frame = make_trials({name: np.ones((3, 1), bool) for name in ("before", "after")})
+    apart = frame.with_columns(run=pl.col("system") + "-1")
+    assert "the runs of the two sides have other names" in verdict(comparison_table(apart)[1])

@@ -42,3 +42,8 @@ def test_a_status_of_400_is_an_error_and_one_of_399_is_not() -> None:
         return float(reliability(pl.DataFrame(rows)).row(0, named=True)["resources"])
 
     assert resources(500) == resources(400) < resources(399) == resources(200)
+
+
+def test_one_trial_of_a_task_has_no_consistency() -> None:
+    found = reliability(pl.DataFrame([CALL | {"system": "s", "episode": 0, "success": True}])).row(0, named=True)
+    assert (found["success"], found["outcome"], found["overall"]) == (1, None, None)

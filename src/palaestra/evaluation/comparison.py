@@ -14,16 +14,18 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.difference import Difference, paired_difference
+from palaestra.evaluation.difference import OTHER_RUNS, Difference, paired_difference
 from palaestra.evaluation.intervals import (
     CUT,
     RESAMPLES,
     Estimate,
     Scale,
     binary,
+    cells,
     mean_interval,
     success_interval,
     unit_scale,
+    units,
 )
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.trials import count_infrastructure_failures, error_kind, infrastructure
@@ -137,6 +139,7 @@ def comparison_table(
         raise InputError(f"no system {baseline!r} to compare with{nearest(baseline, systems)}")
     others = [system for system in systems if system != baseline]
     scale = unit_scale(trials["score"]) if scale is None else _inside(scale, trials)
+    comparable = sum(_in_common(trials, baseline, system, value) for system in others)
     found = {
         system: paired_difference(
             trials,
@@ -145,7 +148,7 @@ def comparison_table(
             value=value,
             scale=scale if value == "score" else None,
             level=1 - ALPHA,
-            comparisons=len(others),
+            comparisons=max(comparable, 1),
             resamples=resamples,
             seed=seed,
         )
@@ -163,6 +166,13 @@ def comparison_table(
         }, share, scale, resamples, seed)
         for system, each in own.items()
     )  # fmt: skip
+
+
+def _in_common(trials: pl.DataFrame, a: str, b: str, value: str) -> bool:
+    """Whether two systems have a value in a same cell: otherwise they are no comparison."""
+    pair = units(trials.filter(pl.col("system").is_in([a, b])))
+    left, right = (cells(pair.filter(pl.col("system") == name), value) for name in (a, b))
+    return not left.join(right, on=["run", "task"], how="semi").is_empty()
 
 
 def _inside(scale: Scale, trials: pl.DataFrame) -> Scale:
@@ -281,6 +291,11 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     if d is None:
         return "the baseline"
     gone = _losses(row)
+    if not d.n and d.method == OTHER_RUNS:
+        return (
+            f"cannot tell: the runs of the two sides have other names, so that no run and task is on both "
+            f"({d.dropped} dropped); without the column run, or with runs of the same names, tasks are compared{gone}"
+        )
     if not d.n:
         return f"cannot tell: no task has a {row.value} on both sides ({d.dropped} dropped){gone}"
     points = row.value == "success"

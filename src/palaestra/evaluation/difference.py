@@ -37,6 +37,10 @@ _BLOCK = 1 << 22  # random signs held in memory at once
 _MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may cost; about a second
 
 
+NO_TASKS, OTHER_RUNS = "no tasks in common", "no runs in common"
+"""Methods of a `Difference` without a value: why there is none."""
+
+
 @dataclass(frozen=True)
 class Difference(Estimate):
     """Result of `paired_difference`: an `Estimate` of system minus baseline over cells (run, task), with p and power.
@@ -110,8 +114,10 @@ def paired_difference(
     dropped, n = len(both) - len(paired), int(paired["n"].sum())
     if paired.is_empty():
         nan = math.nan
+        apart = left.join(right, on="task", how="semi").is_empty()
+        why = NO_TASKS if apart else OTHER_RUNS
         return Difference(
-            nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan, tasks=0,
+            nan, nan, nan, 0, 0, 0, why, p=nan, dropped=dropped, detectable=nan, sd=nan, tasks=0,
             comparisons=comparisons,
         )  # fmt: skip
 

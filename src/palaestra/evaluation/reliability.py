@@ -14,7 +14,7 @@ import polars as pl
 
 from palaestra.errors import need_columns
 from palaestra.evaluation.calibration import calibration
-from palaestra.evaluation.consistency import consistency
+from palaestra.evaluation.consistency import PARTS, consistency
 from palaestra.evaluation.dominance import frontier
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.robustness import call_robustness, gated_score, robustness, safety_score
@@ -23,6 +23,7 @@ from palaestra.evaluation.trials import trials
 PASS = 0.75
 """Gated score of a trial that passes (arXiv 2604.06132)."""
 _EPISODE = ("system", "run", "iteration", "group", "episode")
+_PARTS = (*PARTS, "overall")
 _USED = ("cost", "duration", "calls", "errors")
 Channels = tuple[Collection[str], Collection[str], Collection[str]]
 
@@ -46,7 +47,12 @@ def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame
         most = int(own.group_by("run", "task").len()["len"].to_numpy().min())
         means = {row["part"]: row["mean"] for row in parts.filter(pl.col("system") == system).to_dicts()}
         row: dict[str, Any] = {"system": system, "success": own["success"].mean(), "k": most}
-        row |= {"pass_hat_k": k_estimate(own, "pass_hat_k", most).mean, **means, **_calibrated(own)}
+        row |= {
+            "pass_hat_k": k_estimate(own, "pass_hat_k", most).mean,
+            **dict.fromkeys(_PARTS),
+            **means,
+            **_calibrated(own),
+        }
         row["robustness"] = robustness(table, system, base).capped if base not in (None, system) else None
         row["safety"] = (
             _safety(turns.filter(pl.col("system") == system), len(own)) if "severity" in turns.columns else None
@@ -54,7 +60,9 @@ def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame
         rows.append(row | {"cost": own["cost"].mean() if own["cost"].null_count() == 0 else None})
     found = pl.DataFrame(rows, infer_schema_length=None)
     numbers = [name for name in found.columns if found.schema[name] == pl.Float64]
-    found = found.with_columns(pl.col(numbers).fill_nan(None)).with_columns(pl.col("cost", "success").cast(pl.Float64))
+    found = found.with_columns(pl.col(numbers).fill_nan(None)).with_columns(
+        pl.col("cost", "success", *_PARTS).cast(pl.Float64)
+    )
     return frontier(found, score="success").drop("hull").sort("overall", descending=True, nulls_last=True)
 
 

@@ -54,8 +54,8 @@ _OPTIONAL = {
     "cost": pl.lit(None, pl.Float64),
 }
 _EPISODE = ["system", "run", "iteration", "group", "episode"]
-KEPT = ("_trial", "_when")
-"""Of logs: which trial of an evaluation an episode is, and when it was written; `episode_outcomes` keeps them."""
+KEPT = ("_trial", "_when", "_solver")
+"""Of logs, kept by `episode_outcomes`: which trial of an evaluation an episode is, when written, by what solver."""
 READS = (*_REQUIRED, *_OPTIONAL)
 """All columns that trials are made from, but for those of `where`, `score` and `cluster`."""
 
@@ -140,6 +140,18 @@ def groups_of_tasks(pairs: pl.DataFrame) -> int:
     return values if len(pairs) == tasks and 2 <= values < tasks else 0
 
 
+def with_groups(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table of turns with `group` by task, if it has none and its episodes are numbered within each task."""
+    if "group" in frame.columns or not {"task", "episode"} <= set(frame.columns):
+        return frame
+    keys = [name for name in _EPISODE if name in frame.columns]
+    task = pl.col("task").cast(pl.String)
+    several = frame.lazy().group_by(keys).agg(task.drop_nulls().n_unique().alias("tasks")).select(pl.col("tasks").max())
+    if (several.collect().item() or 0) < 2:
+        return frame
+    return frame.with_columns(group=task.rank("dense").fill_null(0).cast(pl.Int32))
+
+
 def episode_outcomes(
     frame: pl.DataFrame,
     *,
@@ -157,6 +169,7 @@ def episode_outcomes(
         if value not in known:
             raise InputError(f"trials: {option}={value!r} is not an option{nearest(value, known)}")
     judged = pl.lit(True) if where is None else where
+    frame = with_groups(frame)
     frame = frame.with_columns(value.alias(name) for name, value in _OPTIONAL.items() if name not in frame.columns)
     frame = frame.with_columns(
         pl.col("system").cast(pl.String),

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError
+from palaestra.evaluation import trials
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.columns import as_truth
 from palaestra.evaluation.logs.tables import fits
@@ -82,3 +83,47 @@ def test_a_column_of_ours_is_taken_as_it_is(tmp_path: Path) -> None:
     assert read_logs(tmp_path / "t.csv").turns.frame.select("task", "success").rows() == [("t", False)]
     assert not fits({"question": "q", "answer": "a"})
     assert not fits({"id": 1, "result": {}})
+
+
+def by_task(path: Path) -> list[tuple[str, int, bool]]:
+    return trials(read_logs(path).turns).select("task", "trial", "success").rows()
+
+
+def test_episodes_numbered_within_each_task_are_those_of_their_tasks(tmp_path: Path) -> None:
+    """In one table, and in a folder with a table per task."""
+    rows = [("a", 0, True), ("a", 1, False), ("b", 0, False), ("b", 1, True)]
+    frame = pl.DataFrame(rows, schema=["task", "episode", "success"], orient="row")
+    frame.write_csv(tmp_path / "t.csv")
+    assert by_task(tmp_path / "t.csv") == rows
+    (tmp_path / "logs").mkdir()
+    for task in "ab":
+        frame.filter(pl.col("task") == task).with_columns(system=pl.lit("s")).write_csv(
+            tmp_path / "logs" / f"{task}.csv"
+        )
+    assert by_task(tmp_path / "logs") == rows
+    frame.with_columns(episode=pl.int_range(pl.len())).write_csv(tmp_path / "t.csv")
+    assert "group" not in read_logs(tmp_path / "t.csv").turns.columns, "nothing is made of numbers that are unique"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_turns_are_no_trials(tmp_path: Path, suffix: str) -> None:
+    """Two trials of a task and one of another, of three turns each; agents that act at once share a turn."""
+    turns = [
+        {"task": task, "turn": turn, "agent": agent, "success": task == "a"}
+        for task in ("a", "a", "b") for turn in range(3) for agent in (("x", "y") if turn else ("x",))
+    ]  # fmt: skip
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "csv":
+        pl.DataFrame(turns).write_csv(path)
+    else:
+        path.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+    found = trials(read_logs(path).turns)
+    assert found.select("system", "task", "trial", "success", "turns").rows() == [
+        ("t", "a", 0, True, 5), ("t", "a", 1, True, 5), ("t", "b", 0, False, 5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_blank_line_is_no_row(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_text("system,task,success\na,x,1\n\nb,x,0\n", encoding=encoding)
+    assert read(tmp_path / "t.csv") == [("x", "a", True), ("x", "b", False)]

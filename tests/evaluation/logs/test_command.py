@@ -138,3 +138,38 @@ def test_every_error_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     code, _, err = run(capsys, path, *arguments)
     assert code == 2
     assert "mine.parquet" in err
+
+
+def test_scores_without_success_are_not_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file per episode: those whose score is 1 have success, the others do not."""
+    for number, (system, value) in enumerate([("a", 1.0), ("a", 0.2), ("b", 0.0), ("b", 0.9)]):
+        row = {"system": system, "task": f"t{number % 2}", "score": value}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row))
+    _, out, err = run(capsys, tmp_path, "--json")
+    assert json.loads(out)[1]["difference"]["mean"] == pytest.approx(-0.15)
+    assert "2 of 4 trials have a score but no success: scores are compared" in err
+    (tmp_path / "5.csv").write_text("system,task,success\na,t2,1\nb,t2,0\n")
+    _, out, err = run(capsys, tmp_path, "--json")
+    assert json.loads(out)[1]["difference"]["mean"] == -1
+    assert "2 of 6 trials have a score but no success: they do not count in success" in err
+
+
+@pytest.mark.parametrize(("name", "said"), [("seed", True), ("train_seed", True), ("run", False)])
+def test_seeds_that_may_be_runs_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: bool
+) -> None:
+    rows = [f"{seed},t{task},{seed % 2}" for seed in range(3) for task in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join([f"{name},task,success", *rows]))
+    assert (
+        f"column '{name}' has 3 values, which the intervals do not know" in run(capsys, tmp_path / "t.csv")[2]
+    ) == said
+    each = [f"{n},t{n},1" for n in range(9)]
+    (tmp_path / "t.csv").write_text("\n".join([f"{name},task,success", *each]))
+    assert run(capsys, tmp_path / "t.csv")[2] == "", "a seed per task is none"
+
+
+def test_only_errors_are_called_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text("task,success,score,error\na,1,1,\nb,0,,\nc,0,,it fell\n")
+    assert "2 of 3 trials have no score, 1 of them failed (an error)" in run(capsys, tmp_path / "t.csv")[2]
+    (tmp_path / "t.csv").write_text("task,success,score\na,1,1\nb,0,\n")
+    assert run(capsys, tmp_path / "t.csv")[2].startswith("1 of 2 trials have no score: they count")

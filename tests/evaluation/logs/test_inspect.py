@@ -151,25 +151,29 @@ def test_what_a_tool_could_not_do_stands_on_its_call(tmp_path: Path) -> None:
         assert turns["tool_error"].to_list() == ["unknown: not by zero", None, None]
 
 
-def evaluation(folder: Path, name: str, created: str, samples: dict[str, Any], task_id: str = "T") -> Path:
-    """A log as Inspect writes it, of samples by id: a letter, or an error's message."""
+def evaluation(
+    folder: Path, name: str, created: str, samples: dict[str, Any], task_id: str = "T", **spec_of: Any
+) -> Path:
+    """A log as Inspect writes it, of samples by id: a letter, values by scorer, or an error's message."""
     from inspect_ai.log import EvalLog, EvalSample, write_eval_log
     from inspect_ai.log._log import EvalConfig, EvalDataset, EvalSpec
     from inspect_ai.scorer import Score
 
     made = []
     for number, (identity, grade) in enumerate(samples.items()):
-        right = grade in ("C", "I")
+        right = isinstance(grade, dict) or grade in ("C", "I")
+        values = grade if isinstance(grade, dict) else {"match": grade}
         error = None if right else {"message": grade, "traceback": "", "traceback_ansi": ""}
         made.append(
             EvalSample(
                 id=identity, epoch=1, input="?", target="!", messages=[], error=error,
-                uuid=f"{'same' if right else name}-{number}", scores={"match": Score(value=grade)} if right else None,
+                uuid=f"{'same' if right else name}-{number}",
+                scores={scorer: Score(value=value) for scorer, value in values.items()} if right else None,
             )
         )  # fmt: skip
     spec = EvalSpec(
         created=created, task="t", task_id=task_id, eval_id=name, run_id=name, model="m", dataset=EvalDataset(),
-        config=EvalConfig(),
+        config=EvalConfig(), **spec_of,
     )  # fmt: skip
     path = folder / f"{name}.json"
     folder.mkdir(exist_ok=True)
@@ -241,3 +245,26 @@ def test_a_text_does_not_grow_by_what_is_attached() -> None:
     turns = [{"observation": "attachment://ab " * 3}, {"observation": "attachment://ab " * 100_000}]
     _attach(turns, {"ab": "x" * 1000})
     assert [len(turn["observation"]) for turn in turns] == [3003, 1_600_000]
+
+
+def test_words_are_scores_as_in_inspect_and_others_are_named(tmp_path: Path) -> None:
+    graded = {str(n): {"solved": value, "refused": 0} for n, value in enumerate(("yes", "No", "true", "false", "hm"))}
+    logs = read_logs(evaluation(tmp_path, "a", "2026-01-01T00:00:00+00:00", graded))
+    table = trials(logs.turns)
+    assert table["score"].to_list() == [1, 0, 1, 0, None], "the second scorer does not take the place of the first"
+    assert table["success"].to_list() == [True, False, True, False, None]
+    assert [str(p).rpartition(", ")[2] for p in logs.problems] == ["epoch 1: score solved: 'hm' is no number"]
+
+
+def test_solvers_are_systems(tmp_path: Path) -> None:
+    when = "2026-01-01T00:00:00+00:00"
+    one = evaluation(tmp_path / "logs", "a", when, {"0": "C"}, "A", solver="basic", task_args={"level": 1})
+    evaluation(tmp_path / "logs", "b", when, {"0": "I"}, "B", solver="react", task_args={"level": 2})
+
+    def systems(path: Path, **options: str) -> list[tuple[str, bool]]:
+        return trials(read_logs(path, **options).turns).select("system", "success").rows()
+
+    assert systems(tmp_path / "logs") == [("m/basic", True), ("m/react", False)]
+    assert systems(one) == [("m", True)]
+    assert systems(tmp_path / "logs", system="solver") == [("basic", True), ("react", False)]
+    assert systems(tmp_path / "logs", system="task_args") == [('{"level": 1}', True), ('{"level": 2}', False)]

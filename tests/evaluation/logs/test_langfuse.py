@@ -87,3 +87,56 @@ def test_damage_is_named(tmp_path: Path) -> None:
         f"line 2, observation {found[1]['id']}: startTime: 'noon' is no time in ISO 8601; it is unknown",
         f"line {len(found) + 1}: neither an observation, a trace nor a score of Langfuse; it is left out",
     ]
+
+
+def trace(number: int, model: str = "m", session: str | None = None) -> dict[str, Any]:
+    """An observation that is a trace of its own."""
+    return {
+        "id": f"o{number}{model}", "traceId": f"t{number}{model}", "type": "GENERATION", "name": "chat", "model": model,
+        "startTime": "2026-01-01T00:00:00Z", "input": [{"role": "user", "content": "hi"}], "sessionId": session,
+        "metadata": {"task": f"q{number}"}, "parentObservationId": None,
+    }  # fmt: skip
+
+
+def score(number: int, name: str, value: float, kind: str = "NUMERIC") -> dict[str, Any]:
+    return {"id": f"s{number}", "traceId": f"t{number}m", "name": name, "value": value, "dataType": kind}
+
+
+def found_in(path: Path, *records: dict[str, Any]) -> list[tuple[str, str, bool | None, float | None]]:
+    path.write_text("\n".join(map(json.dumps, records)))
+    return trials(read_logs(path).turns).select("system", "task", "success", "score").rows()
+
+
+def test_a_session_of_several_tasks_is_several_episodes(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    assert len(found_in(path, *(trace(n, session="nightly") for n in range(3)))) == 3
+    one = [trace(n, session="talk") | {"metadata": {"task": "q"}} for n in range(3)]
+    assert len(found_in(path, *one)) == 1, "a conversation about one task stays one"
+
+
+def test_episodes_of_different_models_are_different_systems(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    both = [trace(n, model) for n in range(2) for model in ("x", "y")]
+    assert {row[0] for row in found_in(path, *both)} == {"x", "y"}
+    for model in ("x", "y"):  # a helper beside each
+        both.append(trace(0, model) | {"id": f"h{model}", "model": "helper", "metadata": {}})
+    assert {row[0] for row in found_in(path, *both)} == {"log"}
+    assert "episodes of different models (helper, x, y)" in str(read_logs(path).problems[0])
+
+
+def test_the_order_of_scores_does_not_matter(tmp_path: Path) -> None:
+    path, two = tmp_path / "log.jsonl", [trace(0), trace(1)]
+    more = [score(0, "accuracy", 1), score(0, "seconds", 7.5), score(1, "seconds", 7.5), score(1, "accuracy", 0)]
+    assert [row[3] for row in found_in(path, *two, *more)] == [None, None], "nobody knows which one counts"
+    assert trials(read_logs(path).turns, score="score.accuracy")["score"].to_list() == [1, 0]
+    named = [each | {"name": "score"} if each["name"] == "accuracy" else each for each in more]
+    assert [row[3] for row in found_in(path, *two, *named)] == [1, 0]
+    twice = [score(n, "accuracy", value) for n in range(2) for value in (1, 0)]
+    assert [row[3] for row in found_in(path, *two, *twice)] == [0.5, 0.5], "the mean of two annotators"
+
+
+def test_annotators_who_disagree_on_success_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    said = [score(n, "correct", value, "BOOLEAN") for n, value in ((0, 1), (0, 1), (1, 1), (1, 0))]
+    assert [row[2] for row in found_in(path, trace(0), trace(1), *said)] == [True, None]
+    assert "true and false" in str(read_logs(path).problems[0])

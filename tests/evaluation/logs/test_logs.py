@@ -291,3 +291,30 @@ def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text("\n")
     with pytest.raises(InputError, match=r"none\.jsonl: the file is empty"):
         read_logs(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("prefix", ["", "bench/"])
+def test_success_is_not_guessed_from_the_tasks_whose_score_is_0_or_1(tmp_path: Path, prefix: str) -> None:
+    path = tmp_path / "log.jsonl"
+    scores = [("a", 1.0), ("a", 0.2), ("b", 0.0), ("b", 0.9)]
+    lines = [{"system": s, "task": f"{prefix}t{n % 2}", "score": x} for n, (s, x) in enumerate(scores)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert trials(read_logs(path).turns)["success"].to_list() == [None] * 4
+    path.write_text("".join(json.dumps(line | {"score": round(line["score"])}) + "\n" for line in lines))
+    assert trials(read_logs(path).turns)["success"].to_list() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("none", ["", " ", "None", "null", "NaN", "no", False, 0])
+@pytest.mark.parametrize("more", [{}, {"episode": 0}], ids=["records", "table"])
+def test_an_empty_error_is_none(tmp_path: Path, none: object, more: dict[str, int]) -> None:
+    rows = [{"system": "a", "task": f"t{n}", "success": n > 0, "error": none} for n in range(3)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row | more) + "\n" for row in rows))
+    found = trials(read_logs(path).turns)
+    assert columns(found, "success", "error") == [(False, None), (True, None), (True, None)]
+
+
+def test_an_error_in_quotes_without_words_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text('"task","success","error"\n"t1","1",""\n"t2","1","it fell"\n')
+    assert columns(trials(read_logs(path).turns), "success", "error") == [(True, None), (False, "it fell")]

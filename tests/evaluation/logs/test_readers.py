@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +111,9 @@ def test_brackets_in_a_path_are_brackets(tmp_path: Path) -> None:
             assert trials(read_logs(tmp_path / folder / name).turns)["task"].to_list() == [task]
     assert set(trials(read_logs(tmp_path / "w[1]").turns)["task"]) == {"right"}
     assert detect.SUFFIXES
+
+
+def test_gzip_is_no_pickle(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(b'{"task": "a", "success": true}'))
+    with pytest.raises(InputError, match="compressed with gzip: unpack it"):
+        read_logs(tmp_path / "log.jsonl.gz")

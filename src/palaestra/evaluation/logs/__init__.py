@@ -41,8 +41,9 @@ from palaestra.evaluation.logs.columns import RECOGNISED, Names
 from palaestra.evaluation.logs.copies import once, shared
 from palaestra.evaluation.logs.detect import SUFFIXES, read_file
 from palaestra.evaluation.logs.readers import READERS, LogReader
-from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
+from palaestra.evaluation.logs.rows import COPIES, SOLVER, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
+from palaestra.evaluation.trials import with_groups
 
 __all__ = ["READERS", "LogReader", "Logs", "Names", "Part", "Problem", "Source", "read_logs", "table_of"]
 _ = (
@@ -151,6 +152,7 @@ def read_logs(
     for each in read:
         each.frames, copied = once(each.frames, str(each.path))
         each.problems += copied
+        each.frames = each.frames if system is not None else _by_solver(each.frames)
     for number, each in enumerate(read):
         for other in read[:number]:
             if each.name is other.name is None and (both := shared(each.frames, other.frames)):
@@ -262,8 +264,30 @@ def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataF
         if shared and name is None:
             apart = pl.format("{} ({})", "system", pl.lit(stems[path]))
             frame = frame.with_columns(system=pl.when(pl.col("system").is_in(shared)).then(apart).otherwise("system"))
-        told.append(frame.drop(COPIES, strict=False))
+        told.append(frame.drop(*COPIES, *SOLVER, strict=False))
     return told
+
+
+def _by_solver(frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Frames of a path in which what one system played with several solvers is a system `SYSTEM/SOLVER` of each."""
+    parts = [
+        frame.select(pl.col("system", "task").cast(pl.String), "_solver").unique()
+        for frame in frames
+        if {"system", "task", "_solver"} <= set(frame.columns)
+    ]
+    if not parts:
+        return frames
+    played = pl.concat(parts).group_by("system", "task").agg(solvers=pl.col("_solver").n_unique())
+    mixed = played.filter(pl.col("solvers") > 1)["system"].unique().implode()
+    name = pl.concat_str("system", "_solver", separator="/")
+    return [
+        frame.with_columns(
+            system=pl.when(pl.col("system").is_in(mixed)).then(name.fill_null("system")).otherwise("system")
+        )
+        if "_solver" in frame.columns
+        else frame
+        for frame in frames
+    ]
 
 
 def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path], part: Part | None) -> Turns:
@@ -275,10 +299,13 @@ def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path], part: Par
         if "group" in frame.columns and len(frames) > 1:
             frame = frame.with_columns(pl.col("group") + offset)
             offset = 1 + int(frame["group"].fill_null(0).to_numpy().max(initial=0))
-        (tables if part is None or _whole_groups(frame) else loose).append(Turns(frame))
+        (tables if _whole_groups(frame) else loose).append(Turns(frame))
     try:
-        if part and loose:
-            tables.append(Turns(part.reduce(Turns.concat(loose).frame, None)))
+        if loose:
+            frame = with_groups(Turns.concat(loose).frame)
+            if _whole_groups(frame):
+                frame = frame.with_columns(pl.col("group") + offset)
+            tables.append(Turns(part.reduce(frame, None) if part else frame))
         return Turns.concat(tables)
     except SchemaError as error:
         named = ", ".join(map(str, paths))

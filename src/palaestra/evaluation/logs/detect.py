@@ -75,6 +75,8 @@ def _closed(path: Path, head: bytes) -> str:
         if encrypted:
             return "an encrypted zip: decrypt it with the tool that published it (hal-decrypt for HAL)"
         return "a zip file that is not Inspect's: unpack it"
+    if head[:2] == b"\x1f\x8b":
+        return "compressed with gzip: unpack it"
     if head[:2] == b"\x80\x04" or path.suffix in (".pkl", ".pickle", ".gz"):
         return "pickles are never opened: export it to JSON or Parquet where it was written"
     return ""

@@ -2,7 +2,9 @@
 
 A sample and epoch is an episode, a call of the model a turn. Calls inside scorer spans are the judge's: their words and
 tokens are left out. The score is the first scorer's that gives one value; every scorer stands in `score.NAME`. Letters
-count as Inspect counts them (C = 1, P = .5, I = N = 0), and only C is success. An error while scoring is `judge:`.
+and words count as Inspect counts them (C = yes = 1, P = .5, I = N = no = 0), and of letters only C is success; a value
+that is no number is named, and no other scorer's takes its place. An error while scoring is `judge:`. Logs of one model
+and other solvers are several systems.
 
 A sample that was cancelled because another one failed, or that somebody declared invalid, says nothing of the system:
 it is named and left out. A retried evaluation copies the samples it had; of one sample and epoch the latest log
@@ -11,7 +13,6 @@ counts.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import zipfile
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _ATTACHED = re.compile(r"attachment://([0-9a-f]+)")
 MOST_TEXT = 1 << 24
 """Characters of one text of one turn, with what is attached to it."""
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
 
 _CANCELLED = re.compile(r"(asyncio\.(exceptions\.)?|trio\.|anyio\.)?Cancell?ed(Error)?\b")
@@ -155,12 +157,16 @@ def _sample(place: str, sample: Any, messages: list[Any], header: Any, rows: Row
     if sample.attachments:
         _attach(turns, sample.attachments)
     scores, primary = {}, None
-    success = None
+    decided, success = False, None
     for name, score in (sample.scores or {}).items():
         for label, value in _values(name, score.value):
-            scores[label] = value
-            if primary is None and label == name and value is not None:
-                primary = value
+            if isinstance(value, str):
+                rows.problem(place, f"score {label}: {value[:40]!r} is no number")
+            else:
+                scores[label] = value
+            if not decided and label == name:
+                decided = True
+                primary = scores.get(name)
                 success = score.value == "C" if isinstance(score.value, str) and score.value in _LETTERS else None
     last = turns[-1]
     confidence = next((_confidence(s) for s in (sample.scores or {}).values() if _confidence(s) is not None), None)
@@ -171,6 +177,10 @@ def _sample(place: str, sample: Any, messages: list[Any], header: Any, rows: Row
         "total_time": sample.total_time,
         "working_time": sample.working_time,
         "error_retries": len(sample.error_retries or []) or None,
+        "solver": header.solver,
+        "solver_args": None if not header.solver_args else text(header.solver_args),
+        "task_args": None if not header.task_args else text(header.task_args),
+        "model_args": None if not header.model_args else text(header.model_args),
         "scorers": {n: rest(s.model_dump(exclude_none=True), {"value", "history"}) for n, s in _graded(sample)},
     }
     last["metadata"] = rest(extra, ())
@@ -188,6 +198,7 @@ def _sample(place: str, sample: Any, messages: list[Any], header: Any, rows: Row
         truncated=sample.limit is not None,
         _trial=f"{header.task_id}/{text(sample.id)}/{sample.epoch}" if header.task_id else sample.uuid,
         _when=text(header.created),
+        _solver=header.solver,
     )
 
 
@@ -209,14 +220,17 @@ def _graded(sample: Any) -> Any:
     return (sample.scores or {}).items()
 
 
-def _values(name: str, value: Any) -> Iterator[tuple[str, float | None]]:
-    """A scorer's value as numbers; one that gives several has `NAME.key` for each."""
+def _values(name: str, value: Any) -> Iterator[tuple[str, float | str]]:
+    """A scorer's value as numbers; one that gives several has `NAME.key` for each. What is no number stays text."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from ((f"{name}.{text(key)}", v) for _, v in _values(name, each))
     elif isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            yield name, _LETTERS[value] if value in _LETTERS else float(value)
+        found = _LETTERS.get(value, _WORDS.get(value.casefold()))
+        try:
+            yield name, float(value) if found is None else found
+        except ValueError:
+            yield name, value
     elif isinstance(value, bool | int | float):
         yield name, float(value)
 

@@ -1,14 +1,15 @@
 """Observations of Langfuse as its API and exports give them: one per line, a list, pages (`data`), or within traces.
 
-Scores beside them are those of their trace; a score that is true or false and called success, correct or the like is
-the success. Task and success are read from metadata, `sessionId` makes a conversation of traces. The SDK's own spans
-are read as OpenTelemetry's.
+Scores beside them are those of their trace, the mean of those of one name; one that is true or false and called
+success, correct or the like is the success, and the score is the one called score or reward, or the only one of the
+file. Task and success are read from metadata, `sessionId` makes a conversation of traces. The SDK's own spans are read
+as OpenTelemetry's.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
@@ -66,9 +67,11 @@ def read(found: Documents, rows: Rows) -> None:
             root.facts = span.facts | root.facts
             root.metadata = span.metadata | root.metadata
             root.conversation = root.conversation or span.conversation
+    graded = [(roots[trace], raw) for trace, many in scores.items() for raw in many if trace in roots]
+    names = {text(raw["name"]) for _, raw in graded if _is_number(raw) and not _success(raw)}
     for trace, many in scores.items():
-        for raw in many if trace in roots else ():
-            _grade(roots[trace], raw)
+        if trace in roots:
+            _grade(roots[trace], many, next(iter(names)) if len(names) == 1 else None, rows)
     add_episodes([*roots.values(), *spans], rows)
 
 
@@ -132,11 +135,26 @@ def _value(value: Any) -> Any:
         return value
 
 
-def _grade(root: Span, raw: Mapping[str, Any]) -> None:
-    """A score of a trace."""
-    name, value = text(raw["name"]), raw.get("value")
-    if raw.get("dataType") == "BOOLEAN" and (graded := facts_of({name: bool(value)})):
-        root.facts = graded | root.facts
-    if isinstance(value, int | float):
-        root.scores[name] = value
-        root.facts.setdefault("score", value)
+def _is_number(raw: Mapping[str, Any]) -> bool:
+    return isinstance(raw.get("value"), int | float)
+
+
+def _success(raw: Mapping[str, Any]) -> bool:
+    """Whether a score of a trace says its success."""
+    return raw.get("dataType") == "BOOLEAN" and "success" in facts_of({text(raw["name"]): True})
+
+
+def _grade(root: Span, many: Sequence[Mapping[str, Any]], only: str | None, rows: Rows) -> None:
+    """All scores of a trace. `only`: the one name of scores in the file, if it is one."""
+    verdicts = {bool(raw.get("value")) for raw in many if _success(raw)}
+    if len(verdicts) == 1:
+        root.facts = {"success": verdicts.pop()} | root.facts
+    elif verdicts and "success" not in root.facts:
+        rows.problem(root.where, "its scores of success are true and false: success is unknown")
+    values: dict[str, list[float]] = defaultdict(list)
+    for raw in filter(_is_number, many):
+        values[text(raw["name"])].append(raw["value"])
+    root.scores |= {name: sum(each) / len(each) for name, each in values.items()}
+    named = next((name for name in values if name == only or name.casefold() in ("score", "reward")), None)
+    if named is not None:
+        root.facts.setdefault("score", root.scores[named])

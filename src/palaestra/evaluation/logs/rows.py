@@ -30,22 +30,26 @@ tool_duration: seconds of that call. heard, heard_turn: agents whose turns this 
 
 EPISODE = (
     "system", "run", "iteration", "task", "seed", "variation", "success", "error", "terminated", "truncated", "limit",
-    "_trial", "_when",
+    "_trial", "_when", "_solver",
 )  # fmt: skip
 COPIES = {"_trial": pl.String, "_when": pl.String}
 """Of a trial that may stand in several logs: which one, and when the log was written; gone from what is read."""
+SOLVER = {"_solver": pl.String}
+"""What played, beside the model, where logs of one model may differ in it; gone from what is read."""
 TURN = (
     "turn", "agent", "policy", "observation", "action", "valid", "reward", "tokens_in", "tokens_cached",
     "tokens_cache_write", "tokens_out", "cost", "duration", "tool", "arguments", "status", "tool_error", "recipient",
     "confidence", "metadata", "tool_duration", "heard", "heard_turn", "heard_source",
 )  # fmt: skip
 _TURN = frozenset(TURN)
-_KNOWN = {name: column.dtype for name, column in SCHEMA.items()} | EXTRA | COPIES
+_KNOWN = {name: column.dtype for name, column in SCHEMA.items()} | EXTRA | COPIES | SOLVER
 COLUMNS = {name: _KNOWN[name] for name in EPISODE + TURN}
 ALWAYS = ("system", "task", "success", "reward", "error", "turn", "agent")
 """Columns that every log has; another one that is null throughout is left away."""
 MOST = 1e100
 """A score or measurement beyond it is damaged: its square would be infinite, and every mean with it."""
+NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
+"""What logs write in `error` where there was none."""
 MOST_SCORES = 200
 """Scores per file that get a column of their own; a log with more is more likely damaged than rich."""
 
@@ -103,9 +107,12 @@ class Rows:
 
         score: on the last row, as its reward. scores: more of them, each on the last row in a column `score.NAME`.
         cost: of the episode, where the cost of a turn is not known; spread over its turns by their tokens.
-        success: if the log does not say it, it is score = 1, provided that every score of the file is 0 or 1.
+        success: if the log does not say it, it is score = 1, provided that every score of the file is 0 or 1; of tasks
+        `BENCHMARK/NAME`, every score of the benchmark. error: see `NO_ERROR`.
         """
         common = {name: self._check(where, name, values[name]) for name in EPISODE if values.get(name) is not None}
+        if str(common.get("error")).strip().casefold() in NO_ERROR:
+            common.pop("error", None)
         first = len(self._rows)
         for position, turn in enumerate(turns or ({},)):
             row = dict(common, _episode=first)
@@ -127,7 +134,8 @@ class Rows:
         if cost is not None:
             _spread(self._check(where, "cost", cost), self._rows[first:])
         if common.get("success") is None:
-            grades = self._grades.setdefault(str(common.get("task")).partition("/")[0], [])
+            benchmark, named, _ = (common.get("task") or "").partition("/")
+            grades = self._grades.setdefault(benchmark if named else "", [])
             grades.append((first, len(self._rows), last.get("reward")))
 
     def _score(self, row: dict[str, Any], where: str, name: str, value: Any) -> None:

@@ -1,7 +1,8 @@
 """Tables: our own (Parquet, CSV, JSONL with a column `task`), and TRL's completions (`completions_*.parquet`).
 
-An own table keeps every column it has (in JSONL, if `episode` is one of them; else what is unknown is metadata). One
-without `episode` has an episode per row; a column `score` is the reward if there is none. Verdicts of a judge, as
+An own table keeps every column it has (in JSONL, if `episode` is one of them or it has turns; else what is unknown is
+metadata). One without `episode` has an episode per row, or, with `turn`, one wherever the turn of a system's task does
+not go on; a column `score` is the reward if there is none. Verdicts of a judge, as
 `palaestra judge` writes them, become a row per judged item (`verdicts`).
 
 TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default weights, and
@@ -23,10 +24,11 @@ from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, wi
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
-from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
+from palaestra.evaluation.logs.rows import NO_ERROR, TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
-from palaestra.evaluation.logs.systems import plain, system_of, with_system
+from palaestra.evaluation.logs.systems import SEATS, plain, system_of, with_system
 from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item
+from palaestra.evaluation.trials import with_groups
 
 
 @READERS.register("parquet")
@@ -106,18 +108,27 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
     data = content(path, rows)
     if not data:
         return None
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
+        data = data.decode("utf-16", "replace").encode()
     sign = separator(data)
-    return _table(lambda: pl.read_csv(data, separator=sign, infer_schema_length=None, glob=False), rows)
+    return _table(lambda: _filled(pl.read_csv(data, separator=sign, infer_schema_length=None, glob=False)), rows)
+
+
+def _filled(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table without rows that hold nothing: blank lines."""
+    return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
-    """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode`, returns a table of turns."""
+    """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode` or turns, returns a table."""
     told = Names(None, rows.task, rows.success)
     good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
         if not fits(record) and not told.parts & record.keys():
             rows.problem(where, "a row without a task and one of success, score and reward")
-    if any(record.get("episode") is not None for _, record in good):
+    turns = [record.get("turn") for _, record in good]
+    counted = any(turns) and all(isinstance(turn, int) for turn in turns)
+    if counted or any(record.get("episode") is not None for _, record in good):
         plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
         return _table(lambda: pl.DataFrame(plain, infer_schema_length=None), rows)
     try:
@@ -153,7 +164,7 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return with_required_columns(in_range(with_system(_named(per_item(make()), rows), rows), rows))
+        return with_required_columns(in_range(with_system(_by_turn(_named(per_item(make()), rows), rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
@@ -172,12 +183,43 @@ def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.with_columns(reward=pl.col("score").cast(pl.Float64))
     if "success" not in frame.columns:
         frame = frame.with_columns(success=pl.lit(None, pl.Boolean))
+    if "error" in frame.columns and not frame.schema["error"].is_nested():
+        error = pl.col("error").cast(pl.String)
+        none = error.str.strip_chars().str.to_lowercase().is_in(NO_ERROR)
+        frame = frame.with_columns(error=pl.when(~none).then(error))
     if "episode" not in frame.columns:
         numbers = pl.int_range(pl.len(), dtype=pl.Int32)
         frame = frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)
+    frame = with_groups(frame)
     if "agent" not in frame.columns:  # beside logs that name agents, null would be nobody's row
         frame = frame.with_columns(agent=pl.lit("agent"))
     return Turns(frame).frame
+
+
+def _by_turn(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
+    """The table with `episode`, if it has none but turns: one goes on while the turns of its system and task grow.
+
+    A turn that is the same, of another agent, belongs to it, too.
+    """
+    if "episode" in frame.columns or not {"turn", "task"} <= set(frame.columns):
+        return frame
+    named = {name.strip() for name in (rows.system or "").split(",")}
+    systems = [name for name in frame.columns if plain(name) in SYSTEMS and plain(name) not in SEATS]
+    named.update(("system", "run", "iteration", "seed", "task", *systems))
+    key = [name for name in frame.columns if name in named and name != "agent" and not frame.schema[name].is_nested()]
+    named_agent = "agent" in frame.columns and not frame.schema["agent"].is_nested()
+    agent = pl.col("agent") if named_agent else pl.lit("agent")
+    turns = pl.col("turn").cast(pl.Float64, strict=False)
+    table = frame.select(*key, row=pl.int_range(pl.len()), agent=agent, turn=turns)
+    table = table.with_columns(step=(pl.col("turn") != pl.col("turn").shift()).fill_null(True).cum_sum().over(key))
+    table = table.with_columns(again=pl.int_range(pl.len()).over(*key, "step", "agent"))
+    turn, again = pl.col("turn"), pl.col("again")
+    same = (turn == turn.shift()) & (again <= again.shift())
+    goes_on = ((turn > turn.shift()) | same).fill_null(False)
+    table = table.with_columns(episode=(~goes_on).cum_sum().over(key))
+    first = pl.col("row").first().over(*key, "episode")
+    numbers = table.select(first.rank("dense").cast(pl.Int32) - 1).to_series()
+    return frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)
 
 
 # -- TRL --------------------------------------------------------------------------------------------------------------

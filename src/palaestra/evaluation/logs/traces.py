@@ -1,14 +1,15 @@
 """Traces into turns: a row per call of a model, or per agent whose calls were not recorded, and per tool it called.
 
-An episode is a trace, or all traces of one conversation; a span that names a `task` of its own begins an episode within
-its trace. An agent is the nearest span of an agent around a call. Turns that overlap in time share a number, as those
-of agents that act at the same time do. Who heard whom: `heard`. A model's call within another one is the same call.
+An episode is a trace, or all traces of one conversation, unless they name several tasks; a span that names a `task` of
+its own begins an episode within its trace. An agent is the nearest span of an agent around a call. Turns that overlap
+in time share a number, as those of agents that act at the same time do. Who heard whom: `heard`. A model's call within
+another one is the same call. The system is what a log says, else the model, where every episode has one only.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -48,7 +49,7 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     _callers(spans, agents, turns, owner)
     listen([turn for turn, _ in turns])
     roots = _roots(spans, tree, episodes)
-    service = _only_model(spans)
+    models = _models(spans, episodes, rows)
     by_episode = {
         key: list(each) for key, each in groupby(range(len(turns)), key=lambda index: turns[index][0].episode)
     }
@@ -58,7 +59,7 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
         rows.problem(silent[0], f"a trace without a call of a model or an agent; it is left out{more}")
     for episode, own in by_episode.items():
         members = roots[episode]
-        _episode([spans[number] for number in members], own, turns, spans, tools, rows, service)
+        _episode([spans[number] for number in members], own, turns, spans, tools, rows, models.get(episode))
 
 
 def _merge(outer: Span, inner: Span) -> None:
@@ -82,6 +83,11 @@ def _episodes(spans: Sequence[Span], tree: SpanTree) -> np.ndarray:
     for span in spans:
         if span.conversation is not None:
             said.setdefault(span.trace, f"conversation {span.conversation}")
+    tasks: dict[str, set[str]] = defaultdict(set)
+    for span, parent in zip(spans, above, strict=True):
+        if parent < 0 and span.trace in said and "task" in span.facts:
+            tasks[said[span.trace]].add(span.facts["task"])
+    said = {trace: conversation for trace, conversation in said.items() if len(tasks[conversation]) < 2}
     keys = [
         (span.trace, spans[begin].id) if begin >= 0 else (said.get(span.trace, span.trace), "")
         for span, begin in zip(spans, begins, strict=True)
@@ -178,9 +184,22 @@ def _callers(
         places.append(index)
 
 
-def _only_model(spans: Sequence[Span]) -> str | None:
-    models = Counter(span.model for span in spans if span.model is not None)
-    return next(iter(models)) if len(models) == 1 else None
+def _models(spans: Sequence[Span], episodes: np.ndarray, rows: Rows) -> dict[int, str]:
+    """The only model of each episode, or of the file; empty if some have several, as teams do.
+
+    That episodes without a system were of other models all the same is a problem in a `Rows`.
+    """
+    own: dict[int, set[str]] = {int(episode): set() for episode in episodes}
+    for span, episode in zip(spans, episodes.tolist(), strict=True):
+        if span.model is not None:
+            own[episode].add(span.model)
+    known = set[str]().union(*own.values())
+    if known and all(len(each) < 2 for each in own.values()):
+        return {episode: next(iter(each or known)) for episode, each in own.items() if each or len(known) == 1}
+    if known and known not in own.values() and not any("system" in span.facts for span in spans):
+        some = ", ".join(sorted(known)[:6])
+        rows.problem("", f"episodes of different models ({some}) without a field system: they are one system here")
+    return {}
 
 
 def _episode(

@@ -16,6 +16,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation.logs import Logs, Names, Part, table_of
 from palaestra.evaluation.logs.columns import RECOGNISED
 from palaestra.evaluation.triage.select import by_system, check_budget, detect, pick, rate, run_of_system
+from palaestra.evaluation.trials import KEPT
 
 COLUMNS = (
     "run", "iteration", "group", "episode", "turn", "agent", "role", "system", "task", "success", "score", "error",
@@ -58,7 +59,7 @@ class _Seen:
             first = pl.DataFrame({"episode_code": begins, "was": runs}).unique("episode_code", keep="first")
             found = found.join(first, on="episode_code", how="left", maintain_order="left")
             found = found.with_columns(run="was").drop("was", *([] if "run" in frame.columns else ["run"]))
-        copies = [name for name in ("_trial", "_when") if name in frame.columns]
+        copies = [name for name in KEPT if name in frame.columns]
         if copies:
             first = frame.select(copies).with_columns(episode_code=pl.Series(apart.codes("episode").ids))
             first = first.unique("episode_code", keep="first")
@@ -100,7 +101,7 @@ def survey(
     of_all = rated.select("_file", "_code", "types").explode("types").drop_nulls("types").rename({"types": "type"})
     each = of_all.unique(["_file", "_code", "type"]).group_by("type").agg(episodes=pl.len())
     kinds = of_all.group_by("type").agg(n=pl.len()).join(each, on="type")
-    chosen = pick(rated, budget, random, seed).drop("types", "_trial", "_when", strict=False)
+    chosen = pick(rated, budget, random, seed).drop("types", *KEPT, strict=False)
     turns, code = _turns_of(seen, chosen, format, names, part)
     chosen = chosen.drop("episode_code").join(code, on=["_file", "_code"], how="left", maintain_order="left")
     chosen = chosen.drop("_file", "_code")

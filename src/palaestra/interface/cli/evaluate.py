@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from palaestra.evaluation.logs import Logs, Names, Part, Problem
 
 _SHOWN = 20
+SEEDS = ("seed", "training_seed", "train_seed")
+"""Columns that often number training runs."""
+MOST_RUNS = 20
+"""Seeds beyond this number are hardly of training runs."""
 
 
 Paths = Annotated[
@@ -81,7 +85,7 @@ def evaluate(
 
         names = Names(system, task, success)
         with prefix_errors(paths):
-            asked = Asked(tuple(agent or ()), score, cluster, errors, parse_scale(scale))
+            asked = Asked(tuple(agent or ()), score, cluster, errors, parse_scale(scale), success)
             logs = read(paths, format, names, Part(asked.columns, asked.of))
             rows, measured = _compare(logs, asked, baseline)
             if report is not None:
@@ -164,11 +168,29 @@ def _unscored(table: pl.DataFrame) -> None:
 
     lacking = table.filter(pl.col("success").is_not_null() & pl.col("score").is_null())
     if table["score"].null_count() < len(table) and len(lacking):
-        failed = lacking.filter(~pl.col("success"))
+        failed = lacking.filter(pl.col("error").is_not_null())
+        why = f", {len(failed)} of them failed (an error)" if len(failed) else ""
         hint(
-            f"{len(lacking)} of {len(table)} trials have no score, {len(failed)} of them failed (an error): they count "
-            "in success and not in the mean score"
+            f"{len(lacking)} of {len(table)} trials have no score{why}: they count in success and not in the mean score"
         )
+
+
+def _measure(asked: Asked, table: pl.DataFrame) -> str:
+    """The column to compare: success, unless it is known of some trials only, of which all have a score."""
+    import polars as pl
+
+    from palaestra.runs.summary import value_of
+
+    value = "score" if asked.score is not None else value_of("success", table)
+    without = table.filter(pl.all_horizontal(pl.col("success", "error").is_null()), pl.col("score").is_not_null())
+    if value == "score" or asked.success is not None or not len(without):
+        return value
+    said = f"{len(without)} of {len(table)} trials have a score but no success"
+    if len(table.filter(pl.col("success").is_not_null() & pl.col("error").is_null() & pl.col("score").is_null())):
+        hint(f"{said}: they do not count in success; --score NAME compares a score instead")
+        return value
+    hint(f"{said}: scores are compared; --success COLUMN compares success, of the trials that have it")
+    return "score"
 
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
@@ -205,9 +227,11 @@ class Asked:
     cluster: str | None = None
     errors: Any = "exclude"
     scale: tuple[float, float] | None = None
+    success: str | None = None
     seats: set[str] = field(default_factory=set)
     turns: int = 0
     grouped: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
+    seeded: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
 
     @property
     def columns(self) -> set[str]:
@@ -215,7 +239,7 @@ class Asked:
         from palaestra.evaluation.trials import GROUPING, READS
 
         grouping = {f"{name}{end}" for name in GROUPING for end in ("", "_id")}
-        return {*READS, *grouping, "score", *self.scores, *([self.cluster] if self.cluster else [])}
+        return {*READS, *grouping, *SEEDS, "score", *self.scores, *([self.cluster] if self.cluster else [])}
 
     @property
     def scores(self) -> list[str]:
@@ -231,6 +255,11 @@ class Asked:
         self.turns += len(frame)
         for name, pairs in grouping(frame).items():
             self.grouped.setdefault(name, []).append(pairs)
+        if "run" not in frame.columns or frame["run"].null_count() == len(frame):
+            for name in SEEDS if "task" in frame.columns else ():
+                if name in frame.columns and not frame.schema[name].is_nested():
+                    pairs = frame.select(pl.col("task").cast(pl.String), seed=pl.col(name).cast(pl.String))
+                    self.seeded.setdefault(name, []).append(pairs.drop_nulls().unique())
         self.seats |= {*frame["agent"].cast(pl.String).drop_nulls().unique()}
         score = next((name for name in self.scores if name in frame.columns), self.score)
         lacking = {name: pl.lit(None) for name in ("task", score, self.cluster) if name and name not in frame.columns}
@@ -250,6 +279,20 @@ class Asked:
         return {name: count for name, count in found.items() if count}
 
 
+def _about_seeds(asked: Asked) -> None:
+    """Say which column looks like one of training runs, which the intervals do not know."""
+    import polars as pl
+
+    for name, parts in asked.seeded.items():
+        pairs = pl.concat(parts).unique()
+        tasks = pairs.group_by("seed").len()["len"]
+        if 2 <= len(tasks) <= MOST_RUNS and int(tasks.to_numpy().min()) > 1 and len(pairs) > pairs["task"].n_unique():
+            hint(
+                f"column {name!r} has {len(tasks)} values, which the intervals do not know: if these are training "
+                "runs, rename it to run, and runs are units as well"
+            )
+
+
 def _to_show(paths: list[str], format: str | None, names: Names, asked: Asked, logs: Logs) -> Turns | None:
     """Turns shown on a page: all if they are few, else each episode's confidence if there is any."""
     from palaestra.evaluation.logs import Part, read_logs
@@ -267,7 +310,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     """The rows, each with what of its logs was not read, and the trials that they are made of."""
     from palaestra.evaluation import changed_tasks, comparison_table, verdict
     from palaestra.evaluation.trials import check_columns, trials_of_outcomes
-    from palaestra.runs.summary import baseline_of, value_of
+    from palaestra.runs.summary import baseline_of
 
     for each in asked.agents:
         if each not in asked.seats:
@@ -275,7 +318,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     score, cluster = asked.score, asked.cluster
     check_columns(logs.columns, next((name for name in asked.scores if name in logs.columns), score), cluster)
     table = trials_of_outcomes(logs.turns.frame, cluster)
-    value = "score" if score is not None else value_of("success", table)
+    value = _measure(asked, table)
     if value == "score" and not asked.agents and len(asked.seats) > 1 and table["score"].abs().max() == 0:
         hint("every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent")
     systems = list(dict.fromkeys(each for source in logs.sources for each in source.systems))  # as paths are given
@@ -287,6 +330,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
             "no trial says success, score or reward: nothing was measured; name a column of pass and fail with "
             f"--success, or one of numbers with --score{known}; columns: {_few(list(logs.columns))}"
         )
+    _about_seeds(asked)
     together = asked.not_clustered()
     for name, count in together.items():
         hint(
