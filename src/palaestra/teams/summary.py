@@ -142,7 +142,7 @@ class SelfSummaryEnv:
 
 def _parts(action: str, mark: str) -> tuple[str, str, str]:
     """Answer and summary, and between them whether there is one: parted by the mark, or lines of a chat model."""
-    summary = read_reply(action, "summary")
+    summary = read_reply(action, "summary", until=("answer",))
     if summary.form in ("json", "line"):
         return read_reply(action).text, mark, summary.text
     return action.partition(mark)
