@@ -268,10 +268,11 @@ class Deliberation(AroundTask):
         return [next(following) if said.held is None else (0.0, said.held) for said in coming]
 
     def _coming(self, role: str) -> list[Message]:
-        """Messages to this role: the latest of each sender, or all."""
+        """Messages to this role: the latest of each sender, or all, of a role that keeps no answer its own, too."""
         senders = self.graph.heard[role]
         if self.graph.memory == "all":
-            return [said for said in self._every if said.role in senders]
+            mine = None if self.graph.own else role
+            return [said for said in self._every if said.role in senders or said.role == mine]
         return [self._said[sender] for sender in senders if sender in self._said]
 
     def _observation(self, role: str, own: Message | None, heard: list[Message]) -> Observation:

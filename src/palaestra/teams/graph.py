@@ -80,7 +80,8 @@ class Graph:
             aggregate: rule by text: which answer counts.
             stop: rule by text: when it ends before the last round.
             memory: of those it hears a role reads the "latest" word, or "all".
-            own: whether a role reads its own last answer.
+            own: whether a role reads its own last answer. If not, and memory is "all", what it said stands among the
+                rest.
             asks: of a role that is not asked for an answer, one or several of `palaestra.teams.instructions.ASKS`.
             workflow: name for messages of errors.
 
