@@ -173,7 +173,9 @@ def test_search() -> None:
     for odd in ('"', "NEAR(", "a AND", "* -", "", "name:x", "\x00", "(" * 500):
         library.find(odd)  # what FTS5 would take for operators are words, or nothing
     assert library.tool(1).run({"query": "xyz"}) == ("nothing was found", None)
-    assert library.tool(2, longest=5).run({"query": "mill"})[0] == "a: … mill (12 characters)\nb: … mill (12 characters)"
+    assert (
+        library.tool(2, longest=5).run({"query": "mill"})[0] == "a: … mill (12 characters)\nb: … mill (12 characters)"
+    )
     with pytest.raises(InputError, match="no documents"):
         Library({})
 

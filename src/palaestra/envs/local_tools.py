@@ -145,7 +145,8 @@ class Library:
 
     def _say(self, query: str, most: int, longest: int) -> str:
         found = self._find(query, most, longest)
-        return "\n".join(f"{name}: {_around(*texts, longest)}" for name, *texts in found) or "nothing was found"
+        lines = [f"{name}: {_around(text, passage, longest)}" for name, text, passage in found]
+        return "\n".join(lines) or "nothing was found"
 
 
 def _around(text: str, passage: str, longest: int) -> str:

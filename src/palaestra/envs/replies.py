@@ -58,13 +58,14 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
     if (found := _of_json(said, field)) is not None:
         answer = found.pop(field)
         return Reply(answer, "json", "\n".join([*filter(None, found.values()), f"{field.capitalize()}: {answer}"]))
-    answer, block, at = None, None, 0
-    while line := _line(field).search(said, at):
-        block = _BLOCK.match(said, line.end())
-        answer, at = said[line.end() :], block.end() if block else line.end()
-    if answer is not None:
+    line, block, at = None, None, 0
+    while following := _line(field).search(said, at):
+        line, block = following, _BLOCK.match(said, following.end())
+        at = (block or line).end()
+    if line is not None:
+        answer = said[line.end() :]
         if until is not None:
-            ends = [found.start() for name in until if (found := _line(name).search(answer))]
+            ends = [ended.start() for name in until if (ended := _line(name).search(answer))]
             return Reply(_bare(answer[: min(ends, default=len(answer))], prose=True), "line", said)
         if block:
             return Reply(block[1].strip(), "line", said)

@@ -17,7 +17,6 @@ from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
 
-
 UNREADABLE = (ValueError, SyntaxError, ArithmeticError, IndexError, RecursionError)
 """What a scorer may raise on text that it cannot read."""
 
@@ -26,9 +25,9 @@ UNREADABLE = (ValueError, SyntaxError, ArithmeticError, IndexError, RecursionErr
 class Task:
     """Data of a one-turn task: name, question, score function of an answer text, and a right answer if known.
 
-    name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; one of `UNREADABLE`
-    means that the answer cannot be read, any other exception that the scorer fails, and so does the episode. answer: a
-    right answer if one is known; it is never shown to an agent.
+    name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; one of
+    `UNREADABLE` means that the answer cannot be read, any other exception that the scorer fails, and with it the
+    episode. answer: a right answer if one is known; it is never shown to an agent.
     parts: of the question, for a team whose members read one each. report: answer text -> what may be told of it to an
     agent, such as the outcome of the tests that are no secret.
     """
