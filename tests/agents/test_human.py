@@ -17,11 +17,18 @@ from palaestra.agents import HumanPolicy, Request, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs import make
 from palaestra.envs.protocol import Observation
+from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, StorageError
 from palaestra.play.rollout import rollout
 from palaestra.runs.inline import learn
+from palaestra.teams import supervisor
 
 CHOICES = Observation("heads or tails?", choices=("heads", "tails"))
+
+
+class Seven(TaskEnv):
+    def draw(self, seed: int) -> Task:
+        return Task("seven", "3 + 4 =", lambda text: float(text == "7"), "7")
 
 
 def person(*typed: str) -> tuple[HumanPolicy, list[str]]:
@@ -48,6 +55,22 @@ def test_a_text_may_have_several_lines() -> None:
     policy, _ = person("", "Dear all,\\", "no.")
     (decision,) = policy.act([request(Observation("write"))])
     assert (decision.action, decision.action_ids) == ("Dear all,\nno.", None)
+
+
+def test_a_person_is_told_what_a_model_is_told_and_instructs_as_one() -> None:
+    env = supervisor(Seven, {"alice": "", "bob": ""})()
+    order, again = "Instruction: Add three and four.\\", "Next: alice"
+    policy, shown = person(order, again, "7", "FINISH")
+    told = env.reset(0)
+    for agent in ("supervisor", "alice", "supervisor"):
+        (decision,) = policy.act([Request(told[agent], agent, np.random.default_rng(0))])
+        result = env.step({agent: decision.action})
+        told = result.observations
+    assert result.info["success"]
+    assert "You are supervisor, who leads a team" in shown[0]
+    assert "Add three and four." in shown[2], "alice reads what she is to do"
+    assert "You are supervisor" not in shown[3], "what was not shown before"
+    assert '<message from="alice"' in shown[3]
 
 
 def test_at_the_end_of_the_input_turns_have_errors_and_what_was_played_stays() -> None:

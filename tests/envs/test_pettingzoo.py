@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 pytest.importorskip("pettingzoo")
@@ -12,8 +13,12 @@ pytest.importorskip("pettingzoo")
 from gymnasium.spaces import Box, Dict, Discrete
 from pettingzoo import AECEnv, ParallelEnv
 
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.turns import Turns
+from palaestra.credit import gae
 from palaestra.envs.pettingzoo import pettingzoo
 from palaestra.errors import EnvError, InputError, MissingExtraError
+from palaestra.play.rollout import rollout
 from palaestra.testing.env import check_env
 
 
@@ -142,6 +147,18 @@ def test_aec_time_limits_truncate():
     exact.step({"bob": "1"})
     last = exact.step({"bob": "0"})
     assert (last.terminated, last.truncated) == (True, False), "who arrives at the last moment has arrived"
+
+
+@pytest.mark.parametrize(("make", "limit", "agents"), [(Countdown, 2, ("ann", "bob")), (Walkers, 3, ("near", "far"))])
+def test_who_ended_by_the_rules_was_not_cut_off_with_the_rest(make, limit, agents):
+    policy = ScriptedPolicy(lambda request: request.observation.legal[-1])
+    played = rollout(pettingzoo(make, limit=limit), Team(dict.fromkeys(agents, policy)), groups=9, group_size=1).frame
+    mixed = played.filter(pl.col("truncated").any().over("group"), pl.col("out").any().over("group"))
+    out = pl.col("out").any().over("group", "agent").fill_null(False)
+    assert mixed.select((pl.col("terminated") == out).all() & (pl.col("truncated") == ~out).all()).item()
+    valued = Turns(mixed.with_columns(value=pl.lit(10.0)))
+    last = mixed.with_columns(a=gae(gamma=1, lam=1).evaluate(valued)).filter(pl.col("out"))
+    assert set(last["a"]) == {-9.0}, "reward 1 and nothing to come"
 
 
 def test_parallel_agents_act_together_and_leave_one_by_one():

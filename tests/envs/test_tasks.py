@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError
+from palaestra.play.rollout import rollout
 from palaestra.testing.env import check_env
 
 
@@ -56,6 +58,19 @@ def test_a_score_that_is_no_number_does_not_count():
     assert env.score("1") is None
     assert env.answer is None
     assert env.step({"solver": "1"}).info["valid"] == {"solver": False}
+
+
+def test_a_scorer_that_fails_is_an_error_and_no_wrong_answer():
+    def judge(text: str) -> float:
+        raise ConnectionError("the judge is down")
+
+    class Judged(Doubling):
+        def draw(self, seed: int) -> Task:
+            return Task("judged", "?", judge)
+
+    frame = rollout(Judged, Team(solver=ScriptedPolicy(lambda request: "6")), groups=1, group_size=1, retries=0).frame
+    assert frame["reward"].to_list() == [None]
+    assert frame["error"].to_list() == ["env: EnvError: score: ConnectionError: the judge is down"]
 
 
 def test_success_has_a_threshold():

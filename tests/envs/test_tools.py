@@ -173,9 +173,26 @@ def test_search() -> None:
     for odd in ('"', "NEAR(", "a AND", "* -", "", "name:x", "\x00", "(" * 500):
         library.find(odd)  # what FTS5 would take for operators are words, or nothing
     assert library.tool(1).run({"query": "xyz"}) == ("nothing was found", None)
-    assert library.tool(2, longest=5).run({"query": "mill"})[0] == "a: the r\nb: the r"
+    assert (
+        library.tool(2, longest=5).run({"query": "mill"})[0] == "a: … mill (12 characters)\nb: … mill (12 characters)"
+    )
     with pytest.raises(InputError, match="no documents"):
         Library({})
+
+
+def test_of_a_long_text_search_shows_the_place_that_matched() -> None:
+    text = "the shed is empty. " * 300 + "The red mill keeps 37 sacks. " + "the barn is full. " * 300
+    said, _ = Library({"long": text}).tool().run({"query": "mill sacks"})
+    assert "The red mill keeps 37 sacks." in str(said)
+    assert str(said).startswith("long: … ")
+    assert str(said).endswith(f" … ({len(text.strip())} characters)")
+
+
+def test_of_long_output_it_is_said_that_more_was_printed() -> None:
+    tool = python(Limits(printed=5))
+    assert tool.run({"code": "print('12345')"}) == ("12345", None)
+    assert tool.run({"code": "print('123456')"}) == ("12345\n… (what was printed after this is left out)", None)
+    assert tool.run({"code": "print('1' * 9); 1 / 0"})[1].startswith("ZeroDivisionError")  # type: ignore[union-attr]
 
 
 def test_search_in_files(tmp_path: Path) -> None:

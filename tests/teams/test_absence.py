@@ -8,12 +8,13 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
+from palaestra.envs.faults import with_faults
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.evaluation.trials import trials
 from palaestra.learning.iteration_metrics import measure, split
 from palaestra.play.rollout import rollout
-from palaestra.teams import WORKFLOWS, workflows
+from palaestra.teams import WORKFLOWS, context_window, self_summary, workflows
 from palaestra.teams.absence import Absence
 
 
@@ -56,6 +57,14 @@ def test_four_of_five_debaters_go_on_and_the_vote_is_theirs():
     assert rest["reward"].sum() == 4.0
     heard = rows.filter((pl.col("agent") == "debater-3") & (pl.col("turn") == 1))["heard"].to_list()
     assert heard == [["debater-1", "debater-4", "debater-5"]], "nobody waits for a word of the one who is down"
+
+
+@pytest.mark.parametrize("around", [context_window, with_faults, self_summary])
+def test_envs_around_a_team_go_on_as_it_does(around):
+    made = around(workflows.self_consistency(Seven, 2, on_error="skip"))
+    rows = play(made, ("",), ("7",)).frame
+    assert rows["error"].to_list() == ["skipped: policy: ConnectionError: no connection to 10.0.0.7", None]
+    assert rows["success"].all()
 
 
 def test_without_a_rule_one_failure_ends_the_episode():

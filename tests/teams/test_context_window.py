@@ -121,6 +121,12 @@ def test_a_recipe_names_what_counts_and_what_summarises() -> None:
     assert turns["summarised"].list.len().max() > 0
 
 
+def test_a_first_prompt_above_the_budget_is_shown_whole() -> None:
+    turns = play(budget=3)
+    assert turns["error"].null_count() == 8
+    assert shown(turns, 0) == [("s", "be brief"), ("u", "the task")]
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -132,8 +132,17 @@ def test_a_blackboard_shows_all_that_was_written():
     say = {"agent-1": ["1", "7"], "agent-2": ["2", "7"]}
     told, _ = play(workflows.blackboard(Sums, 2), say)
     assert told == [
-        ("agent-1", "3 + 4 ="), ("agent-2", "3 + 4 = | 1"), ("agent-1", "3 + 4 = | 2"), ("agent-2", "3 + 4 = | 1 | 7"),
+        ("agent-1", "3 + 4 ="), ("agent-2", "3 + 4 = | 1"), ("agent-1", "3 + 4 = | 1 | 2"),
+        ("agent-2", "3 + 4 = | 1 | 2 | 7"),
     ]  # fmt: skip
+
+
+def test_a_search_goes_on_from_the_best_so_far_and_ends_with_it():
+    say = {"proposer-1": ["8", "1", "1"], "proposer-2": ["0", "2", "2"]}
+    told, result = play(workflows.search(Sums, 2, 3), say)
+    assert [text for _, text in told] == ["3 + 4 ="] * 2 + ["3 + 4 = | 8"] * 4, "who found it reads it, too"
+    assert result.info["final"] == "8"
+    assert result.rewards == {"proposer-1": 0.5, "proposer-2": 0.5}
 
 
 def test_a_tree_hears_its_children():

@@ -9,7 +9,7 @@ from palaestra.teams import Graph
 def test_those_who_hear_nobody_speak_first():
     made = Graph.of(["hub", "one", "two"], edges={"hub": ["two", "one"]})
     assert made.steps == (("one", "two"), ("hub",))
-    assert made.heard == {"hub": ("one", "two"), "one": (), "two": ()}
+    assert made.heard == {"hub": ("two", "one"), "one": (), "two": ()}
     assert made.calls == 3
 
 
@@ -17,6 +17,15 @@ def test_a_chain_is_one_after_the_other_and_a_circle_of_rounds_all_at_once():
     assert Graph.of(["a", "b", "c"], edges="chain").steps == (("a",), ("b",), ("c",))
     assert Graph.of(["a", "b"], edges="all", rounds=2).steps == (("a", "b"),)
     assert Graph.of(["a", "b"], edges=[["a", "b"], ["b", "a"]], steps=["a", "b"]).steps == (("a",), ("b",))
+
+
+def test_a_role_reads_its_senders_in_the_order_of_the_edges():
+    roles = ["auditor", "solver", "checker"]
+    steps = ["solver", "auditor", "checker"]
+    asked = Graph.of(roles, edges={"checker": ["solver", "auditor"]}, steps=steps)
+    pairs = Graph.of(roles, edges=[["solver", "checker"], ["auditor", "checker"]], steps=steps)
+    assert asked.heard["checker"] == pairs.heard["checker"] == ("solver", "auditor")
+    assert Graph.of(roles, edges="all", rounds=2).heard["checker"] == ("auditor", "solver")
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,14 @@ def test_an_accepted_answer_is_heard_as_what_it_accepts():
     assert result.info["answer"] == {"checker": "7"}
 
 
+def test_what_a_planner_thinks_is_read_by_nobody():
+    env = workflows.plan_act_check(Sums, rounds=1)()
+    env.reset(43)
+    seen = env.step({"planner": "<think>secret: 7</think>\nAdd the two."}).observations["actor"]
+    assert '<message from="planner">\nAdd the two.\n</message>' in seen.conversation()[-1]["content"]
+    assert "secret" not in seen.text
+
+
 def test_policies_that_read_text_cost_no_template(monkeypatch):
     def refuse(*_: object) -> str:
         raise AssertionError("a template was rendered")

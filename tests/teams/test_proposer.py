@@ -43,6 +43,13 @@ def test_the_protocol_holds():
     check_env(proposer(Sums, 2, controls=1, given=0.5))
 
 
+def test_a_task_of_several_lines_is_proposed_whole():
+    env = ProposerEnv(Sums, 1, read=lambda text, parent: Task(text, text, float))
+    env.reset(3)
+    asked = env.step({"proposer": "Task: A shop sells\n- 3 apples,\n- 4 pears. How many?"})
+    assert asked.observations["solver-1"].text == "A shop sells\n- 3 apples,\n- 4 pears. How many?"
+
+
 def test_a_task_is_proposed_checked_and_answered():
     env = ProposerEnv(Sums, 2, controls=1)
     assert env.reset(3)["proposer"].text == "3 + 1 = |"

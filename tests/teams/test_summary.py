@@ -144,6 +144,8 @@ def test_chat_models_are_told_to_write_a_summary_and_read_it() -> None:
     assert "<summary>\nkey 7\n</summary>\n\nWalk." in user
     assert "\nSummary: <what to remember>" in user
     assert seen.text == "key 7 | Walk.", "small policies read the same as before"
+    seen = env.step({"a": "Summary: key 7,\ndoor 3\nAnswer: on"}).observations["a"]
+    assert seen.text == "key 7, door 3 | Walk.", "all lines of it"
     assert env.reset(7)["a"].text == "The key is 7."
 
 

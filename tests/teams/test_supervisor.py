@@ -158,3 +158,10 @@ def test_names_are_checked():
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             supervisor(Seven, **options)  # type: ignore[arg-type]
+
+
+def test_an_instruction_may_have_several_lines():
+    env = supervisor(Seven, ["alice"])()
+    env.reset(0)
+    seen = env.step({"supervisor": "Instruction: Write what\n- adds\n- prints.\nNext: alice"}).observations["alice"]
+    assert ">\nWrite what\n- adds\n- prints.\n</message>" in seen.conversation()[-1]["content"]

@@ -55,6 +55,13 @@ def test_without_room_for_the_sibling_it_ends_with_what_it_thinks_best():
     assert frame["reward"].to_list() == pytest.approx([0.0, 0.0, -0.4, -0.4])
 
 
+def test_a_step_may_have_several_lines():
+    say = {"proposer-1": "Confidence: 0.9\nStep: Let x = 4. Then\nx + 3 = 7.", "proposer-2": "Step: x\nConfidence: 0.1"}
+    frame = play(tree_search(Letters, 2, depth=1, budget=2), lambda request: say[request.agent]).frame
+    assert frame["answer"].to_list() == ["Let x = 4. Then\nx + 3 = 7.", "x"]
+    assert frame["opinion"].to_list() == [0.9, 0.1]
+
+
 def test_who_says_no_opinion_has_the_verifiers():
     frame = play(tree_search(Letters, 2, depth=2, budget=6), lambda request: "ab"[int(request.agent[-1]) - 1]).frame
     assert set(frame["sure"]) == {1.0}

@@ -18,7 +18,7 @@ import numpy as np
 
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request
-from palaestra.envs.conversations import WORDS
+from palaestra.envs.conversations import WORDS, ChatMessage
 from palaestra.envs.protocol import Action, Observation
 from palaestra.errors import InputError, StorageError, nearest
 
@@ -32,8 +32,9 @@ def ask_action(agent: str, observation: Observation, say: Say, ask: Ask) -> Acti
     """Asks a person, by functions `say` and `ask`, until the answer fits an `Observation`: that action; else None.
 
     None: the input ended.
-    A legal action is given by its name, or by its number if no other has that name; any text else. A line that ends in
-    a backslash goes on in the next.
+    A legal action is given by its name, or by its number if no other has that name; any text else. A text that says
+    more than the name, as a model's reply does, is returned as it is. A line that ends in a backslash goes on in the
+    next.
     """
     legal = {name: observation.index(name) for name in observation.legal}
     if legal:
@@ -51,10 +52,35 @@ def ask_action(agent: str, observation: Observation, say: Say, ask: Ask) -> Acti
         if not legal and answer:
             return answer
         if legal and (found := observation.index(answer)) is not None:
-            return found
+            said = observation.choices[found] if observation.choices else ""
+            return found if answer.casefold() == said.casefold() else answer
         if answer.isdecimal() and int(answer) in legal.values():
             return int(answer)
         say(f"{answer!r} is not legal{nearest(answer, legal)}" if legal else "say something")
+
+
+class Shown:
+    """What a person is shown in each seat: the text, or of a conversation what is new in it, as chat models read it."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[ChatMessage, ...]] = {}
+
+    def text(self, agent: str, observation: Observation) -> str:
+        """What `agent` sees now and was not shown before."""
+        if observation.messages is None:
+            return observation.text
+        before, talk = self._before.get(agent, ()), observation.conversation()
+        self._before[agent] = talk
+        goes_on = len(before) < len(talk) and talk[: len(before)] == before
+        return "\n\n".join(f"[{each['role']}]\n{_content(each)}" for each in (talk[len(before) :] if goes_on else talk))
+
+
+def _content(message: ChatMessage) -> str:
+    """What a chat message says, and what it calls."""
+    calls = [
+        f"{each['function']['name']}({each['function'].get('arguments')})" for each in message.get("tool_calls") or ()
+    ]
+    return "\n".join([str(message.get("content") or ""), *calls]).strip()
 
 
 class HumanPolicy:
@@ -79,6 +105,7 @@ class HumanPolicy:
         self, *, name: str = "human", answers: str | Path | None = None, say: Say | None = None, ask: Ask | None = None
     ) -> None:
         self.name, self._gone = name, ""
+        self._shown = Shown()
         self._written = None if answers is None else _Answers(Path(answers))
         self._say: Say = say or (_unheard if self._written else _on_stderr)
         if self._written is not None:
@@ -103,7 +130,7 @@ class HumanPolicy:
         if self._gone:
             return Decision("", error=self._gone)
         start, seen = time.perf_counter(), request.observation
-        self._say(f"\n{request.agent} sees:\n{seen.text}")
+        self._say(f"\n{request.agent} sees:\n{self._shown.text(request.agent, seen)}")
         action = ask_action(request.agent, seen, self._say, self._ask)
         if action is None:
             self._gone = f"InputError: {self._written.end if self._written else GONE}"

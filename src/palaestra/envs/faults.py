@@ -44,6 +44,11 @@ class _Around:
         self.facts = facts_of(self.inner)
         self.task = ""
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the env below goes on without an agent whose policy failed."""
+        return bool(getattr(self.inner, "tolerates", False))
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the episode of the env below."""
         seen: Mapping[str, Observation] = self.inner.reset(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import re
 import sqlite3
@@ -17,6 +18,8 @@ from palaestra.errors import InputError, StorageError
 LIMITS = Limits(cpu=2, wall=3.0, memory=256 * 2**20)
 LARGEST = 2**20
 """Bytes of a file that is searched; what is longer is cut."""
+CUT = "… (what was printed after this is left out)"
+"""Stands where the output of a program was cut."""
 
 
 @TOOLS.register()
@@ -24,7 +27,8 @@ def python(limits: Limits = LIMITS) -> Tool:
     r"""Makes a `Tool` that runs Python code in a sandbox and returns printed output and the value of the last line.
 
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
-    are run once per process: nothing in the sandbox tells the time or draws without a seed.
+    are run once per process: nothing in the sandbox tells the time or draws without a seed. Output that is longer than
+    the limit ends with a line that says so.
 
     >>> python().run({"code": "n = 6\nn * 7"})
     ('42', None)
@@ -47,11 +51,13 @@ def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
     assert isinstance(main, ast.FunctionDef)
     main.body = body or main.body
     program = ast.unparse(ast.fix_missing_locations(ast.Module([main], [])))
-    outcome = run_program(program, "main", limits=limits)
+    most = limits.printed
+    outcome = run_program(program, "main", limits=dataclasses.replace(limits, printed=most + 2))
     problem = outcome.error
     if problem is not None:  # lines of the program as it was wrapped are not those of the one that was written
         problem = re.sub(r" \(line \d+\)|\bline \d+: ", "", problem)
-    return outcome.printed.strip(), problem
+    printed, rest = outcome.printed[:most].strip(), outcome.printed[most:]
+    return (printed if rest in ("", "\n") else f"{printed}\n{CUT}"), problem
 
 
 def _python(code: str, limits: Limits) -> str:
@@ -111,27 +117,47 @@ class Library:
 
     def find(self, query: str, most: int = 3) -> list[tuple[str, str]]:
         """The best documents for a query as (name, text), at most `most`."""
+        return [(name, text) for name, text, _ in self._find(query, most)]
+
+    def _find(self, query: str, most: int, longest: int = 1000) -> list[tuple[str, str, str]]:
+        """The best documents as (name, text, passage of the text that has most of the words)."""
         words = re.findall(r"\w+", query)
         if not words:
             return []
         asked = " OR ".join(f'"{word}"' for word in words[:64])
         with self._lock:
             rows = self._base.execute(
-                "SELECT name, text FROM documents WHERE documents MATCH ? ORDER BY bm25(documents), name LIMIT ?",
-                (asked, most),
+                "SELECT name, text, snippet(documents, 1, '', '', '', ?) FROM documents WHERE documents MATCH ? "
+                "ORDER BY bm25(documents), name LIMIT ?",
+                (max(1, min(64, longest // 10)), asked, most),
             )
-            return [(str(name), str(text)) for name, text in rows]
+            return [(str(name), str(text), str(passage)) for name, text, passage in rows]
 
     def tool(self, most: int = 3, longest: int = 1000) -> Tool:
-        """A tool that searches these documents and returns the text of the best, each cut to `longest` characters."""
+        """A tool that searches these documents and returns the text of the best.
+
+        Of a text of more than `longest` characters, so many around the passage that fits best, and how long it is.
+        """
         query = {"type": "string", "description": "words to look for"}
         return Tool(
             "search", "Search the files.", {"query": query}, functools.partial(self._say, most=most, longest=longest)
         )
 
     def _say(self, query: str, most: int, longest: int) -> str:
-        found = self.find(query, most)
-        return "\n".join(f"{name}: {text.strip()[:longest]}" for name, text in found) or "nothing was found"
+        found = self._find(query, most, longest)
+        lines = [f"{name}: {_around(text, passage, longest)}" for name, text, passage in found]
+        return "\n".join(lines) or "nothing was found"
+
+
+def _around(text: str, passage: str, longest: int) -> str:
+    """The text, or so many characters of it around a passage."""
+    text = text.strip()
+    if len(text) <= longest:
+        return text
+    passage = passage.strip()
+    start = min(max(0, text.find(passage) - max(0, longest - len(passage)) // 2), len(text) - longest)
+    shown = text[start : start + longest].strip()
+    return f"{'… ' * (start > 0)}{shown}{' …' * (start + longest < len(text))} ({len(text)} characters)"
 
 
 @TOOLS.register()

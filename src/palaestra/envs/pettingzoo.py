@@ -54,7 +54,10 @@ class _PettingZooEnv:
             self.env = make(**options)
         except TypeError as error:
             raise InputError(f"PettingZoo cannot make {self.name!r} with {options}: {error}") from error
-        self.facts = with_types(facts)
+        self._told = with_types(facts)
+        if "out" in self._told:
+            raise InputError(f"{self.name}: facts has 'out', which says here for whom it is over by the rules")
+        self.facts = {**self._told, "out": bool}
         self._bare = self.env
         while type(self._bare).__name__ in CHECKS:
             self._bare = self._bare.env
@@ -109,13 +112,15 @@ class _PettingZooEnv:
         rewards: Mapping[str, float],
         observations: dict[str, Observation],
         said: Mapping[str, Mapping[str, Any]] = {},
+        ended: Mapping[str, bool] = {},
     ) -> StepResult:
         self._turn = observations
         for agent, reward in rewards.items():
             self._totals[agent] += reward
         over = not observations
         info: dict[str, Any] = {"valid": {agent: action is not None for agent, action in chosen.items()}}
-        for fact in self.facts:
+        info["out"] = {agent: True for agent, out in ended.items() if out}
+        for fact in self._told:
             info[fact] = {agent: of[fact] for agent, of in said.items() if fact in of}
         if over and self._success is not None:
             info["success"] = {agent: total >= self._success for agent, total in self._totals.items()}
@@ -154,8 +159,8 @@ class PettingZooAEC(_PettingZooEnv):
         env.step(*self._moves(chosen).values())
         rewards = {agent: float(reward) for agent, reward in env.rewards.items()}
         self._truncated = any(env.truncations.values()) and not all(env.terminations.values())
-        said = dict(env.infos)  # PettingZoo drops those of agents that are stepped over
-        return self._result(chosen, rewards, self._next(), said)
+        said, ended = dict(env.infos), dict(env.terminations)  # PettingZoo drops those of agents that are stepped over
+        return self._result(chosen, rewards, self._next(), said, ended)
 
     def _next(self) -> dict[str, Observation]:
         """Who is selected and what it sees; agents that are out are stepped over, as PettingZoo demands."""
@@ -191,7 +196,7 @@ class PettingZooParallel(_PettingZooEnv):
         values, given, terminations, truncations, infos = self.env.step(self._moves(chosen))
         rewards = {agent: float(reward) for agent, reward in given.items()}
         self._truncated = any(truncations.values()) and not all(terminations.values())
-        return self._result(chosen, rewards, self._all(values, infos), infos)
+        return self._result(chosen, rewards, self._all(values, infos), infos, terminations)
 
     def _all(self, values: Mapping[str, Any], infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Observation]:
         return {agent: self._see(agent, values[agent], infos.get(agent, {})) for agent in self.env.agents}
@@ -219,7 +224,8 @@ def pettingzoo(
             legal action instead.
         penalty: the reward of an illegal action under "lose".
         success: the sum of an agent's rewards that counts as its success; None reports no success.
-        facts: entries of PettingZoo's infos that become columns, with their types.
+        facts: entries of PettingZoo's infos that become columns, with their types. The column `out` is there anyway:
+            of an agent's last turn, whether it ended by the rules; then it was not cut off, whatever came of the rest.
         options: arguments of the env, `max_cycles=25`.
     """
     kinds: dict[str, type[PettingZooAEC | PettingZooParallel]] = {"parallel": PettingZooParallel, "aec": PettingZooAEC}

@@ -176,7 +176,8 @@ class Env(Protocol):
     compared with each other, so equal tasks must have equal names in every process.
 
     An env may also have `facts`, a mapping of names to types: these entries of `StepResult.info` become typed columns
-    of the table (see `palaestra.envs.facts`), which rewards and credit then find by name.
+    of the table (see `palaestra.envs.facts`), which rewards and credit then find by name. A fact `out` of type bool
+    says for whom it is over by the rules: the rows of that agent are `terminated`, also if others are cut off later.
 
     If a policy fails, the episode ends with its error. An env with `tolerates = True` plays on: it is given a
     `NoAction` for that agent, and raises a PolicyError if it cannot do without. An env with `weighs = True` is given

@@ -72,9 +72,17 @@ class ReasoningGymEnv(TaskEnv):
             short = shorten(name, entry["question"])
             if self._split in ("all", split_of(short)):
                 question = short if self._prompt == "short" else entry["question"]
-                score = functools.partial(dataset.score_answer, entry=entry)
+                score = functools.partial(_score, dataset, entry)
                 return Task(f"{name}:{_hash(question).hex()}", question, score, entry["answer"])
         raise EnvError(f"reasoning_gym: none of {ATTEMPTS} questions of {name!r} is of the {self._split} split")
+
+
+def _score(dataset: Any, entry: Any, answer: str) -> float:
+    """Its score; some data sets trip over text that they did not expect."""
+    try:
+        return float(dataset.score_answer(answer, entry=entry))
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def split_of(question: str) -> Literal["train", "test"]:

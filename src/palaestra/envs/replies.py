@@ -31,15 +31,19 @@ class Reply(NamedTuple):
     shown: str
 
 
-def read_reply(text: str, field: str = "answer") -> Reply:
+def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = None) -> Reply:
     r"""Extracts the answer of a model's reply as a `Reply`: a JSON field, a line `Answer: …`, \boxed, or the whole.
 
     Args:
         text: What the model said.
         field: Name of the JSON field, or of the line, in any case: `answer`, `action`, `bid`.
+        until: Of prose: fields whose lines end it; without one it goes to the end of the reply. None: it is one line,
+            or the fenced block that begins there.
 
     >>> read_reply("3 and 4 make 7.\n**Answer:** 7")[:2]
     ('7', 'line')
+    >>> read_reply("Step: Let x = 4.\nThen x + 3 = 7.\nConfidence: 0.9", "step", until=["confidence"]).text
+    'Let x = 4.\nThen x + 3 = 7.'
     >>> read_reply('{"reasoning": "3 + 4", "answer": 7}')[:2]
     ('7', 'json')
     >>> read_reply("So it is $\\boxed{\\frac{1}{2}}$.")[:2]
@@ -54,8 +58,17 @@ def read_reply(text: str, field: str = "answer") -> Reply:
     if (found := _of_json(said, field)) is not None:
         answer = found.pop(field)
         return Reply(answer, "json", "\n".join([*filter(None, found.values()), f"{field.capitalize()}: {answer}"]))
-    if lines := list(_line(field).finditer(said)):
-        answer = said[lines[-1].end() :]
+    line, block, at = None, None, 0
+    while following := _line(field).search(said, at):
+        line, block = following, _BLOCK.match(said, following.end())
+        at = (block or line).end()
+    if line is not None:
+        answer = said[line.end() :]
+        if until is not None:
+            ends = [ended.start() for name in until if (ended := _line(name).search(answer))]
+            return Reply(_bare(answer[: min(ends, default=len(answer))], prose=True), "line", said)
+        if block:
+            return Reply(block[1].strip(), "line", said)
         first = answer.partition("\n")[0]
         return Reply(_bare(first if first.strip(" \t*_`") else answer), "line", said)
     if (boxed := _boxed(said)) is not None:
@@ -105,12 +118,16 @@ def _line(field: str) -> re.Pattern[str]:
     return re.compile(rf"(?im)^[ \t>*_`#-]*(?:the[ \t]+)?(?:final[ \t]+)?{re.escape(field)}[ \t*_`]*[:：]")
 
 
-def _bare(answer: str) -> str:
-    """Without emphasis, and without the fence around several lines."""
+_BLOCK = re.compile(r"[\s*_]*```[\w+#.-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+"""Fenced lines, of which an answer that was cut off lacks the end."""
+
+
+def _bare(answer: str, *, prose: bool = False) -> str:
+    """Without emphasis, and without the fence around several lines; of lines of prose nothing else is taken out."""
     answer = answer.strip().strip("*_").strip()
     if fenced := re.fullmatch(r"```[\w-]*\n?(.*?)\n?```", answer, re.DOTALL):
         return fenced[1].strip()
-    if "\\boxed{" in answer:
+    if "\\boxed{" in answer and not (prose and "\n" in answer):
         return _boxed(answer) or answer
     return answer.strip("`").strip()
 

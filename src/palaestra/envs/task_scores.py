@@ -1,7 +1,7 @@
 """Scores of an answer against the right one, by name: `exact`, `number`, `math`, `choice`, or `module:name`.
 
-Each takes (answer, expected) and returns a number of at most 1; an answer that it cannot read is a ValueError. What a
-reply is made of is taken apart before (`palaestra.envs.replies`).
+Each takes (answer, expected) and returns a number of at most 1; an answer that it cannot read is a ValueError, whatever
+else it raises fails the episode. What a reply is made of is taken apart before (`palaestra.envs.replies`).
 """
 
 from __future__ import annotations

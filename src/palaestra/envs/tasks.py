@@ -17,13 +17,17 @@ from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
 
+UNREADABLE = (ValueError, SyntaxError, ArithmeticError, IndexError, RecursionError)
+"""What a scorer may raise on text that it cannot read."""
+
 
 @dataclass(frozen=True)
 class Task:
     """Data of a one-turn task: name, question, score function of an answer text, and a right answer if known.
 
-    name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
-    raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
+    name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; one of
+    `UNREADABLE` means that the answer cannot be read, any other exception that the scorer fails, and with it the
+    episode. answer: a right answer if one is known; it is never shown to an agent.
     parts: of the question, for a team whose members read one each. report: answer text -> what may be told of it to an
     agent, such as the outcome of the tests that are no secret.
     """
@@ -89,13 +93,19 @@ class TaskEnv(ABC):
         return StepResult({}, {"solver": score or 0.0}, terminated=True, info=info)
 
     def score(self, answer: str) -> float | None:
-        """The score of `answer`; None if it is empty or the task cannot read it."""
+        """The score of `answer`; None if it is empty or the task cannot read it.
+
+        Raises:
+            EnvError: the scorer fails, by a mistake in it or because a judge cannot be asked.
+        """
         if not answer:
             return None
         try:
             score = float(self.current.score(answer))
-        except Exception:  # a scorer may raise anything on text that it did not expect
+        except UNREADABLE:
             return None
+        except Exception as error:
+            raise EnvError(f"score: {type(error).__name__}: {error}") from error
         return score if math.isfinite(score) else None
 
     def solved(self, score: float | None) -> bool:

@@ -132,7 +132,9 @@ def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts
     told = dict(zip(_OWN, zip(*map(_OF_ROW, rows), strict=True) if rows else [()] * len(_OWN), strict=True))
     columns: list[pl.Series] = []
     for name in SCHEMA:
-        if name == "error" and any(told[name]):
+        if name in ("terminated", "truncated") and facts.get("out") is bool:
+            columns.append(pl.Series(name, _ended(episodes, name), pl.Boolean))
+        elif name == "error" and any(told[name]):
             columns.append(shared[name].zip_with(shared[name].is_not_null(), _series(name, told[name])))
         elif name in _SHARED:
             columns.append(shared[name])
@@ -146,6 +148,17 @@ def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts
     for name, kind in facts.items():
         columns.append(_fact_series(name, [each.get(name) for each in facts_of_rows], DTYPES[kind]))
     return pl.DataFrame(columns)
+
+
+def _ended(episodes: Sequence[EpisodeRecord], name: str) -> list[bool]:
+    """Of each row how it ended for its agent: by the rules if the env's fact `out` says so, else as the episode."""
+    found: list[bool] = []
+    for episode in episodes:
+        ended = getattr(episode, name)
+        out = {row.agent for row in episode.rows if row.facts and row.facts.get("out")} if episode.truncated else ()
+        by_rules = name == "terminated"
+        found += [by_rules if row.agent in out else ended for row in episode.rows or [TurnRecord()]]
+    return found
 
 
 def _series(name: str, values: Sequence[Any]) -> pl.Series:

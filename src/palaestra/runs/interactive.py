@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents import Team
-from palaestra.agents.human import Ask, HumanPolicy, Say, ask_action
+from palaestra.agents.human import Ask, HumanPolicy, Say, Shown, ask_action
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Action, EnvFactory, Observation
@@ -29,7 +29,7 @@ def episode(
     """Play and print an episode of an env factory and a team, a person in one seat if wanted; {agent: total reward}.
 
     human: the seat of a person, who is asked by `ask(prompt)`, None being the end of the input, and shown what that
-    seat sees. Everybody else's turns are then not told.
+    seat sees, as a chat model is where there are messages. Everybody else's turns are then not told.
 
     Raises:
         InputError: there is no such seat, or the input ends before the episode.
@@ -42,12 +42,14 @@ def episode(
     say(f"task {seed}" + (f": {env.task}" if getattr(env, "task", None) else ""))
     streams = {agent: np.random.default_rng([seed, number]) for number, agent in enumerate(env.agents)}
     total: dict[str, float] = {}
+    shown = Shown()
     for turn in range(max_turns):
         actions: dict[str, Action] = {}
         for agent, observation in observations.items():
             told = human in (None, agent)
             if told:
-                say(f"\n[turn {turn}] {agent} sees:\n{observation.text}")
+                text = shown.text(agent, observation) if agent == human else observation.text
+                say(f"\n[turn {turn}] {agent} sees:\n{text}")
             if agent == human:
                 chosen = ask_action(agent, observation, say, ask)
                 if chosen is None:

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from palaestra.envs import make
@@ -103,6 +104,11 @@ class ContextWindowEnv:
         self._summarise = load_object(summarise, "summarise") if isinstance(summarise, str) else summarise
         self._count = load_object(count, "count") if isinstance(count, str) else count
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the env below goes on without an agent whose policy failed."""
+        return bool(getattr(self.inner, "tolerates", False))
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the episode of `seed`; nothing is cut yet."""
         self._views = {agent: _View() for agent in self.agents}
@@ -172,7 +178,7 @@ class ContextWindowEnv:
         fixed = {place for place, message in enumerate(messages) if message["role"] == "system"} | {first}
         turns = [
             [place for place in range(start, end) if place not in fixed]
-            for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)
+            for start, end in pairwise([*starts, len(messages)])
             if end <= len(messages) - self._keep
         ]
         if self._method == "clear":

@@ -21,7 +21,7 @@ import numpy as np
 
 from palaestra.envs.conversations import ChatMessage, Conversation, Reader, first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
-from palaestra.envs.replies import Reply, read_reply
+from palaestra.envs.replies import THOUGHT, Reply, read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError, nearest
 from palaestra.teams.absence import Absence
@@ -189,9 +189,8 @@ class Deliberation(AroundTask):
         if role in self._talks:
             self._talks[role] = (self._talks[role][0], reply)
         fields = ASKS[self._asked_for(role)]
-        text, form, shown = (
-            read_reply(reply, fields[-1] if fields else "answer") if fields else Reply(reply, "whole", reply)
-        )
+        public = reply.rpartition(THOUGHT)[2].strip()
+        text, form, shown = read_reply(reply, fields[-1]) if fields else Reply(public, "whole", public)
         if text.casefold().rstrip(".") == self._accept:
             heard = self._acting[role]
             accepted = heard[-1] if heard else self._said.get(role)
@@ -269,10 +268,11 @@ class Deliberation(AroundTask):
         return [next(following) if said.held is None else (0.0, said.held) for said in coming]
 
     def _coming(self, role: str) -> list[Message]:
-        """Messages to this role: the latest of each sender, or all."""
+        """Messages to this role: the latest of each sender, or all, of a role that keeps no answer its own, too."""
         senders = self.graph.heard[role]
         if self.graph.memory == "all":
-            return [said for said in self._every if said.role in senders]
+            mine = None if self.graph.own else role
+            return [said for said in self._every if said.role in senders or said.role == mine]
         return [self._said[sender] for sender in senders if sender in self._said]
 
     def _observation(self, role: str, own: Message | None, heard: list[Message]) -> Observation:

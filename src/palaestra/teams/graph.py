@@ -71,7 +71,7 @@ class Graph:
         Args:
             roles: names, or name -> instruction for chat models.
             edges: "none"; "all", everybody hears everybody else; "chain", each hears the one before; {receiver:
-                [senders]}; or pairs [sender, receiver].
+                [senders]}; or pairs [sender, receiver]. A role reads its senders in the order in which they stand here.
             steps: who speaks at once, one list after the other, in each round. Default: those who hear nobody first,
                 then those who hear only them, and so on; in a circle, where nobody is first, all at once.
             rounds: how often.
@@ -80,7 +80,8 @@ class Graph:
             aggregate: rule by text: which answer counts.
             stop: rule by text: when it ends before the last round.
             memory: of those it hears a role reads the "latest" word, or "all".
-            own: whether a role reads its own last answer.
+            own: whether a role reads its own last answer. If not, and memory is "all", what it said stands among the
+                rest.
             asks: of a role that is not asked for an answer, one or several of `palaestra.teams.instructions.ASKS`.
             workflow: name for messages of errors.
 
@@ -134,7 +135,7 @@ def _known(role: Any, roles: Sequence[str], field: str) -> str:
 
 
 def _heard(roles: tuple[str, ...], edges: Edges) -> dict[str, tuple[str, ...]]:
-    """Receiver -> senders, in the order of the roles."""
+    """Receiver -> senders, in the order in which the edges stand."""
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(edges, str):
         shapes = {
@@ -152,11 +153,13 @@ def _heard(roles: tuple[str, ...], edges: Edges) -> dict[str, tuple[str, ...]]:
             if isinstance(pair, str) or len(pair) != 2:
                 raise InputError(f"graph: edges has {pair!r}, expected a pair [sender, receiver]")
         pairs = [(pair[0], pair[1]) for pair in edges]
-    found = {(_known(sender, roles, "edges"), _known(receiver, roles, "edges")) for sender, receiver in pairs}
+    found = dict.fromkeys(
+        (_known(sender, roles, "edges"), _known(receiver, roles, "edges")) for sender, receiver in pairs
+    )
     for sender, receiver in found:
         if sender == receiver:
             raise InputError(f"graph: {sender!r} hears itself; own=true lets a role read its own last answer")
-    return {to: tuple(role for role in roles if (role, to) in found) for to in roles}
+    return {to: tuple(sender for sender, receiver in found if receiver == to) for to in roles}
 
 
 def _list(value: Any, field: str) -> list[Any]:

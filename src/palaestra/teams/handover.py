@@ -38,6 +38,11 @@ class HandoverEnv:
         )
         self.facts, self.task = dict(facts_of(self.inner)), ""
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the env below goes on without an agent whose policy failed."""
+        return bool(getattr(self.inner, "tolerates", False))
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin the episode with `seat` in its place."""
         self._turns = 0

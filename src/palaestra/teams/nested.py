@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.envs.conversations import first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, NoAction, Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, PolicyError, nearest
@@ -23,6 +24,7 @@ from palaestra.foundation.registry import read_call
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.instructions import TEMPLATES
 from palaestra.teams.named import WORKFLOWS
+from palaestra.teams.rules import Message
 from palaestra.teams.task_wrapper import AroundTask
 
 HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason", "heard_cut")
@@ -165,12 +167,15 @@ class Nested(AroundTask):
                 found[role] = observation
                 continue
             own = self.outer._said.get(role)
+            heard = [self._shown(said) for said in self.outer._acting[role]]
+            if self.outer._longest is not None:
+                self.outer._told["heard_cut"][role] = [each["left_out"] for each in heard]
             member.task.asked = TEMPLATES.render(
                 "nested",
                 {
                     "persona": self.outer.graph.roles[role].strip(),
                     "question": self.outer._questions[role],
-                    "heard": [{"role": each.role, "text": each.reply} for each in self.outer._acting[role]],
+                    "heard": heard,
                     "own": own.text if own is not None and self.outer.graph.own else None,
                 },
             ).strip()
@@ -178,6 +183,12 @@ class Nested(AroundTask):
             place = [self._seed, self.outer.agents.index(role), member.asked]
             found |= member.shown(member.env.reset(int(np.random.SeedSequence(place).generate_state(1)[0])))
         return found
+
+    def _shown(self, said: Message) -> dict[str, Any]:
+        """A message as members read it: no longer than the outer team lets a message be."""
+        text, longest = said.reply, self.outer._longest
+        left_out = 0 if longest is None else max(0, words(text) - longest)
+        return {"role": said.role, "text": first_words(text, longest) if longest else text, "left_out": left_out}
 
     def _member_step(self, member: _Member, given: dict[str, Action], info: dict[str, Any]) -> dict[str, Observation]:
         """One step of a team; its answer is kept if it is there."""

@@ -90,7 +90,7 @@ class ProposerEnv(AroundTask):
         if actions.keys() != set(self._asked):
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         if self._asked == (PROPOSER,):
-            text, form, _ = read_reply(read_answer(actions[PROPOSER]), "task")
+            text, form, _ = read_reply(read_answer(actions[PROPOSER]), "task", until=())
             return self._propose(text, form)
         self._asked = ()
         read = {agent: read_reply(read_answer(said)) for agent, said in actions.items()}

@@ -60,6 +60,11 @@ class Subgoals:
         self.agents, self.task = tuple(self.env.agents), ""
         self.facts: dict[str, Any] = {**facts_of(self.env), "subgoal": str, "segment": int, "subgoal_done": bool}
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the env below goes on without an agent whose policy failed."""
+        return bool(getattr(self.env, "tolerates", False))
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin the episode with its first subgoal."""
         seen = self.env.reset(seed)

@@ -20,7 +20,7 @@ from typing import Any
 from palaestra.envs import make
 from palaestra.envs.conversations import ChatMessage, Conversation, Reader, first_words, opening
 from palaestra.envs.facts import facts_of
-from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, NoAction, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError, InputError
 from palaestra.teams.instructions import ASKS, TEMPLATES, Instructions
@@ -76,6 +76,11 @@ class SelfSummaryEnv:
         given = None if instruction is None else {"*": instruction}
         self._instructions = Instructions("self_summary", dict.fromkeys(self.agents, ""), given, best=window or None)
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether the env below goes on without an agent whose policy failed."""
+        return bool(getattr(self.inner, "tolerates", False))
+
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin the episode of `seed` with empty summaries."""
         self._summaries = dict.fromkeys(self.agents, "")
@@ -97,7 +102,7 @@ class SelfSummaryEnv:
             if found:  # one line without separators, so that the agent can tell the parts of what it reads
                 line = " ".join(summary.replace(mark, " ").split())
                 self._summaries[agent] = line if self._longest is None else first_words(line, self._longest)
-            answers[agent] = answer.strip()
+            answers[agent] = action if isinstance(action, NoAction) else answer.strip()
             self._recent[agent].append(self._new[agent] + TAKEN + answer.strip())
         result = self.inner.step(answers)
         valid = dict(result.info.get("valid", {})) | {
@@ -137,7 +142,7 @@ class SelfSummaryEnv:
 
 def _parts(action: str, mark: str) -> tuple[str, str, str]:
     """Answer and summary, and between them whether there is one: parted by the mark, or lines of a chat model."""
-    summary = read_reply(action, "summary")
+    summary = read_reply(action, "summary", until=("answer",))
     if summary.form in ("json", "line"):
         return read_reply(action).text, mark, summary.text
     return action.partition(mark)

@@ -148,7 +148,7 @@ class Supervised(Deliberation):
             self._talks[role] = (self._talks[role][0], reply)
         found = Observation("", self._choices, mask=self._mask, fields=ASKS["assign"]).index(reply)
         self._assigned = None if found is None else self._choices[found]
-        told = read_reply(reply, ASKS["assign"][0])
+        told = read_reply(reply, ASKS["assign"][0], until=ASKS["assign"][1:])
         order = told.text if told.form in ("json", "line") and self._assigned in self.workers else ""
         text = order or self._assigned or read_reply(reply, ASKS["assign"][-1]).text
         self._true.setdefault(text, None)

@@ -136,7 +136,7 @@ class TreeSearchEnv(AroundTask):
 
     def _child(self, role: str, text: str) -> tuple[Candidate, dict[str, Any]]:
         """A node, and what is told of it."""
-        reply = read_reply(text, "step")
+        reply = read_reply(text, "step", until=("confidence",))
         said, _, own = reply.text.partition("@")
         if reply.form in ("json", "line"):
             own = own or read_reply(text, "confidence").text

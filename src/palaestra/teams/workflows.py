@@ -254,7 +254,7 @@ def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) ->
         names, edges="all", rounds=depth, gate="best()", memory="all", own=False, stop="verified()",
         aggregate="best_scored()", workflow="search",
     )  # fmt: skip
-    return deliberation(tasks, made, **options)
+    return deliberation(tasks, made, **{"improve": True, **options})
 
 
 def _names(role: str, count: int) -> list[str]:
