@@ -32,8 +32,10 @@ FINISHES = {
 """Words of servers for why a generation ended, and the word for it here."""
 SHORTEST_KEY = 8
 """A placeholder such as EMPTY is no secret, and a word that a model may say."""
-UNCERTAIN = (408, 502, 504)
+UNCERTAIN = (408, 502, 504, 524)
 """Statuses that proxies send while the endpoint behind them may have done, and billed, the work."""
+PASSING = (408, 409, 429)
+"""Statuses 4xx after which asking again may help."""
 ABSENT = (502, 503, 504)
 """Statuses that are sent in place of an endpoint that is not there."""
 OPENAI = "https://api.openai.com/v1"
@@ -178,13 +180,50 @@ def calls(message: Any) -> list[Any]:
     return [function for function in functions if function is not None]
 
 
+def content(message: Any) -> str | None:
+    """Text of an assistant message's content, of which the parts that are text are joined; None if there is none.
+
+    >>> content({"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "42"}]})
+    '42'
+    """
+    found = at(message, "content")
+    if isinstance(found, list):
+        texts = [at(part, "text") for part in found if at(part, "type") == "text"]
+        found = "".join(str(text) for text in texts) if texts else None
+    return found if isinstance(found, str) else None
+
+
+def without_choices(answer: Any) -> PolicyError:
+    """Makes the error of an answer without choices; an UnusableAnswerError if asking again may help."""
+    said = at(answer, "error", "message") or at(answer, "error")
+    code = count(at(answer, "error", "code"))
+    final = code is not None and 400 <= code < 500 and code not in PASSING
+    kind = PolicyError if final else UnusableAnswerError
+    return kind(f"the answer has no choices: {said}" if isinstance(said, str) else "the answer has no choices")
+
+
+def without_text(choice: Any, limit: int | None) -> PolicyError:
+    """Makes the error of a choice without a text; an UnusableAnswerError if asking again may help.
+
+    limit: the tokens that were asked for at most.
+    """
+    refusal, why = at(choice, "message", "refusal"), finish_reason(at(choice, "finish_reason"))
+    if isinstance(refusal, str) and refusal:
+        return PolicyError(f"the model refused: {refusal}")
+    if why == "filtered":
+        return PolicyError("the endpoint's filter took out the answer")
+    if why == "length":
+        where = "" if limit is None else f" at max_tokens={limit}"
+        return PolicyError(f"cut off{where} before any text (thinking?): raise max_tokens, or set enable_thinking: false")
+    return UnusableAnswerError("the answer has no text")
+
+
 def message_text(message: Any, format: str) -> str:
     """Text of an assistant message: its content, followed by its tool calls written in a tool format.
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
     """
-    content = at(message, "content")
-    text, given = content if isinstance(content, str) else "", calls(message)
+    text, given = content(message) or "", calls(message)
     if not given:
         return text
     raw = []
