@@ -118,17 +118,21 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
 
 
 def check_key_name(name: str | None, what: str = "") -> None:
-    """Raises InputError unless `name` is None or the name of a set environment variable; never repeats it."""
+    """Raises InputError unless `name` is None or names an environment variable with a key, which is never repeated."""
     if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
         raise InputError(
             f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
             f" {len(name)} characters given do not look like one. Never pass a key itself"
         )
-    if name is not None and not os.environ.get(name):
+    if name is None:
+        return
+    if not (key := os.environ.get(name, "").strip()):
         raise InputError(
             f"{what}environment variable {name} is not set:"
             f" export it, or pass api_key_env=None (--key-env none) for an endpoint without keys"
         )
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"{what}environment variable {name} holds what is no key: line breaks, or no ASCII")
 
 
 def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
