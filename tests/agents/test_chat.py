@@ -266,7 +266,10 @@ def said(content: object, why: str = "stop", **more: object) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (said(None, "length", reasoning_content="Okay"), "cut off at max_tokens=512 before any text (thinking?): raise"),
+        (
+            said(None, "length", reasoning_content="Okay"),
+            "cut off at max_tokens=512 before any text (thinking?): raise",
+        ),
         (said(None, refusal="I cannot help"), "the model refused: I cannot help"),
         (said(None, "content_filter"), "the endpoint's filter took out the answer"),
         (b'{"error": {"message": "no credits", "code": 402}}', "the answer has no choices: no credits"),

@@ -210,7 +210,6 @@ def test_what_a_template_refuses_or_leaves_out_is_said() -> None:
         ):
             render(tokenizer(kind), Observation("", messages=(two[0], {"role": "tool", "content": "42"})))
 
-
     with pytest.raises(InputError, match="leaves out the tools, without a word"):
         render(tokenizer("zephyr"), Observation("", messages=two[:1], tools=(SEARCH,)))
 

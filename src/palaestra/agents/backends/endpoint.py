@@ -209,7 +209,7 @@ def without_choices(answer: Any) -> PolicyError:
 def without_text(choice: Any, limit: int | None) -> PolicyError:
     """Makes the error of a choice without a text; an UnusableAnswerError if asking again may help.
 
-    limit: the tokens that were asked for at most.
+    limit: `max_tokens` of the request.
     """
     refusal, why = at(choice, "message", "refusal"), finish_reason(at(choice, "finish_reason"))
     if isinstance(refusal, str) and refusal:
@@ -218,7 +218,9 @@ def without_text(choice: Any, limit: int | None) -> PolicyError:
         return PolicyError("the endpoint's filter took out the answer")
     if why == "length":
         where = "" if limit is None else f" at max_tokens={limit}"
-        return PolicyError(f"cut off{where} before any text (thinking?): raise max_tokens, or set enable_thinking: false")
+        return PolicyError(
+            f"cut off{where} before any text (thinking?): raise max_tokens, or set enable_thinking: false"
+        )
     return UnusableAnswerError("the answer has no text")
 
 

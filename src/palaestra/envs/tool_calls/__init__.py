@@ -9,8 +9,8 @@
     pythonic    [NAME(KEY=VALUE), …]                                              Llama 4
     auto        whichever of these the text looks like
 
-What a model thinks first, up to `</think>`, holds no calls. A reader never raises: what cannot be read is `ParsedAnswer.error`, "kind: why", with kind one of `FAULTS`. Left out:
-calls that are streamed, and repair of JSON.
+What a model thinks first, up to `</think>`, holds no calls. A reader never raises: what cannot be read is
+`ParsedAnswer.error`, "kind: why", with kind one of `FAULTS`. Left out: calls that are streamed, and repair of JSON.
 """
 
 from palaestra.envs.tool_calls.formats import (

@@ -51,7 +51,7 @@ class Format(ABC):
         """Tool calls as text in this format."""
 
     def read(self, text: str, tools: Schemas = ()) -> ParsedAnswer:
-        """Parse a model's answer, and check its calls against the schemas in `tools`; thinking before it calls nothing."""
+        """Parse a model's answer, and check its calls against the schemas in `tools`; thinking calls nothing."""
         thinking, said = split_thinking(text)
         try:
             beside, calls = self.find(said, tools)
