@@ -259,6 +259,57 @@ def test_what_would_fail_again_is_not_tried_again(endpoint: ChatEndpoint, code: 
     assert len(endpoint.bodies) == 1
 
 
+def said(content: object, why: str = "stop", **more: object) -> bytes:
+    return completion(finish_reason=why, message={"role": "assistant", "content": content, **more})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            said(None, "length", reasoning_content="Okay"),
+            "cut off at max_tokens=512 before any text (thinking?): raise",
+        ),
+        (said(None, refusal="I cannot help"), "the model refused: I cannot help"),
+        (said(None, "content_filter"), "the endpoint's filter took out the answer"),
+        (b'{"error": {"message": "no credits", "code": 402}}', "the answer has no choices: no credits"),
+    ],
+)
+def test_an_answer_that_is_final_is_paid_once_and_says_why(endpoint: ChatEndpoint, data: bytes, message: str) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, data)
+    assert ask(policy(endpoint))[0].error.startswith(f"PolicyError: {message}")
+    assert len(endpoint.bodies) == 1
+
+
+def test_an_error_in_place_of_an_answer_that_may_pass_is_tried_again(endpoint: ChatEndpoint) -> None:
+    data = json.dumps({"error": {"message": "slow down", "code": 429}}).encode()
+    endpoint.behave = lambda handler, body: reply(handler, data if len(endpoint.bodies) < 3 else completion())
+    assert ask(policy(endpoint))[0].action == "42"
+
+
+def test_an_answer_in_parts(endpoint: ChatEndpoint) -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "42"}]
+    endpoint.behave = lambda handler, body: reply(handler, said(parts))
+    assert [ask(policy(endpoint))[0].action, len(endpoint.bodies)] == ["42", 1]
+
+
+def test_a_system_message_that_cannot_be_moved_is_refused_once(endpoint: ChatEndpoint) -> None:
+    data = b'{"error": {"message": "System role not supported"}}'
+    endpoint.behave = lambda handler, body: reply(handler, data, 400 if len(endpoint.bodies) < 9 else 500)
+    told = tuple({"role": role, "content": role} for role in ("system", "assistant", "user"))
+    (decision,) = policy(endpoint).act([Request(Observation("", messages=told), "a", np.random.default_rng(0))])
+    assert "System role not supported" in decision.error
+    assert len(endpoint.bodies) == 1
+
+
+def test_a_model_that_wants_another_name_for_max_tokens(endpoint: ChatEndpoint) -> None:
+    refused = b'{"error": {"message": "Unsupported: \'max_tokens\'. Use \'max_completion_tokens\' instead."}}'
+    endpoint.behave = lambda handler, body: reply(handler, *((refused, 400) if "max_tokens" in body else ()))
+    chat = policy(endpoint, max_tokens=7)
+    assert [ask(chat)[0].action, ask(chat)[0].action] == ["42", "42"]
+    assert [body.get("max_completion_tokens") for body in endpoint.bodies] == [None, 7, 7]
+
+
 def test_one_bad_request_does_not_touch_the_others(endpoint: ChatEndpoint) -> None:
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         text = body["messages"][0]["content"]
@@ -296,6 +347,9 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with pytest.raises(InputError, match=re.escape(message)):
             ChatPolicy("m", api_key_env=None, **{options[0]: options[1]})
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
+    with pytest.raises(InputError, match="OPENAI_BASE_URL is 'localhost:"):
+        ChatPolicy("m", api_key_env=None)
 
 
 @pytest.mark.parametrize(

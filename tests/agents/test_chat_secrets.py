@@ -47,6 +47,20 @@ def test_the_key_never_leaves(
             assert secret[3:] not in text
 
 
+def test_a_key_of_a_file_ends_with_a_line_break(endpoint: ChatEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", f"{KEY}\n")
+    assert ask(policy(endpoint))[0].action == "42"
+    assert endpoint.headers == [f"Bearer {KEY}"]
+    for wrong in (f"{KEY}\n{KEY}", f"{KEY}…"):
+        monkeypatch.setenv("TEST_KEY", wrong)
+        with pytest.raises(InputError, match="variable TEST_KEY holds what is no key") as error:
+            policy(endpoint)
+        assert KEY not in str(error.value)
+    monkeypatch.setenv("TEST_KEY", " \n")
+    with pytest.raises(InputError, match="TEST_KEY is not set"):
+        policy(endpoint)
+
+
 class Echo:
     """One question; what is answered is repeated to whoever reads the metadata."""
 

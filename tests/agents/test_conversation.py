@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -208,6 +209,35 @@ def test_what_a_template_refuses_or_leaves_out_is_said() -> None:
             InputError, match="leaves out what 'tool' says, without a word: let the env say it as 'user'"
         ):
             render(tokenizer(kind), Observation("", messages=(two[0], {"role": "tool", "content": "42"})))
+
+    with pytest.raises(InputError, match="leaves out the tools, without a word"):
+        render(tokenizer("zephyr"), Observation("", messages=two[:1], tools=(SEARCH,)))
+
+
+def calling(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    function = {"name": "search", "arguments": arguments}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "x", "type": "function", "function": function}]}
+    return {"role": "user", "content": "a"}, call, {"role": "tool", "content": "42", "tool_call_id": "x"}
+
+
+def test_a_template_may_write_calls_without_what_is_said_beside_them() -> None:
+    """As Llama 3's does; what an assistant says by itself it writes."""
+    kind = copy.deepcopy(tokenizer("qwen2.5"))
+    kind.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{{ m.tool_calls[0].function | tojson if m.tool_calls else m.content }}<|im_end|>{% endfor %}"
+    )
+    said = {"role": "assistant", "content": "yes"}
+    for messages in (calling({"query": "mill"}), (calling({})[0], said), calling({})):
+        assert render(kind, Observation("", messages=messages))
+
+
+def test_half_a_character_in_a_call_costs_no_other_prompt() -> None:
+    told = Observation("", messages=calling({"query": "mill \ud83d"}), tools=(SEARCH,))
+    for kind in SPOKEN:
+        text = render(tokenizer(kind), told)
+        assert "mill ?" in text
+        assert tokenizer(kind)([text])["input_ids"]
 
 
 def test_what_is_in_the_text_may_look_like_the_mark() -> None:

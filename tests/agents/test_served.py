@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import re
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -247,6 +250,52 @@ def test_adapters_go_by_name(model: Path) -> None:
         assert all("VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in (each.error or "") for each in ask(served))
     finally:
         server.close()
+
+
+@pytest.mark.filterwarnings("ignore:ServedPolicy")
+def test_adapters_of_before_an_absence_are_taken_away(model: Path) -> None:
+    server = FakeServer(model, lora=True)
+    served = policy(server, lora={"r": 4, "target_modules": ["q_proj", "v_proj"]})
+    try:
+        served.sync(0)
+        for seed in range(2):
+            served.servers[0].absent(GoneError("for a moment"))
+            move(served, seed)
+            resumed = server.paths.count("/resume")
+            served.sync(seed)
+            assert list(server.adapters) == [f"lm-{served.fingerprint()}"]
+            assert server.paths.count("/resume") == resumed + 1  # it may have been left paused
+    finally:
+        server.close()
+
+
+def test_a_twin_with_equal_weights_and_another_number_takes_no_name_away(server: Any) -> None:
+    served = policy(server)
+    served.sync(5)
+    twin = served.twin()
+    for each, number in ((twin, 3), (served, 5), (twin, 3)):
+        each.sync(number)
+        assert server.version == f"{number}-{served.fingerprint()}"
+
+
+def test_folders_that_killed_processes_left_are_swept(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    names = {"old": gone.pid, "new": gone.pid, "ours": os.getpid()}
+    folders = {name: tmp_path / f"palaestra-served-{pid}-{i:016x}" for i, (name, pid) in enumerate(names.items())}
+    for name, folder in folders.items():
+        (folder / "weights").mkdir(parents=True)
+        if name != "new":
+            os.utime(folder, (0, 0))
+    (tmp_path / "palaestra-served-_x1ab2c3").mkdir()
+    served = policy(server)
+    served.sync(0)
+    assert [name for name, folder in folders.items() if folder.exists()] == ["new", "ours"]
+    assert (tmp_path / "palaestra-served-_x1ab2c3").exists()
+    assert served._folder.name.startswith(f"palaestra-served-{os.getpid()}-")
 
 
 def test_a_frozen_copy_plays_by_itself(server: Any) -> None:

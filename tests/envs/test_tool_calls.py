@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.envs.tool_calls import FAULTS, FORMATS, Call, Format, check, parse, to_json, write
+from palaestra.envs.tool_calls import FAULTS, FORMATS, Call, Format, ParsedAnswer, check, parse, to_json, write
 from palaestra.rewards import match_calls
 
 
@@ -52,10 +52,31 @@ def test_every_format_is_tested_here() -> None:
     assert set(FORMATS) == {*WRITTEN, "auto"}
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN if name not in ("llama", "json", "pythonic")])
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name not in ("llama", "pythonic")])
 def test_text_may_stand_beside_a_call(name: str) -> None:
     said = parse(f"Let me see. {WRITTEN[name]}", name, TOOLS)
     assert (said.text, list(said.calls)) == ("Let me see.", ONE)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_a_model_thinks_first_calls_nothing(name: str) -> None:
+    for begin in ("<think>\n", ""):  # which templates write into the prompt
+        thinking = f"{begin}Maybe {WRITTEN[name]}? I could write <tool_call>.\n</think>"
+        said = parse(f"{thinking}\n\n42", "auto", TOOLS)
+        assert (said.text, said.calls, said.error) == (f"{thinking}\n\n42", (), None)
+        said = parse(f"{thinking}\n\n{WRITTEN[name]}", "auto", TOOLS)
+        assert (said.text, list(said.calls), said.error) == (thinking, ONE, None)
+
+
+def test_json_behind_a_text_is_a_call() -> None:
+    bare = '{"name": "search", "arguments": {"query": "red mill", "most": 3}}'
+    for written in (f"\n{bare}", f"\n[{bare}]", f"\n```json\n{bare}\n```\n"):
+        said = parse(f"Let me see.{written}", "auto", TOOLS)
+        assert (said.text, list(said.calls), said.error) == ("Let me see.", ONE, None)
+    assert parse(f"Let me see.\n{bare[:-2]}", "auto", TOOLS).error.startswith("json: ")
+    assert parse(f"Let me see.\n{bare}\nSo.", "auto", TOOLS).error.startswith("shape: ")
+    for answer in ('It is:\n{"name": "mill", "sacks": 37}', f"Not {bare}"):
+        assert parse(answer, "auto", TOOLS) == ParsedAnswer(answer)
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, "auto"])

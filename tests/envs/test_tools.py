@@ -99,6 +99,14 @@ def test_what_goes_wrong_is_told_to_the_agent_and_in_the_table() -> None:
     assert turns["success"].to_list() == [False] * 6
 
 
+def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
+    thought = f"<think>\nMaybe {call('turn')}? Answer: no.\n</think>\n\n"
+    turns = play(f"{thought}llim")
+    assert (turns["tool"].to_list(), turns["success"].to_list()) == ([None], [True])
+    turns = play(f"{thought}{call('turn')}", f"{thought}Answer: llim")
+    assert (turns["tool"].to_list(), turns["success"].to_list()) == (["turn", None], [True, True])
+
+
 def test_all_calls_of_an_answer_are_made_or_none() -> None:
     both = write([Call("turn", {"text": "a"}), Call("turn", {"text": "b"})])
     turns = play(both, write([Call("turn", {"text": "c"}), Call("nix", {})]), "x")

@@ -69,7 +69,8 @@ class ChatPolicy:
     api_key_env: NAME of the environment variable with the key; None for endpoints that want none.
     concurrency: most requests at a time, of all replicas. timeout: seconds for one attempt, from sending to the last
     byte; an answer of more than 8 MiB is cut off.
-    retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
+    retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers, but not after
+    one that was refused, filtered or cut off before its first word, which would be the same again; before the
     n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer, up to `longest_wait`, if the
     endpoint says Retry-After (seconds or a date) or retry-after-ms.
     patience: seconds that the endpoint may be absent. After three failures in a row to reach it (no connection, a
@@ -81,7 +82,8 @@ class ChatPolicy:
     structured: "auto": hold replies to the observation's JSON schema if there is one (`response_format`), until the
     endpoint refuses that; True: always; False: never, then replies are read out of text. An endpoint that refuses
     system messages is sent their text in front of the first user's from then on.
-    temperature, max_tokens, top_p, stop: not sent if None; stop: texts that end an answer.
+    temperature, max_tokens, top_p, stop: not sent if None; stop: texts that end an answer. max_tokens is sent as
+    `max_completion_tokens` once a model has refused the former name for the latter.
     chat_template_kwargs: variables of the server's chat template, `{enable_thinking: false}` for example, which vLLM
     and SGLang take. seed: send one drawn from the episode's rng, so that endpoints which honour it answer reproducibly.
     logprobs: ask for them; they come without token ids, so they can be looked at but
@@ -90,7 +92,7 @@ class ChatPolicy:
     an endpoint does not say is None, and left out of the sums.
     totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far, and `unknown`: how many counts
     of tokens were missing or impossible, such as -1 or 10¹²; `lost`: attempts without an answer that may have been
-    billed (timeouts, broken connections, 408, 502, 504); `known`: requests that the keeper had an answer to.
+    billed (timeouts, broken connections, 408, 502, 504, 524); `known`: requests that the keeper had an answer to.
     keeper: keeps answers as they come and is asked before the endpoint is; None: nobody does. A draw of the request's
     rng then tells its samples apart, also where `seed` is not sent. It is not copied with the policy.
     Raises InputError if the variable is not set, or if what is given looks like a key.
@@ -283,7 +285,7 @@ class ChatPolicy:
             "tools": [dict(tool) for tool in observation.tools] or None,
             "response_format": schema and endpoint.json_schema_format(schema),
             "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
+            "max_completion_tokens" if "max_tokens" in self._without else "max_tokens": self.max_tokens,
             "seed": seed,
             "top_p": self.top_p,
             "stop": self.stop or None,
@@ -296,8 +298,10 @@ class ChatPolicy:
         """Whether the request can be asked without something that the endpoint refuses, from now on."""
         if "response_format" in body and self.structured == "auto" and _refuses(error, SCHEMA_WORDS):
             self._without.add("response_format")
-        elif body["messages"][0]["role"] == "system" and len(body["messages"]) > 1 and _refuses(error, SYSTEM_WORDS):
+        elif [each["role"] for each in body["messages"][:2]] == ["system", "user"] and _refuses(error, SYSTEM_WORDS):
             self._without.add("system")
+        elif "max_tokens" in body and _refuses(error, ("max_completion_tokens",)):
+            self._without.add("max_tokens")
         else:
             return False
         return True
@@ -338,10 +342,10 @@ class ChatPolicy:
         self._count(endpoint.at(answer, "usage"), decision)
         choices = endpoint.at(answer, "choices")
         if not isinstance(choices, list) or not choices:
-            raise UnusableAnswerError("the answer has no choices")
+            raise endpoint.without_choices(answer)
         message = endpoint.at(choices[0], "message")
-        if not isinstance(endpoint.at(message, "content"), str) and not endpoint.calls(message):
-            raise UnusableAnswerError("the answer has no text")
+        if endpoint.content(message) is None and not endpoint.calls(message):
+            raise endpoint.without_text(choices[0], self.max_tokens)
         return answer
 
     async def _send(self, replica: Replica, body: dict[str, Any]) -> Any:
@@ -399,6 +403,8 @@ def _addresses(base_url: str | Sequence[str] | None) -> tuple[str | None, ...]:
     """The addresses of the replicas, which are checked."""
     found = tuple(base_url) if isinstance(base_url, list | tuple) else (base_url,)
     for each in found:
+        if each is None:
+            endpoint.check_address(_target(None), "ChatPolicy: OPENAI_BASE_URL")
         endpoint.check_address(each)
     if not found or len(set(found)) < len(found):
         raise InputError(f"ChatPolicy: base_url has {len(found)} addresses, expected at least one and each once")
@@ -437,7 +443,7 @@ def _refuses(error: BaseException, words: Sequence[str]) -> bool:
 def _may_pass(error: BaseException) -> bool:
     """Whether asking again may help."""
     if isinstance(error, StatusError):
-        return error.status in (408, 409, 429) or error.status >= 500
+        return error.status in endpoint.PASSING or error.status >= 500
     return isinstance(error, OSError | UnusableAnswerError)
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents.policy import PreviousTurn, Request
+from palaestra.algebra.turns import clean
 from palaestra.envs.conversations import ChatMessage, Conversation, Reader, without_system
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
@@ -101,7 +102,7 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
     """Prompt text of an `Observation`'s messages and tools by the tokenizer's chat template; InputError if it refuses.
 
     Raises:
-        InputError: the template refuses the messages, or leaves out all that a role says.
+        InputError: the template refuses the messages, or leaves out all that a role says, or the tools.
     """
     style = style or Style()
     messages = [dict(message) for message in observation.conversation()]
@@ -111,6 +112,8 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
     tools = [dict(tool) for tool in observation.tools] or None
     text = _rendered(tokenizer, messages, tools, True, style)
     for place, message in enumerate(messages):
+        if message.get("tool_calls"):  # beside calls some templates write no content
+            continue
         known = (str(tokenizer.chat_template), str(message.get("role")))
         if known not in _SHOWN:  # once for each template and role
             marked = [*messages[:place], message | {"content": MARK}, *messages[place + 1 :]]
@@ -120,7 +123,14 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
                 f"the chat template leaves out what {known[1]!r} says, without a word: let the env say it as 'user'"
                 " (native=False of envs with tools), or give the tokenizer a template that knows this role"
             )
-    return text
+    if tools and str(tokenizer.chat_template) not in _TOLD:
+        if text == _rendered(tokenizer, messages, None, True, style):
+            raise InputError(
+                "the chat template leaves out the tools, without a word: let the env tell of them as text (native=False"
+                " of envs with tools), or give the tokenizer a template that knows tools"
+            )
+        _TOLD.add(str(tokenizer.chat_template))
+    return clean(text)  # half a character may come out of a tool call's arguments
 
 
 def _takes_system(tokenizer: Any, style: Style) -> bool:
@@ -138,6 +148,8 @@ def _takes_system(tokenizer: Any, style: Style) -> bool:
 _SYSTEM: dict[str, bool] = {}
 _SHOWN: dict[tuple[str, str], bool] = {}
 """Whether a template writes the content of a role, by both."""
+_TOLD: set[str] = set()
+"""Templates that write what tools there are."""
 
 
 def _with_system(messages: list[dict[str, Any]], system: str | None) -> list[dict[str, Any]]:

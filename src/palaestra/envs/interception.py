@@ -1,7 +1,8 @@
 """An OpenAI-compatible endpoint on this machine whose answers come from somewhere else: a program's calls, intercepted.
 
 A program that asks `OPENAI_BASE_URL` for chat completions runs unchanged; each of its requests waits here until
-somebody answers it (`palaestra.teams.program`). Left out: embeddings, the responses API, several choices of a request.
+somebody answers it (`palaestra.teams.program`). Left out: embeddings, the responses API, several choices of a
+request, answers that are held to a form.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 from typing import Any
 
+from palaestra.algebra.turns import clean
 from palaestra.envs.tool_calls import parse
 
 LONGEST = 32 * 2**20
@@ -41,7 +43,10 @@ class Intercepted:
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:
-        """Messages of the request as plain chat messages; parts are joined, role developer becomes system."""
+        """Messages of the request as plain chat messages; parts are joined, role developer becomes system.
+
+        Arguments of calls are objects, as chat templates take them; clients send them as text.
+        """
         return tuple(_message(each) for each in self.body.get("messages") or ())
 
     @property
@@ -136,6 +141,10 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("n") not in (None, 1):
             self._fail(400, f"n={body['n']}: one choice a request can be had here")
             return
+        form = body.get("response_format")
+        if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
+            self._fail(400, "response_format: answers are held to no form here; say it in the prompt, or by tools")
+            return
         call = Intercepted(body)
         self.arrived.put(call)
         message, problem = call.wait(self.patience)
@@ -147,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, _completion(call, message))
 
     def _send(self, code: int, value: Mapping[str, Any]) -> None:
-        data = json.dumps(value, ensure_ascii=False).encode()
+        data = _json(value)
         self.send_response(code)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
@@ -173,9 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
         for each in (first, last):
             event = {**whole, "object": "chat.completion.chunk", "choices": [each]}
             event.pop("usage")
-            self.wfile.write(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n")
+            self.wfile.write(b"data: " + _json(event) + b"\n\n")
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return clean(json.dumps(value, ensure_ascii=False)).encode()
 
 
 def _completion(call: Intercepted, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,4 +210,18 @@ def _message(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("tool_calls", "tool_call_id", "name"):
         if given.get(name):
             message[name] = given[name]
+    if isinstance(calls := message.get("tool_calls"), list):
+        message["tool_calls"] = [_parsed(call) for call in calls]
     return message
+
+
+def _parsed(call: Any) -> Any:
+    """A call of the history with its arguments as an object, if they are the text of one."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call

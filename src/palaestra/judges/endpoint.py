@@ -105,7 +105,7 @@ class Endpoint:
         temperature, max_tokens: of an answer; one that is cut off at max_tokens cannot be read as a verdict.
         concurrency: most requests at a time. timeout: seconds for one.
         retries: further attempts after a refusal that may pass (409, 429, 5xx) or what a proxy sends in place of an
-            answer (408, 502, 504, a page, an encoding that was not asked for), each after
+            answer (408, 502, 504, 524, a page, an encoding that was not asked for), each after
             uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, in which others are asked; if the endpoint says
             Retry-After, nobody is asked for so long, up to longest_wait. What a proxy sends in place of an answer may
             have been paid for: each such attempt stays in the ledger as lost, at the most that it can have taken.

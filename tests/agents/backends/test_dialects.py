@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.agents.backends.web import Web
 
+from palaestra.agents.backends import dialects
 from palaestra.agents.backends.dialects import VLLM, SGLang, encoded
 from palaestra.agents.backends.server import Client, GoneError, ServedModel, ServerError
 
@@ -78,6 +79,25 @@ def test_vllm_goes_on_when_it_could_not_load(web: Web, tmp_path: Any) -> None:
     with pytest.raises(ServerError, match="no such folder"):
         VLLM().load(Client(web.url), tmp_path, "1-a")
     assert paths == ["/pause?mode=wait", "/collective_rpc", "/resume"]
+
+
+def test_vllm_is_not_left_paused_by_a_failure_that_passes(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "RESUMING", (0.0, 0.0))
+    paths, fails = [], [2]
+
+    def behave(handler: Any) -> None:
+        paths.append(handler.path)
+        fails[0] -= handler.path == "/resume"
+        Web.say(handler, {}, 500 if handler.path == "/resume" and fails[0] >= 0 else 200)
+
+    web.behave = behave
+    VLLM().interrupt(Client(web.url))
+    assert paths == ["/pause?mode=abort", "/resume", "/resume", "/resume"]
+    fails[0] = 3
+    with pytest.raises(GoneError):
+        VLLM().interrupt(Client(web.url))
+    web.behave = lambda handler: Web.say(handler, {}, 404)
+    VLLM().wake(Client(web.url))  # without developer endpoints
 
 
 def test_where_sglang_says_its_version(web: Web) -> None:

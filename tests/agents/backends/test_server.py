@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from tests.agents.backends.web import Web
 
-from palaestra.agents.backends import endpoint
+from palaestra.agents.backends import endpoint, server
+from palaestra.agents.backends.dialects import VLLM
 from palaestra.agents.backends.server import (
     AbsentError,
     Client,
@@ -22,6 +23,7 @@ from palaestra.agents.backends.server import (
     HttpCall,
     LoopThread,
     SampledAnswer,
+    ServedModel,
     ServerError,
 )
 
@@ -69,6 +71,41 @@ def test_each_failure_is_one_line_of_its_kind(web: Web) -> None:
         Client(web.url, timeout=0.5).ask(HttpCall("/x"))
 
 
+@pytest.mark.parametrize("code", [408, 429, 503])
+def test_a_busy_server_is_asked_again_after_pauses(web: Web, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(server, "PAUSE", 0.001)
+    busy = [3]
+
+    def behave(handler: Any) -> None:
+        busy[0] -= 1
+        Web.say(handler, {"ok": busy[0] < 0}, code if busy[0] >= 0 else 200)
+
+    web.behave = behave
+    assert Client(web.url).ask(HttpCall("/x", {})) == {"ok": True}
+    for call, times in ((HttpCall("/x", {}), server.ATTEMPTS), (HttpCall("/x"), 1), (HttpCall("/x", {}, job=True), 1)):
+        busy[0] = 99
+        with pytest.raises(ServerError, match=f"HTTP {code}") as error:
+            Client(web.url).ask(call)
+        assert (type(error.value) is GoneError, 99 - busy[0]) == (not call.job, times)
+
+
+def test_a_busy_server_says_how_long(web: Web) -> None:
+    def behave(handler: Any) -> None:
+        handler.send_response(429)
+        handler.send_header("retry-after", "9")
+        handler.send_header("content-length", "0")
+        handler.end_headers()
+
+    web.behave = behave
+    with pytest.raises(GoneError, match="HTTP 429"):  # that is more than it has
+        Client(web.url, timeout=5).ask(HttpCall("/x", {}))
+    assert len(web.headers) == 1
+
+
+def test_an_address_may_end_with_a_slash() -> None:
+    assert {Client(f"http://a:1{end}").url for end in ("", "/", "/v1", "/v1/")} == {"http://a:1"}
+
+
 def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
     def drip(handler: Any) -> None:
         handler.send_response(200)
@@ -106,6 +143,18 @@ def test_a_key_is_sent_and_never_shown(web: Web, monkeypatch: pytest.MonkeyPatch
         Client(web.url, api_key_env="SERVED_KEY").ask(HttpCall("/x"))
     assert KEY not in str(error.value)
     assert web.headers[0]["authorization"] == f"Bearer {KEY}"
+
+    def stream(handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        handler.wfile.write(f'data: {{"error": {{"message": "bad key {KEY}", "code": 401}}}}\n\n'.encode())
+        handler.close_connection = True
+
+    web.behave = stream
+    client = Client(web.url, api_key_env="SERVED_KEY")
+    with pytest.raises(ServerError, match=r"broke off: bad key \*\*\*"):
+        client.loop.run(client.send(HttpCall("/x", {}), heard=lambda event: VLLM().part(event, ServedModel("m"))))
 
 
 def test_a_redirect_is_refused_by_both_hosts(web: Web) -> None:

@@ -14,7 +14,7 @@ from palaestra.agents.backends.wire import NotSentError, Response, StatusError, 
 
 
 def exchange(
-    answer: bytes, use: Callable[[Wire], asyncio.Future[Response] | object], suffix: str = "/v1"
+    answer: bytes, use: Callable[[Wire], asyncio.Future[Response] | object], suffix: str = "/v1", key: str = "key"
 ) -> tuple[list[bytes], object]:
     """Heads of the requests that a server saw which always answers so, and what `use` gave."""
     heads: list[bytes] = []
@@ -31,7 +31,7 @@ def exchange(
                 writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        client = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{suffix}", "key")
+        client = Wire(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{suffix}", key)
         found = await use(client)  # type: ignore[misc]
         await client.close()
         server.close()
@@ -55,6 +55,28 @@ def test_method_path_query_and_key_are_sent_over_one_connection() -> None:
     ]  # fmt: skip
     assert all(b"authorization: Bearer key\r\n" in head for head in heads)
     assert found == Response(200, {"content-length": "2"}, b"{}")
+
+
+def test_white_space_around_a_key_is_not_sent() -> None:
+    async def use(client: Wire) -> Response:
+        return await client.get("/models", 5)
+
+    (head,), _ = exchange(OK, use, key="key\n")
+    assert b"authorization: Bearer key\r\n" in head
+    assert head.count(b"\n\r\n") == 1
+
+
+def test_a_proxy_gets_its_credentials_and_nothing_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://me:it%40@proxy.example:3128")
+    for host in ("localhost", "127.0.0.1", "127.1.2.3", "[::1]"):
+        client = Wire(f"http://{host}:8000/v1")
+        assert (client.proxy, "proxy-authorization" in client.headers) == (None, False)
+    for url in ("http://gpu.example/v1", "http://127.example/v1"):
+        client = Wire(url)
+        assert client.proxy is not None
+        assert "proxy-authorization: Basic bWU6aXRA\r\n" in client.headers
 
 
 def test_an_answer_in_chunks_after_a_provisional_one() -> None:

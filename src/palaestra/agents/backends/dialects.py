@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +67,9 @@ class Dialect(Protocol):
     def interrupt(self, client: Client) -> None:
         """Make the server break off all answers and send what there is of them."""
 
+    def wake(self, client: Client) -> None:
+        """End a pause in which the server was left by `interrupt`, if it was."""
+
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Make the server load the weights of a folder in place, drop cached prefixes, and label them `version`."""
 
@@ -84,6 +87,8 @@ PARCEL = 32
 """Tokens in one event of a stream, where a request may say so."""
 LOADING = 1800.0
 """Seconds that a server may take to load weights."""
+RESUMING = (0.1, 0.4)
+"""Seconds between attempts to end a pause of vLLM."""
 SETTLING = 30.0
 """Seconds that SGLang may take to be done with answers that it has sent, or with the first one after its start."""
 
@@ -143,7 +148,24 @@ class VLLM:
     def interrupt(self, client: Client) -> None:
         """Abort all requests by `/pause?mode=abort`, and `/resume`."""
         _developer(client, HttpCall("/pause?mode=abort", {}))
-        client.ask(HttpCall("/resume", {}))
+        self._resume(client)
+
+    def wake(self, client: Client) -> None:
+        """Send `/resume`, which a server without developer endpoints does not know."""
+        with suppress(AbsentError):
+            self._resume(client)
+
+    @staticmethod
+    def _resume(client: Client) -> None:
+        """Send `/resume`, again if it fails: a server that stays paused answers nobody."""
+        for pause in (*RESUMING, None):
+            try:
+                client.ask(HttpCall("/resume", {}))
+                return
+            except GoneError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `reload_weights`, between a pause, which drops cached prefixes, and a resume."""
@@ -160,7 +182,7 @@ class VLLM:
         try:
             yield
         finally:
-            client.ask(HttpCall("/resume", {}))
+            VLLM._resume(client)
 
     def models(self, client: Client) -> list[str]:
         """Names of models and adapters, from `/v1/models`."""
@@ -256,6 +278,9 @@ class SGLang:
     def interrupt(self, client: Client) -> None:
         """Abort all requests by `/abort_request`."""
         client.ask(HttpCall("/abort_request", {"rid": "", "abort_all": True}))
+
+    def wake(self, client: Client) -> None:
+        """Nothing: it is not paused to break off answers."""
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """Load weights by `/update_weights_from_disk`."""

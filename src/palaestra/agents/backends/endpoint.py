@@ -32,8 +32,10 @@ FINISHES = {
 """Words of servers for why a generation ended, and the word for it here."""
 SHORTEST_KEY = 8
 """A placeholder such as EMPTY is no secret, and a word that a model may say."""
-UNCERTAIN = (408, 502, 504)
+UNCERTAIN = (408, 502, 504, 524)
 """Statuses that proxies send while the endpoint behind them may have done, and billed, the work."""
+PASSING = (408, 409, 429)
+"""Statuses 4xx after which asking again may help."""
 ABSENT = (502, 503, 504)
 """Statuses that are sent in place of an endpoint that is not there."""
 OPENAI = "https://api.openai.com/v1"
@@ -116,17 +118,21 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
 
 
 def check_key_name(name: str | None, what: str = "") -> None:
-    """Raises InputError unless `name` is None or the name of a set environment variable; never repeats it."""
+    """Raises InputError unless `name` is None or names an environment variable with a key, which is never repeated."""
     if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
         raise InputError(
             f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
             f" {len(name)} characters given do not look like one. Never pass a key itself"
         )
-    if name is not None and not os.environ.get(name):
+    if name is None:
+        return
+    if not (key := os.environ.get(name, "").strip()):
         raise InputError(
             f"{what}environment variable {name} is not set:"
             f" export it, or pass api_key_env=None (--key-env none) for an endpoint without keys"
         )
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"{what}environment variable {name} holds what is no key: line breaks, or no ASCII")
 
 
 def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
@@ -178,13 +184,52 @@ def calls(message: Any) -> list[Any]:
     return [function for function in functions if function is not None]
 
 
+def content(message: Any) -> str | None:
+    """Text of an assistant message's content, of which the parts that are text are joined; None if there is none.
+
+    >>> content({"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "42"}]})
+    '42'
+    """
+    found = at(message, "content")
+    if isinstance(found, list):
+        texts = [at(part, "text") for part in found if at(part, "type") == "text"]
+        found = "".join(str(text) for text in texts) if texts else None
+    return found if isinstance(found, str) else None
+
+
+def without_choices(answer: Any) -> PolicyError:
+    """Makes the error of an answer without choices; an UnusableAnswerError if asking again may help."""
+    said = at(answer, "error", "message") or at(answer, "error")
+    code = count(at(answer, "error", "code"))
+    final = code is not None and 400 <= code < 500 and code not in PASSING
+    kind = PolicyError if final else UnusableAnswerError
+    return kind(f"the answer has no choices: {said}" if isinstance(said, str) else "the answer has no choices")
+
+
+def without_text(choice: Any, limit: int | None) -> PolicyError:
+    """Makes the error of a choice without a text; an UnusableAnswerError if asking again may help.
+
+    limit: `max_tokens` of the request.
+    """
+    refusal, why = at(choice, "message", "refusal"), finish_reason(at(choice, "finish_reason"))
+    if isinstance(refusal, str) and refusal:
+        return PolicyError(f"the model refused: {refusal}")
+    if why == "filtered":
+        return PolicyError("the endpoint's filter took out the answer")
+    if why == "length":
+        where = "" if limit is None else f" at max_tokens={limit}"
+        return PolicyError(
+            f"cut off{where} before any text (thinking?): raise max_tokens, or set enable_thinking: false"
+        )
+    return UnusableAnswerError("the answer has no text")
+
+
 def message_text(message: Any, format: str) -> str:
     """Text of an assistant message: its content, followed by its tool calls written in a tool format.
 
     A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
     """
-    content = at(message, "content")
-    text, given = content if isinstance(content, str) else "", calls(message)
+    text, given = content(message) or "", calls(message)
     if not given:
         return text
     raw = []

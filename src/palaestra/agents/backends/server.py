@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -119,6 +121,11 @@ class SampledAnswer(NamedTuple):
 
 ABORT = "abort"
 """Finish reason of an answer that its server broke off, of vLLM and of SGLang."""
+BUSY = (408, 429, 503)
+"""Statuses of servers, and of what stands before them, that have no room for a request now."""
+ATTEMPTS, PAUSE, LONGEST_PAUSE = 5, 0.5, 30.0
+"""How often one that is busy is asked; seconds before the second time, doubled each time; most that it may ask for."""
+_JITTER = random.Random()
 NOTHING = SampledAnswer(np.zeros(0, np.int32), np.zeros(0, np.float32))
 """An answer without tokens yet."""
 
@@ -206,7 +213,8 @@ class Client:
         loop: LoopThread | None = None,
     ) -> None:
         endpoint.check_address(url, "url")
-        self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
+        self.url = endpoint.address(url).rstrip("/").removesuffix("/v1")
+        self.timeout, self.api_key_env = timeout, api_key_env
         self.loop = LoopThread() if loop is None else loop
         self._wires: dict[str, Wire] = {}
 
@@ -214,7 +222,8 @@ class Client:
         """JSON of the answer to one call; None if it has no body.
 
         Raises:
-            GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
+            GoneError: no connection; for what is no job also 5xx, or 408 or 429 however often it is asked.
+            AbsentError: 404.
             ServerError: anything else, a redirect for example.
         """
         return self.loop.run(self.send(call, timeout))
@@ -243,7 +252,9 @@ class Client:
         timeout = timeout or self.timeout
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         try:
-            response = await self._send(call, key, timeout, heard, most)
+            response = await self._patient(call, key, timeout, heard, most)
+        except ServerError as error:  # in an event
+            raise type(error)(endpoint.redacted(key, str(error))) from None
         except TimeoutError:
             raise LateError(f"no whole answer within {timeout:g} s") from None
         except OSError as error:
@@ -260,13 +271,29 @@ class Client:
             message = f"{self.url}{call.path}: {endpoint.redacted(key, refusal_text(response)[:300])}"
             if response.status == 404:
                 raise AbsentError(message)
-            raise (GoneError if response.status >= 500 and not call.job else ServerError)(message)
+            passes = response.status >= 500 or response.status in BUSY
+            raise (GoneError if passes and not call.job else ServerError)(message)
         try:
             return json.loads(response.body) if response.body.strip() else None
         except ValueError:
             if call.job:  # vLLM says in plain words that an adapter is there
                 return None
             raise ServerError(f"{self.url}{call.path} answered with {response.body[:40]!r}, no JSON") from None
+
+    async def _patient(
+        self, call: HttpCall, key: str, timeout: float, heard: Callable[[Any], None] | None, most: int | None
+    ) -> Response:
+        """As `_send`; who is too busy for a request is asked again after pauses, `timeout` seconds in all at most."""
+        last = time.monotonic() + timeout
+        for attempt in range(ATTEMPTS):
+            response = await self._send(call, key, timeout, heard, most)
+            asked = endpoint.retry_after(response.headers)
+            pause = min(LONGEST_PAUSE, PAUSE * 2**attempt * _JITTER.uniform(0.5, 1) if asked is None else asked)
+            waits = response.status in BUSY and call.body is not None and not call.job
+            if not waits or attempt == ATTEMPTS - 1 or time.monotonic() + pause > last:
+                break
+            await asyncio.sleep(pause)
+        return response
 
     async def _send(
         self, call: HttpCall, key: str, timeout: float, heard: Callable[[Any], None] | None, most: int | None

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import secrets
-import tempfile
 import threading
 import time
 import weakref
@@ -84,7 +82,7 @@ class Serving(Asking):
         self.dialect = dialect_of("vllm" if server else dialect)
         self.loop = loop = LoopThread(int(concurrency))
         exact = server is not None and (engine or {}).get("dtype", "float32") == "float32"
-        self._folder = Path(tempfile.gettempdir()) / f"palaestra-served-{secrets.token_hex(8)}"
+        self._folder = weight_files.new_folder()
         places: Sequence[str | None] = [None] * replicas if server else [url] if isinstance(url, str) else url or ()
         self.settings = settings = ServerSettings(
             lm.name,
@@ -219,6 +217,8 @@ class Serving(Asking):
     def _sync(self, version: int | None) -> tuple[list[WeightServer], str]:
         """Servers that have the current weights, and the digest of these."""
         with self._changing:
+            if not self._folder.exists():
+                weight_files.sweep()
             self._folder.mkdir(mode=0o700, exist_ok=True)
             digest = self.fingerprint()
             if digest == self._numbered and (version is None or self.inflight):
@@ -266,7 +266,7 @@ class Serving(Asking):
                     server.give(self.lm, digest, label_of(version, digest), lambda: self._written(digest))
                     server.number = version
                 elif version is not None:  # None: who asks does not know it, a twin that plays with them may
-                    if (digest, version) != (self._numbered, self.number) and not self.adapting:
+                    if version != server.number and not self.adapting:  # a twin may have changed the number
                         assert server.client is not None
                         self.dialect.name(server.client, label_of(version, digest))
                     server.number = version

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import re
+import secrets
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +23,8 @@ from palaestra.agents.lm import LMPolicy, _quietly
 NUMBERS = 64
 """Of every parameter, whose digest names the weights: an optimiser moves them all."""
 
-
+ABANDONED = 3600.0
+"""Seconds for which nothing has been written into a folder that may be swept; its process may be out of sight."""
 _WRITING = threading.Lock()
 
 
@@ -62,6 +68,34 @@ def export(lm: LMPolicy, folder: str | Path) -> None:
         with _untied(model.config):
             model.save_pretrained(folder, state_dict=apart)
         lm.tokenizer.save_pretrained(folder)
+
+
+def new_folder() -> Path:
+    """Path of a folder for the weights of one policy of this process, which is not there yet."""
+    return Path(tempfile.gettempdir()) / f"palaestra-served-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def sweep() -> None:
+    """Remove such folders that processes of this user left when they were killed, if it can be said."""
+    if os.name != "posix":
+        return
+    for each in Path(tempfile.gettempdir()).glob("palaestra-served-*"):
+        named = re.fullmatch(r"palaestra-served-(\d{1,9})-[0-9a-f]{16}", each.name)
+        with contextlib.suppress(OSError):
+            seen = each.lstat()
+            old = time.time() - seen.st_mtime > ABANDONED
+            if named and old and seen.st_uid == os.getuid() and not _alive(int(named[1])):
+                rmtree(each, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def written(lm: LMPolicy, folder: Path) -> Path:

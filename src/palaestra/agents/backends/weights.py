@@ -101,6 +101,7 @@ class WeightServer:
         self.child: ServerProcess | RayServer | None = None
         self.transfer = settings.transfer
         self._sent: str | None = None  # the digest of the last weights that it was sent
+        self._adapters: set[str] = set()  # those that it was given here and that were not taken away yet
         self.digest: str | None = None
         self.under_way = self.sent = self.loaded = self.kept = 0
         self.number: int | None = None
@@ -249,14 +250,27 @@ class WeightServer:
         if self.transfer is None or adapting(lm) or failed is not None:
             if not adapting(lm):
                 dialect.load(self.client, self._there(folder()), label)
-            elif self.adapter(digest) not in dialect.models(self.client):
-                dialect.adapt(self.client, self.adapter(digest), self._there(folder()))
+            else:
+                self._adapt(digest, old, folder)
             self._compare(lm, digest)
         if failed is not None:
             self._by_folder(str(failed))
         self.loaded, self._pause = self.loaded + 1, 0.0
-        if adapting(lm) and old not in (None, digest) and self.adapter(old) in dialect.models(self.client):
-            dialect.forget(self.client, self.adapter(old))
+        if adapting(lm) and self._adapters != {self.adapter(digest)}:
+            for name in dialect.models(self.client):
+                if name in self._adapters and name != self.adapter(digest):
+                    dialect.forget(self.client, name)
+            self._adapters = {self.adapter(digest)}
+
+    def _adapt(self, digest: str, old: str | None, folder: Callable[[], Path]) -> None:
+        """Give it the adapter of these weights, unless it is there. old: what it answered with until now, if it did."""
+        assert self.client is not None
+        dialect = self.settings.dialect
+        if old is None:  # whole weights end a pause, an adapter does not
+            dialect.wake(self.client)
+        self._adapters |= {self.adapter(each) for each in (old, digest) if each is not None}
+        if self.adapter(digest) not in dialect.models(self.client):
+            dialect.adapt(self.client, self.adapter(digest), self._there(folder()))
 
     def _there(self, folder: Path) -> Path:
         return folder if self.child is None else self.child.there(folder)

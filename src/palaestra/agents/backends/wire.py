@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import ssl
 import urllib.request
 import zlib
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
@@ -99,7 +100,8 @@ def _trusted() -> ssl.SSLContext:
 class Wire:
     """Asynchronous HTTP client of one base address, through the proxy that the environment names (HTTPS_PROXY …).
 
-    key: sent as a bearer token; "" sends none. It belongs to one event loop.
+    This machine itself is asked without it. key: sent as a bearer token, without white space around it; "" sends none.
+    It belongs to one event loop.
     """
 
     def __init__(self, base_url: str, key: str = "") -> None:
@@ -108,13 +110,16 @@ class Wire:
         self.host, self.port = parts.hostname or "", parts.port or (443 if self.tls else 80)
         self.path, self.query = parts.path.rstrip("/"), parts.query
         proxy = urllib.request.getproxies().get(parts.scheme)
-        bypassed = not proxy or bool(urllib.request.proxy_bypass(self.host))
+        here = self.host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", self.host)
+        bypassed = not proxy or bool(here) or bool(urllib.request.proxy_bypass(self.host))
         self.proxy = None if bypassed else urlsplit(str(proxy) if "://" in str(proxy) else f"http://{proxy}")
         name = f"[{self.host}]" if ":" in self.host else self.host
         self.where = name if parts.port is None else f"{name}:{parts.port}"
         self.headers = f"host: {self.where}\r\ncontent-type: application/json\r\naccept: application/json\r\n"
         self.headers += "accept-encoding: identity\r\n"
-        self.headers += f"authorization: Bearer {key}\r\n" if key else ""
+        self.headers += f"authorization: Bearer {key.strip()}\r\n" if key.strip() else ""
+        self._signed = _signed(self.proxy) if self.proxy else ""
+        self.headers += "" if self.tls else self._signed
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def get(self, path: str, timeout: float) -> Response:
@@ -193,9 +198,8 @@ class Wire:
             return await asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_HEAD)
         reader, writer = await asyncio.open_connection(self.proxy.hostname, self.proxy.port or 80, limit=_HEAD)
         if self.tls:
-            user = f"{unquote(self.proxy.username or '')}:{unquote(self.proxy.password or '')}".encode()
-            said = f"proxy-authorization: Basic {base64.b64encode(user).decode()}\r\n" if user != b":" else ""
-            writer.write(f"CONNECT {self.host}:{self.port} HTTP/1.1\r\nhost: {self.where}\r\n{said}\r\n".encode())
+            said = f"host: {self.where}\r\n{self._signed}\r\n"
+            writer.write(f"CONNECT {self.host}:{self.port} HTTP/1.1\r\n{said}".encode())
             if b" 200" not in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]:
                 raise NotSentError("the proxy refused the connection")
             await writer.start_tls(self.tls, server_hostname=self.host)
@@ -209,6 +213,12 @@ class Wire:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(writer.wait_closed(), 1)
         self._idle.clear()
+
+
+def _signed(proxy: SplitResult) -> str:
+    """Header with the credentials in a proxy's address; "" without any."""
+    user = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
+    return f"proxy-authorization: Basic {base64.b64encode(user).decode()}\r\n" if user != b":" else ""
 
 
 async def _read(reader: asyncio.StreamReader, heard: Heard | None, most: int) -> tuple[Response, bool]:

@@ -3,14 +3,14 @@
     hermes      <tool_call>{"name": …, "arguments": {…}}</tool_call>              Hermes, Qwen2.5, Qwen3
     llama       {"name": …, "parameters": {…}}; …  behind <|python_tag|> or not   Llama 3
     mistral     [TOOL_CALLS][{"name": …, "arguments": {…}}]                       Mistral
-    json        the same object, or a list of them, alone or in a code fence
+    json        the same object, or a list of them, alone, in a code fence, or behind a text
     xml         <tool_call><function=NAME><parameter=KEY>VALUE</parameter>…       Qwen3-Coder
     invoke      <invoke name="NAME"><parameter name="KEY">VALUE</parameter>…      Claude
     pythonic    [NAME(KEY=VALUE), …]                                              Llama 4
     auto        whichever of these the text looks like
 
-A reader never raises: what cannot be read is `ParsedAnswer.error`, "kind: why", with kind one of `FAULTS`. Left out:
-calls that are streamed, and repair of JSON.
+What a model thinks first, up to `</think>`, holds no calls. A reader never raises: what cannot be read is
+`ParsedAnswer.error`, "kind: why", with kind one of `FAULTS`. Left out: calls that are streamed, and repair of JSON.
 """
 
 from palaestra.envs.tool_calls.formats import (
@@ -23,6 +23,7 @@ from palaestra.envs.tool_calls.formats import (
     Schemas,
     check,
     parse,
+    split_thinking,
     to_json,
     write,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "Xml",
     "check",
     "parse",
+    "split_thinking",
     "to_json",
     "write",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ FAULTS = ("json", "shape", "unclosed", "unopened", "unknown", "arguments", "many
 MOST_CALLS = 32
 LONGEST_FAULT = 200
 Schemas = Sequence[Mapping[str, Any]]
+_THINKING = re.compile(r".*?</think>(\s*<think>.*?</think>)*", re.DOTALL)
+"""Its begin mark may stand in the prompt."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,10 @@ class Format(ABC):
         """Tool calls as text in this format."""
 
     def read(self, text: str, tools: Schemas = ()) -> ParsedAnswer:
-        """Parse a model's answer, and check its calls against the schemas in `tools`."""
+        """Parse a model's answer, and check its calls against the schemas in `tools`; thinking calls nothing."""
+        thinking, said = split_thinking(text)
         try:
-            beside, calls = self.find(text, tools)
+            beside, calls = self.find(said, tools)
         except FaultError as error:
             return ParsedAnswer(text.strip(), error.calls, fault(error.kind, str(error)))
         problem = (
@@ -58,7 +62,7 @@ class Format(ABC):
         )
         if tools:
             problem = problem or next((found for call in calls if (found := check(call, tools))), None)
-        return ParsedAnswer(beside.strip(), tuple(calls), problem)
+        return ParsedAnswer(f"{thinking}{beside}".strip(), tuple(calls), problem)
 
 
 class FaultError(ValueError):
@@ -71,6 +75,16 @@ class FaultError(ValueError):
 
 FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls",), example="hermes")
 """Readers and writers of calls; one of your own is a class with `find` and `write`."""
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """Texts of (thinking, answer) of a model that thinks first: all up to `</think>`, with or without a begin mark.
+
+    >>> split_thinking("<think>41? No.</think> 42"), split_thinking("42")
+    (('<think>41? No.</think>', ' 42'), ('', '42'))
+    """
+    found = _THINKING.match(text)
+    return (found[0], text[found.end() :]) if found else ("", text)
 
 
 def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:

@@ -81,16 +81,24 @@ class LlamaFormat(Format):
 class Json(Format):
     """Tool-call format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
 
-    Other JSON is an answer.
+    It may stand at the end of a text. Other JSON is an answer.
     """
+
+    BEHIND = re.compile(
+        r'(?:```(?:json|tool_call)?\s*\n|\n)\s*(\[?\s*\{\s*"(?:name|arguments|parameters|function|id|type)"\s*:.*)',
+        re.DOTALL,
+    )
 
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """Split a text into its words and its calls in plain JSON (see `Format.find`)."""
         fenced = re.fullmatch(r"\s*```(?:json|tool_call)?\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
         said = fenced[1].strip() if fenced else text.strip()
-        if not _looks_like_calls(said):
+        if _looks_like_calls(said):
+            return "", _list(said)
+        behind = self.BEHIND.search(text)
+        if behind is None or not all(re.search(rf'"({key})"\s*:', behind[1]) for key in _KEYS):
             return text, []
-        return "", _list(said)
+        return text[: behind.start()], _list(re.sub(r"\s*```\s*\Z", "", behind[1]).strip())
 
     def write(self, calls: Sequence[Call]) -> str:
         """Tool calls as plain JSON text."""
@@ -195,6 +203,9 @@ def _list(text: str) -> list[Call]:
     if not calls:
         raise FaultError("shape", "an empty list of calls")
     return calls
+
+
+_KEYS = ("name", "arguments|parameters")
 
 
 def _looks_like_calls(text: str) -> bool:

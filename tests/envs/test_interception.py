@@ -1,0 +1,74 @@
+"""The endpoint that a program asks, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from palaestra.envs.interception import Intercepted, Interceptor
+
+TOOL = {"type": "function", "function": {"name": "say", "parameters": {"properties": {"t": {"type": "string"}}}}}
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "hm?"}], "tools": [TOOL]}
+Post = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def post() -> Iterator[Post]:
+    """(status, body) of a request; `answer` is what is said to it, `seen` gets it."""
+    arrived: SimpleQueue[Intercepted] = SimpleQueue()
+    served = Interceptor(arrived, 20)
+
+    def send(body: dict[str, Any]) -> tuple[int, Any]:
+        request = urllib.request.Request(f"{served.url}/chat/completions", json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request) as response:
+                return response.status, response.read()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def ask(body: dict[str, Any], answer: str | None = None, seen: list[Intercepted] | None = None) -> Any:
+            coming = pool.submit(send, body)
+            if answer is not None:
+                call = arrived.get(timeout=20)
+                call.answer(answer)
+                if seen is not None:
+                    seen.append(call)
+            return coming.result(20)
+
+        yield ask
+    served.close()
+
+
+def test_half_a_character_in_a_call_reaches_the_program(post: Post) -> None:
+    said = '<tool_call>{"name": "say", "arguments": {"t": "hi \\ud83d"}}</tool_call>'
+    for stream in (False, True):
+        code, body = post({**ASKED, "stream": stream}, said)
+        assert code == 200
+        assert b"hi ?" in body
+
+
+def test_calls_of_the_history_are_as_chat_templates_take_them(post: Post) -> None:
+    seen: list[Intercepted] = []
+    for given, found in (('{"t": "a"}', {"t": "a"}), ("", {}), ("{", "{"), ("[1]", "[1]"), ({"t": "a"}, {"t": "a"})):
+        call = {"id": "x", "type": "function", "function": {"name": "say", "arguments": given}}
+        history = [*ASKED["messages"], {"role": "assistant", "content": None, "tool_calls": [call]}]
+        post({**ASKED, "messages": history}, "yes", seen)
+        (told,) = seen[-1].messages[1]["tool_calls"]
+        assert told == {**call, "function": {"name": "say", "arguments": found}}
+
+
+def test_a_form_of_answers_is_refused_and_not_dropped(post: Post) -> None:
+    assert post({**ASKED, "response_format": {"type": "text"}}, "yes")[0] == 200
+    code, body = post({**ASKED, "response_format": {"type": "json_object"}})
+    assert code == 400
+    assert b"response_format: answers are held to no form here" in body
