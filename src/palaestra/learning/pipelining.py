@@ -114,10 +114,10 @@ class Overlap:
         turns, spent = ahead.played.result()
         return ahead, turns, time.perf_counter() - began, spent
 
-    def _play(self, orders: SimpleQueue[Ahead | None], before: threading.Thread | None) -> None:
-        """Play what is ordered, one by one, once the thread `before` has ended: both play with the same team."""
-        if before is not None:
-            before.join()
+    def _play(self, orders: SimpleQueue[Ahead | None], earlier: threading.Thread | None) -> None:
+        """Play what is ordered, one by one, once the `earlier` thread has ended: both play with the same team."""
+        if earlier is not None:
+            earlier.join()
         while (ahead := orders.get()) is not None:
             played = ahead.played
             if played is None or not played.set_running_or_notify_cancel():
