@@ -208,6 +208,44 @@ def test_a_trainer_that_was_stopped_goes_on_itself(tmp_path: Path) -> None:
     assert same(state_of(made.team), simulate(2, 4)[0])
 
 
+def test_a_trainer_that_was_stopped_twice_goes_on_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C also while it waits for the play under way, which still lasts when the next run begins."""
+    under_way: list[int] = []
+    begun, stopped, join = threading.Event(), threading.Event(), threading.Thread.join
+
+    class Slow(Local):
+        def play(self, env: Any, team: Any, plan: Plan, **options: Any) -> Turns:
+            under_way.append(plan.iteration)
+            assert len(under_way) == 1, "two at a time"
+            if plan.iteration == 3 and not begun.is_set():
+                begun.set()
+                stopped.wait(60)
+                time.sleep(0.1)
+            turns = super().play(env, team, plan)
+            under_way.remove(plan.iteration)
+            return turns
+
+    def again(self: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", join)
+        stopped.set()
+        raise KeyboardInterrupt
+
+    def stop(iteration: int, turns: Turns) -> None:
+        if iteration == 2:
+            made.on_turns = None
+            assert begun.wait(60)
+            monkeypatch.setattr(threading.Thread, "join", again)
+            raise KeyboardInterrupt
+
+    made = trainer(tmp_path, lag=2, iterations=4, on_turns=stop, checkpoint_every=1)
+    made.executor = made.overlap.executor = Slow(shards=overlapping.SHARDS)  # type: ignore[union-attr]
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert under_way == [3]
+    made.run(resume=True)
+    assert same(state_of(made.team), simulate(2, 4)[0])
+
+
 def test_a_run_that_cannot_begin_leaves_no_thread_behind(tmp_path: Path) -> None:
     def nobody(since: int) -> list[Any]:
         raise InputError("no such tracker")

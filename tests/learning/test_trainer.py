@@ -301,6 +301,31 @@ def test_a_start_that_failed_is_in_nobodys_way(
     assert equal(parameters(trainer), uninterrupted[1])
 
 
+def test_a_trainer_whose_first_iteration_failed_begins_again_at_its_start(tmp_path: Path) -> None:
+    def look(team: Team, iteration: int) -> None:
+        if not looked:
+            looked.append(iteration)
+            raise OSError("no network")
+
+    def started(name: str) -> dict[str, Any]:
+        state = checkpoints.load(tmp_path / name / "checkpoints" / "iteration-000000")
+        assert state["wall"] == state["cpu"] == 0
+        return {policy: {key: each.tolist() for key, each in of.items()} for policy, of in state["policies"].items()}
+
+    looked: list[int] = []
+    made = {"tables": True, "iterations": 2, "evaluate": look, "evaluate_every": 1}
+    trainer = matching.trainer(tmp_path / "again", **made)
+    with pytest.raises(OSError, match="no network"):
+        trainer.run()
+    assert trainer.learner.updates
+    trainer.run()
+    whole = matching.trainer(tmp_path / "whole", **made)
+    whole.run()
+    assert started("again") == started("whole")
+    assert trainer.learner.updates == whole.learner.updates
+    assert equal(parameters(trainer), parameters(whole))
+
+
 def test_a_damaged_checkpoint_is_passed_over(
     tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:

@@ -32,11 +32,15 @@ def test_an_episode_goes_on_in_its_slot_and_comes_whole_when_it_is_over() -> Non
 
 def test_evaluations_play_whole_episodes() -> None:
     executor = Windows(4)
-    executor.play(ENV, TEAM, Plan(groups=4))
+    executor.play(ENV, TEAM, Plan(groups=4, iteration=1))
     held = dict(executor.held)
+    assert held
     frame = executor.play(ENV, TEAM, Plan(groups=8, stream="eval")).frame
     assert frame["turn"].max() >= 5  # type: ignore[operator]
     assert not frame["truncated"].any()
     assert executor.held == held
+    before_training = executor.play(ENV, TEAM, Plan(groups=8)).frame  # a script's, of which demonstrations are made
+    assert not before_training["truncated"].any()
+    assert executor.held == held, "training would go on with what others began"
     with pytest.raises(InputError, match="turns=0, expected at least 1"):
         Windows(0)

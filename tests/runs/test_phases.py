@@ -178,6 +178,14 @@ def test_phases_come_one_after_the_other_with_what_they_change() -> None:
     assert not [alarm for line in found.lines for alarm in line["alarms"] if "phase" in alarm]
 
 
+def test_a_second_run_goes_through_all_phases_again() -> None:
+    setup = build.resolve(validate(kuhn({"name": "a", "until": 2}, {"name": "b", "until": 1, "learn": {"lr": 0.1}})))
+    team = setup.team(0, ())
+    trainer = trainer_of(setup, team, setup.learner(team), setup.executor(), seed=0, corpus=())
+    runs = [[(line["iteration"], line["phase"]) for line in trainer.run()] for _ in range(2)]
+    assert runs == [[(1, "a"), (2, "a"), (3, "b")]] * 2
+
+
 def test_phases_that_change_nothing_change_no_bit() -> None:
     plain = learn({**KUHN, "learn": {"lr": 0.3, "terms": "surrogate(), kl(.1)"}, "stages": ["replay(k=1)"]})
     phased = learn(

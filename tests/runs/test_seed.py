@@ -13,6 +13,7 @@ import pytest
 import torch
 from quick import QUICK, validate
 
+from palaestra.agents import TabularPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import EnvError, InputError, RecipeError
 from palaestra.learning import Trainer, checkpoints
@@ -287,6 +288,27 @@ def test_executors_are_closed_those_of_controls_and_of_seeds_that_fail_too(tmp_p
     with pytest.raises(EnvError) if failing else contextlib.nullcontext():
         run_seed(override(validate(QUICK), changes), 0, tmp_path)
     assert Counted.held == []
+
+
+@pytest.mark.parametrize("failing", [0.0, 1.0])
+def test_policies_are_closed_once_nobody_plays_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: float
+) -> None:
+    """One that started a server would leave it to the next seed of the process."""
+    closed: list[tuple[str, bool]] = []
+
+    def close(self: TabularPolicy) -> None:
+        closed.append((self.name, (tmp_path / "evaluation.parquet").exists()))
+
+    monkeypatch.setattr(TabularPolicy, "close", close, raising=False)
+    changes = {
+        "env": {"options": {"failing": failing}}, "train": {"iterations": 1}, "warm_start": {"steps": 0},
+        "evaluation": {"controls": {"fresh": {"policies": {"guide": {"kind": "tabular"}}}}},
+    }  # fmt: skip
+    with pytest.raises(EnvError) if failing else contextlib.nullcontext():
+        run_seed(quick(**changes), 0, tmp_path)
+    assert set(closed) == {("guide", not failing), ("seeker", not failing)}
+    assert len(closed) == (2 if failing else 4), "the trained ones and those of the control"
 
 
 def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(

@@ -12,7 +12,7 @@ import pytest
 from palaestra.errors import InputError, RecipeError
 from palaestra.foundation.progress import Bars
 from palaestra.runs import inline, jobs, tuning
-from palaestra.runs.recipe import Recipe, load, override
+from palaestra.runs.recipe import Recipe, alone, load, override
 
 SPACE = {"learn.lr": "log(1e-3, 1)", "learn.epochs": "int(1, 3)"}
 
@@ -110,6 +110,39 @@ def test_a_search_that_was_killed_between_trials_that_were_proposed_together(
     (tmp_path / "killed" / "tuning" / "after.jsonl").write_text("".join(written[:there]))
     assert search(recipe, tmp_path / "killed") == found
     assert journal(tmp_path / "killed", "after") == journal(tmp_path / "whole", "after")
+
+
+def test_a_search_goes_on_with_its_own_recipe_only(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trial(variant: Recipe, **options: Any) -> dict[str, Any]:
+        ran.append(variant)
+        if len(ran) > most:
+            raise KeyboardInterrupt
+        line = {"curves": {}, "pruned": False, "error": None, "turns": 0, "tokens": 0, "cpu_seconds": 0.0}
+        return line | {"value": float(variant.learn.lr)}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tuning, "run_trial", trial)
+    monkeypatch.setattr(tuning, "_starts_alike", lambda recipe, space: False)
+    ran, most = [], 1  # type: ignore[var-annotated]
+    mine = alone(recipe)
+    other, longer = override(mine, {"credit": "grpo()"}), override(mine, {"train": {"iterations": 8}})
+    with pytest.raises(KeyboardInterrupt):
+        search(mine, tmp_path)
+    begun, most = len(ran), 1000
+    with pytest.raises(InputError, match=r"recipe\.yaml: the run was made with another recipe.*: credit="):
+        search(other, tmp_path)
+    narrow = {"space": {"learn.lr": "log(1e-5, 1e-4)"}}
+    with pytest.raises(InputError, match=r"tune\.space\.learn\.lr="):
+        search(override(mine, {"tune": narrow}), tmp_path)
+    with pytest.raises(InputError, match="trials of 6 iterations cannot be compared with such of 8"):
+        search(longer, tmp_path)
+    assert len(ran) == begun
+    changed, found = search(mine, tmp_path)
+    with pytest.raises(InputError, match=r"recipe\.yaml: the run was made with another recipe.*: credit="):
+        search(other, tmp_path)
+    assert search(longer, tmp_path) == (tuning.applied(longer, found), found)
+    assert search(changed, tmp_path) == (changed, found), "the recipe that a run keeps, with what was found"
 
 
 def test_a_search_stays_away_from_the_seeds_of_the_proof(

@@ -193,6 +193,11 @@ class PhasedTrainer(Trainer):
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
+    def _begin(self, resume: bool) -> int:
+        if not resume and self.at:  # it has run before
+            self._take(0, 1)
+        return super()._begin(resume)
+
     def _state(self, iteration: int) -> dict[str, Any]:
         policies = {name: policy.state_dict() for name, policy in self.learned.items()}
         kept = {"at": self.at, "since": self.since, "stages": self.pool.state(self.phase.stages)}

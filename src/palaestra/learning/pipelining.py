@@ -64,15 +64,17 @@ class Overlap:
             if inflight and isinstance(policy, Inflight):
                 policy.inflight = True
         self.queue: deque[Ahead] = deque()
-        self._orders: SimpleQueue[Ahead | None] = SimpleQueue()
+        self._orders: SimpleQueue[Ahead | None] | None = None  # of the thread that plays; None: it is told to end
         self._thread: threading.Thread | None = None
 
     def add(self, ahead: Ahead, *, play: bool) -> None:
         """Append the next iteration and play it; one beyond the end of the run is kept unplayed (`play` False)."""
         self.queue.append(ahead)
         if play:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._play, name="palaestra-player", daemon=True)
+            if self._orders is None:
+                self._orders = SimpleQueue()
+                given = self._orders, self._thread
+                self._thread = threading.Thread(target=self._play, args=given, name="palaestra-player", daemon=True)
                 self._thread.start()
             ahead.played = Future()
             self._orders.put(ahead)
@@ -112,8 +114,11 @@ class Overlap:
         turns, spent = ahead.played.result()
         return ahead, turns, time.perf_counter() - began, spent
 
-    def _play(self) -> None:
-        while (ahead := self._orders.get()) is not None:
+    def _play(self, orders: SimpleQueue[Ahead | None], earlier: threading.Thread | None) -> None:
+        """Play what is ordered, one by one, once the `earlier` thread has ended: both play with the same team."""
+        if earlier is not None:
+            earlier.join()
+        while (ahead := orders.get()) is not None:
             played = ahead.played
             if played is None or not played.set_running_or_notify_cancel():
                 continue
@@ -137,11 +142,12 @@ class Overlap:
         for ahead in self.queue:
             if ahead.played is not None:
                 ahead.played.cancel()
-        if self._thread is not None:
-            self._orders.put(None)
-            self._thread.join()
-            self._thread = None
+        orders, self._orders = self._orders, None
         self.queue.clear()
+        if orders is not None:
+            orders.put(None)
+        if self._thread is not None:
+            self._thread.join()  # whoever is interrupted here leaves nothing that the next run would trip over
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Plans, notes and weights of the queue; None for those of the newest one, and for all if `inflight`."""

@@ -154,6 +154,8 @@ class Trainer:
         self.audited = 1
         """The iteration whose reward is audited."""
         self.mismatch: dict[str, dict[str, float]] = {}
+        self._untaught: int | None = None
+        """Updates of the learner when this trainer wrote the start."""
 
     def run(self, *, resume: bool = False) -> list[Line]:
         """Train to the last iteration and return every line of the metrics, those before a resume included.
@@ -175,7 +177,7 @@ class Trainer:
         ):
             if not leads:  # one process plays and writes; this one has learned with it
                 return []
-            trackers = Trackers()
+            trackers, planned = Trackers(), self.iterations
             try:
                 begin = self._begin(resume)
                 if self.should_stop is not None and self.journal.lines and self.should_stop(self.journal.lines):
@@ -185,6 +187,7 @@ class Trainer:
                 self._run(begin, trackers)
             finally:
                 trackers.close()
+                self.iterations = planned  # for whoever runs it again
                 if self.overlap is not None:
                     self.overlap.close()
         return self.journal.lines
@@ -415,8 +418,14 @@ class Trainer:
         ahead = self.lag * checkpoints.size_of(state["policies"])
         found = self.folder.begin(checkpoints.size_of(state) + ahead, resume)
         if found is None:
+            start = checkpoints.path_of(self.folder.checkpoints, 0)
+            learned = self._untaught is not None and self.learner.updates > self._untaught
+            if learned and not checkpoints.damage(start):  # the first iteration failed after its update
+                self._restore(checkpoints.load(start))
+            self.wall = self.cpu = 0.0
+            self._untaught = self.learner.updates
             self.folder.forget_after(0)
-            self.folder.write_checkpoint(0, state)
+            self.folder.write_checkpoint(0, self._state(0))
             return 1
         state = self.folder.load(found, self._settings())
         self._restore(state)

@@ -73,7 +73,7 @@ class Windows(Local):
     A window that is cut has `truncated`; the next iteration goes on with it in the same slot, with today's policy, so
     nothing waits for the longest episode. When an episode is over, its earlier rows come along once more, marked
     `past`: a critic may learn from the whole, the policy has learned from them. Envs must be the same for the same seed
-    and actions. Evaluations play whole episodes.
+    and actions. Evaluations, and play before training (iteration 0), are of whole episodes.
 
     Its credit is `where(~col("past"), tppo())`, its critic `critic(finished=True)`. The other options are of `local`.
 
@@ -95,8 +95,8 @@ class Windows(Local):
     def play(
         self, env: EnvFactory, team: Seats, plan: Plan, *, progress: bool = False, sink: str | Path | None = None
     ) -> Turns:
-        """Play a window of each slot in training; whole episodes otherwise."""
-        if plan.stream != "train" or sink is not None:
+        """Play a window of each slot in an iteration of training; whole episodes otherwise."""
+        if plan.stream != "train" or plan.iteration == 0 or sink is not None:
             return super().play(env, team, plan, progress=progress, sink=sink)
         slots = [(group, episode) for group in plan.numbers for episode in range(plan.size_of(group))]
         going = {slot: held for slot, held in self.held.items() if slot < len(slots)}

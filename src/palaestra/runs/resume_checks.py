@@ -48,14 +48,19 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
         raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
     if text is None:
         raise StorageError(f"{path} is gone, so nobody knows what {trained} is of: restore it, or choose another --out")
-    refused = [said for said in _changes(_read(path), recipe) if said]
+    refuse_other(path, read_kept(path), recipe)
+    return True
+
+
+def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
+    """Raise InputError, which names fields, if a run of recipe `old`, kept at `path`, cannot go on with `new`."""
+    refused = [said for said in _changes(old, new) if said]
     if refused:
         raise InputError(
             f"{path}: the run was made with another recipe or other overrides: {'; '.join(refused[:3])}"
             f"{f' and {len(refused) - 3} more' if len(refused) > 3 else ''}; choose another --out "
             f"(only {', '.join(GROWING)} may grow)"
         )
-    return True
 
 
 BESIDE = ("description", "track", "play.executor", "train.keep_calls")
@@ -78,7 +83,12 @@ def _remove(directory: Path) -> None:
             (directory / name).unlink()
 
 
-def _read(path: Path) -> Recipe:
+def read_kept(path: Path) -> Recipe:
+    """Read the recipe that a run keeps at `path`.
+
+    Raises:
+        StorageError: it is damaged.
+    """
     try:
         return look(path)
     except RecipeError as error:

@@ -12,7 +12,7 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,7 @@ def _trained_and_proved(
     # a judge that also plays judges as it was before training: one measure for all systems
     asked = setup.evaluation.scorers or setup.searches
     judges = {**trained.advisers(), **trained.start.policies} if asked else {}
+    stack.callback(_close, judges.values())
     for name in setup.evaluation.controls:
         if name in setup.searches:
             field = f"evaluation.controls.{name}.search"
@@ -123,6 +124,7 @@ def _trained_and_proved(
             systems[name] = (rival.test, rival.team)
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
+            stack.callback(_close, systems[name][1].policies.values())
     tables: list[Turns] = []
     scoring = Scoring(setup.evaluation.scorers, judges, seed=seed, systems=len(systems), kept_calls=trained.kept_calls)
     for number, (name, (factory, team)) in enumerate(systems.items()):
@@ -153,6 +155,13 @@ def _trained_and_proved(
     }
     write_json(directory / "result.json", result)
     return result
+
+
+def _close(policies: Iterable[Policy]) -> None:
+    """Have policies end the servers that they started, before the process begins another seed with its own."""
+    for policy in policies:
+        if callable(close := getattr(policy, "close", None)):
+            close()
 
 
 def _of_control(name: str, progress: Report) -> Report:
@@ -327,8 +336,11 @@ class Training:
         return made
 
     def close(self) -> None:
-        """Close the executor, and the files of kept calls, so that other processes can write them."""
+        """Close the executor, the policies, and the files of kept calls, so that other processes can write them."""
         self.executor.close()
+        _close(self.team.policies.values())
+        if self.trainer is not None:
+            _close(self.trainer.advisers.values())
         if self.kept_calls is not None:
             self.kept_calls.close()
 

@@ -27,7 +27,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, RecipeError, missing_extra
 from palaestra.evaluation import trials as trials_of
-from palaestra.foundation.files import read_object, write_json
+from palaestra.foundation.files import read_object, write_json, write_text
 from palaestra.foundation.progress import Bars
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
@@ -36,6 +36,7 @@ from palaestra.runs.config import TunePart, search_space
 from palaestra.runs.inline import learn, started
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.recipe import Recipe, alone, override
+from palaestra.runs.resume_checks import read_kept, refuse_other
 from palaestra.runs.seed import BEFORE_LEARNING, evaluate
 from palaestra.runs.summary import PLAYED, counted_agents, value_of
 
@@ -51,6 +52,8 @@ TUNING = 2
 SEEDS = 1_000_000
 """First seed of the trainings of a search."""
 RESULT = "tuning.json"
+RECIPE = "tuning/recipe.yaml"
+"""File with the recipe that is searched for, as it was written."""
 
 Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
 
@@ -67,6 +70,7 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
     Raises:
         RecipeError: a field of the space is none of the recipe.
         InputError: the directory holds a search with another recipe, or no trial of a side could be finished.
+        StorageError: the recipe that it keeps of that search is damaged.
         MissingExtraError: Optuna is not installed.
     """
     assert recipe.tune is not None
@@ -78,10 +82,13 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
     if there is not None:
         if there.get("asked") != asked:
             raise InputError(f"{directory / RESULT} is of a search with other settings; choose another --out")
+        _refuse_other(directory, applied(recipe, there["found"]), there["found"])
         return applied(recipe, there["found"]), there["found"]
     found = {}
     check_space(recipe)
+    _refuse_other(directory, recipe)
     (directory / "tuning").mkdir(exist_ok=True)
+    write_text(directory / RECIPE, recipe.dump())
     with pool() as processes, bars:
         for name, (variant, space) in variants.items():
             journal = Journal(directory / "tuning" / f"{name}.jsonl")
@@ -94,6 +101,21 @@ def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Reci
             bars.say(f"tuned {'the team' if name == 'after' else name}: {described(side)}")
     write_json(directory / RESULT, {"asked": asked, "found": found})
     return applied(recipe, found), found
+
+
+def _refuse_other(directory: Path, recipe: Recipe, found: Mapping[str, Any] | None = None) -> None:
+    """Refuse to go on with a search for another recipe. found: by it, which `recipe` has; None: it is not finished."""
+    path = directory / RECIPE
+    if not path.exists() or (found is None and not any((directory / "tuning").glob("*.jsonl"))):
+        return
+    old = read_kept(path)
+    refuse_other(path, old if found is None else applied(old, found), recipe)
+    assert recipe.tune is not None
+    if found is None and recipe.tune.iterations is None and old.train.iterations != recipe.train.iterations:
+        raise InputError(
+            f"{path}: trials of {old.train.iterations} iterations cannot be compared with such of "
+            f"{recipe.train.iterations}: go on with as many, or choose another --out"
+        )
 
 
 def sides(recipe: Recipe) -> Iterator[tuple[str, tuple[Recipe, dict[str, str]]]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
+import os
 import signal
 import threading
 import time
+import warnings
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -26,6 +29,7 @@ from palaestra.agents.backends.server import (
     ServedModel,
     ServerError,
 )
+from palaestra.errors import PolicyError
 
 KEY = "sk-very-secret-0123456789"
 
@@ -239,4 +243,28 @@ def test_who_is_interrupted_leaves_nothing_under_way() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert waiting.cancelled.wait(60)
+    loop.close()
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_lacks() -> None:
+    loop, (told, tell) = LoopThread(), multiprocessing.Pipe(duplex=False)
+
+    def ask() -> None:
+        try:
+            tell.send(loop.run(asyncio.sleep(0, "an answer")))
+        except PolicyError as error:
+            tell.send(str(error))
+
+    assert loop.run(asyncio.sleep(0, 1)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads in a process that forks
+        child = multiprocessing.get_context("fork").Process(target=ask)
+        child.start()
+    try:
+        assert told.poll(20), "it waits for ever"
+        assert told.recv().startswith(f"process {child.pid} was forked from one that asks servers, {os.getpid()}")
+    finally:
+        child.kill()
+        child.join()
+    assert loop.run(asyncio.sleep(0, 2)) == 2
     loop.close()

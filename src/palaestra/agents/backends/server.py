@@ -140,7 +140,7 @@ class ServedModel(NamedTuple):
 class LoopThread:
     """Event loop in a thread of its own, started by the first work that it gets; usable again after `close`.
 
-    The thread ends when nobody has this object any more.
+    The thread ends when nobody has this object any more. A process that is forked meanwhile has no such thread.
 
     most: requests that may be under way at a time. slots: a semaphore of so many, made with the loop.
     """
@@ -150,13 +150,25 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         self._opening = threading.Lock()
+        self._process = os.getpid()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Result of a coroutine, waited for; who is interrupted leaves nothing under way. Raises whatever it raises."""
+        """Result of a coroutine, waited for; who is interrupted leaves nothing under way. Raises whatever it raises.
+
+        Raises:
+            PolicyError: it was started in a process that this one was forked from.
+        """
+        if self._loop is not None and self._process != os.getpid():
+            work.close()
+            raise PolicyError(
+                f"process {os.getpid()} was forked from one that asks servers, {self._process}, and cannot wait for "
+                "answers in its thread: start processes by spawn or forkserver, or fork before anything is asked"
+            )
         begun: Future[Any] | None = None
         try:
             with self._opening:
                 if self._loop is None:
+                    self._process = os.getpid()
                     self._loop, self.slots = asyncio.new_event_loop(), asyncio.Semaphore(self.most)
                     thread = threading.Thread(target=_turn, args=(self._loop,), daemon=True, name="served")
                     thread.start()

@@ -122,7 +122,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     found: dict[str, list[float]] = {"synchronous": [], "windows": []}
     for seed in seeds:
         for name, executor in (("synchronous", Local()), ("windows", Windows(WINDOW))):
-            plans = [Plan(groups=SLOTS, seed=seed, iteration=iteration) for iteration in range(ROUNDS)]
+            plans = [Plan(groups=SLOTS, seed=seed, iteration=iteration) for iteration in range(1, ROUNDS + 1)]
             frames = [executor.play(env, team, plan).frame for plan in plans]
             found[name].append(_busy(pl.concat(frames, how="diagonal_relaxed")))
     at = {f"busy_{name}": float(np.mean(values)) for name, values in found.items()}
