@@ -91,6 +91,15 @@ def test_corrected_interval_covers_with_five_runs() -> None:
     assert hits[2] / 150 >= 0.92
 
 
+def test_a_single_run_says_nothing_of_other_runs() -> None:
+    for found in (bootstrap_interval(A[:1], resamples=20), improvement_interval(A[:1], B, resamples=20)):
+        assert np.isnan([found.low, found.high]).all()
+    profile = performance_profile(A[:1], np.array([0.5]), resamples=20)
+    assert np.isnan(profile.select("low", "high").to_numpy()).all()
+    as_rliable = bootstrap_interval(A[:1], corrected=False, resamples=20)
+    assert as_rliable.low == as_rliable.mean
+
+
 def test_score_matrix_and_complaints(make_trials: Maker) -> None:
     x = RNG.random((6, 4))
     assert np.allclose(score_matrix(make_trials({"s": x})), x.T)

@@ -115,6 +115,10 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("task,score,reported\nt,1,1\nt,2,1\n")
     with pytest.raises(InputError, match="'t' has 2 reported scores; mark one"):
         analyze("fresh_seeds", tmp_path / "runs.csv")
+    for unknown in ("", "NaN"):
+        (tmp_path / "runs.csv").write_text(f"task,score,reported\nt,{unknown},1\nt,2,0\nt,3,0\n")
+        with pytest.raises(InputError, match="reported score of task 't' is missing"):
+            analyze("fresh_seeds", tmp_path / "runs.csv")
     (tmp_path / "words.csv").write_text("system,one\na,good\nb,bad\n")
     with pytest.raises(InputError, match="all columns but `system` are scores"):
         analyze("swiss", tmp_path / "words.csv")
@@ -173,14 +177,14 @@ def test_factors_are_compared_over_all_cells_of_a_sparse_design(tmp_path: Path) 
 
 
 def test_the_interval_of_an_effect_is_students_with_robust_errors(tmp_path: Path) -> None:
-    """Of 1, 3 and 5, 9: error² = 4/3 (2/4 + 8/4), with 3 degrees of freedom; in pairs 2/1 (…) and one degree."""
+    """Of 1, 3 and 5, 9: error² = 4/2 (2/4 + 8/4), with 2 degrees of freedom; in pairs 2/1 · 3/2 (…) and one degree."""
     table = pl.DataFrame({"a": ["x", "x", "y", "y"], "gain": [1.0, 3.0, 5.0, 9.0], "pair": [0, 1, 0, 1]})
     table.write_csv(tmp_path / "games.csv")
     (row,) = analyze('effects("gain", ["a"])', tmp_path / "games.csv").to_dicts()
     assert (row["level"], row["against"], row["effect"]) == ("y", "x", pytest.approx(5))
-    error = (4 / 3 * 2.5) ** 0.5
-    assert [row["low"], row["high"]] == pytest.approx([5 - 3.182446 * error, 5 + 3.182446 * error])
-    assert row["p"] == pytest.approx(0.0714, abs=5e-4)  # t = 2.739
+    error = (4 / 2 * 2.5) ** 0.5
+    assert [row["low"], row["high"]] == pytest.approx([5 - 4.302653 * error, 5 + 4.302653 * error])
+    assert row["p"] == pytest.approx(0.1548, abs=5e-4)  # t = 2.236
     (row,) = analyze('effects("gain", ["a"], cluster="pair", level=0.5)', tmp_path / "games.csv").to_dicts()
-    error = (2 * (2 * 0.5**2)) ** 0.5  # each pair's residuals -1, -2 and 1, 2 move the difference by 1/2
+    error = (3 * (2 * 0.5**2)) ** 0.5  # each pair's residuals -1, -2 and 1, 2 move the difference by 1/2
     assert row["high"] - 5 == pytest.approx(error)  # half of Student's with one degree lies within 1

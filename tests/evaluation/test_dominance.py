@@ -76,6 +76,9 @@ def test_cost_per_success_counts_failures_and_covers(make_trials: Maker) -> None
     assert found["s"]["cost_per_success"] == pytest.approx(2.0 / 3)
     assert (found["s"]["n"], found["s"]["tasks"], found["s"]["unknown"]) == (4, 2, 0)
     assert found["never"]["cost_per_success"] is None
+    unknown = pl.when(pl.int_range(pl.len()) == 0).then(math.nan).otherwise("cost")
+    row = cost_per_success(worked.with_columns(cost=unknown)).filter(system="s").row(0, named=True)
+    assert (row["cost_per_success"], row["n"], row["unknown"]) == (0.75, 3, 1)
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(150):

@@ -41,6 +41,12 @@ def test_best_of_by_another_column_gives_what_the_choice_yields() -> None:
     assert np.allclose(even, score.mean(1))
 
 
+def test_a_trial_without_a_score_to_choose_by_is_not_the_best() -> None:
+    frame = trials(np.array([[1, 0, 0.0]]), dev=np.array([[0.9, 0.1, np.nan]]))
+    for each in (frame, frame.with_columns(pl.col("dev").fill_nan(None))):
+        assert per_task(each, "best_of", 2, select="dev").rows() == [("0", "t0", 2, 1.0, 1.0)]
+
+
 def test_maximum_of_eight_manufactures_progress() -> None:
     rng = np.random.default_rng(1)
     frame = trials(rng.normal(0, 0.03, (200, 8)), dev=rng.normal(size=(200, 8)))

@@ -76,7 +76,7 @@ def bootstrap_interval(
 
     over="runs and tasks" redraws tasks as well, then the claim is about tasks like these. corrected: the percentiles'
     distance from the estimate is multiplied by √(R/(R-1)) (over runs) or √(T/(T-1)) (runs and tasks), what redrawing
-    few units lacks; False gives rliable's interval, which is too narrow below some 10 runs.
+    few units lacks, NaN of a single one; False gives rliable's interval, which is too narrow below some 10 runs.
     """
     drawn = np.concatenate([statistic(part) for part in _resampled(scores, over != "runs", resamples, seed)])
     runs, tasks = scores.shape
@@ -96,6 +96,8 @@ def improvement_interval(
 ) -> Estimate:
     """`Estimate` of `probability_of_improvement` of arrays `a` over `b` [runs, tasks], bootstrap over the runs of both.
 
+    The ends are NaN if either has a single run and `corrected`.
+
     Raises:
         InputError: the two do not have the same tasks.
     """
@@ -107,10 +109,8 @@ def improvement_interval(
     )
     drawn = np.concatenate([probability_of_improvement(x, y) for x, y in pairs])
     point, runs = float(probability_of_improvement(a, b)), min(len(a), len(b))
-    low, high = _interval(drawn, point, runs if corrected else 0, level)
-    return Estimate(
-        point, max(0.0, float(low)), min(1.0, float(high)), a.size + b.size, a.shape[1], runs, "bootstrap over runs"
-    )
+    low, high = np.clip(_interval(drawn, point, runs if corrected else 0, level), 0, 1)
+    return Estimate(point, float(low), float(high), a.size + b.size, a.shape[1], runs, "bootstrap over runs")
 
 
 def performance_profile(
@@ -118,7 +118,7 @@ def performance_profile(
 ) -> pl.DataFrame:
     """Performance profile of array `scores` [runs, tasks], a table row per threshold: share above it, bootstrap bounds.
 
-    Columns: threshold, share, low, high, n.
+    Columns: threshold, share, low, high (NaN of a single run), n.
     """
     thresholds = np.asarray(thresholds, float)
 
@@ -136,9 +136,9 @@ def performance_profile(
 
 
 def _interval(drawn: np.ndarray, point: float | np.ndarray, units: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Percentiles, stretched for `units` redrawn units (0: not stretched)."""
+    """Percentiles, stretched for `units` redrawn units (0: not stretched); NaN: one alone tells no spread."""
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    stretch = math.sqrt(units / (units - 1)) if units > 1 else 1.0
+    stretch = math.sqrt(units / (units - 1)) if units > 1 else 1.0 if units == 0 else math.nan
     return point + stretch * (low - point), point + stretch * (high - point)
 
 

@@ -264,6 +264,8 @@ def fresh_seeds(by: str = "task") -> Analysis:
             claimed = own.filter(pl.col("reported").cast(pl.Boolean))["score"]
             if len(claimed) != 1:
                 raise InputError(f"{runs}: {by} {key!r} has {len(claimed)} reported scores; mark one")
+            if claimed.cast(pl.Float64).fill_nan(None).has_nulls():
+                raise InputError(f"{runs}: the reported score of {by} {key!r} is missing")
             again = own.filter(~pl.col("reported").cast(pl.Boolean))["score"].to_list()
             rows.append({by: key, "reported": claimed[0], **vars(tolerance.check_fresh_seeds(claimed[0], again))})
         return pl.DataFrame(rows, infer_schema_length=None)

@@ -167,7 +167,8 @@ def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float =
     rows = []
     unit = "cluster" if "cluster" in trials.columns else "task"
     for (system,), table in trials.sort("system").group_by("system", maintain_order=True):
-        known = table.select(*{"task", unit}, s=pl.col("success").cast(float), c=pl.col(cost).cast(float)).drop_nulls()
+        both = {"s": pl.col("success").cast(float).fill_nan(None), "c": pl.col(cost).cast(float).fill_nan(None)}
+        known = table.select(*{"task", unit}, **both).drop_nulls()
         sums = known.group_by(unit, maintain_order=True).agg(pl.col("s", "c").sum())
         s, c, tasks = sums["s"].to_numpy(), sums["c"].to_numpy(), len(sums)
         found = Estimate(math.nan, math.nan, math.nan, len(known), tasks, 1, f"log ratio, clustered by {unit}")

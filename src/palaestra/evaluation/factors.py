@@ -26,26 +26,32 @@ def effects(
     Columns: factor, level, against, effect, low, high, p.
 
     Least squares with all factors and their pairs; where the data cannot tell two terms apart, the shortest solution is
-    taken. The standard errors are robust, by `cluster` if there is one (a pair of players), with Student's t.
+    taken. The standard errors are robust (HC1), by `cluster` if there is one (a pair of players; CR1), with Student's t
+    on rows less terms, or clusters less one if those are fewer; a row without a cluster is its own. NaN: too few rows.
+    Rows without a value or a factor are left out.
 
     Raises:
         InputError: a factor has one level.
     """
     need_columns("effects", table.columns, (value, *factors, *([cluster] if cluster else [])))
-    rows = table.drop_nulls([value, *factors])
+    rows = table.with_columns(pl.col(value).cast(pl.Float64).fill_nan(None)).drop_nulls([value, *factors])
     levels = {name: rows[name].cast(pl.String).unique().sort().to_list() for name in factors}
     for name, each in levels.items():
         if len(each) < 2:
             raise InputError(f"effects: factor {name!r} has {len(each)} level")
     places = {n: np.array([levels[n].index(x) for x in rows[n].cast(pl.String)]) for n in factors}
-    x, y = _coded(places, levels), rows[value].cast(pl.Float64).to_numpy()
+    x, y = _coded(places, levels), rows[value].to_numpy()
     inverse = np.linalg.pinv(x.T @ x)
     weights = inverse @ x.T @ y
-    unit = rows[cluster].rank("dense").to_numpy().astype(int) - 1 if cluster else np.arange(len(rows))
+    own = -1 - pl.int_range(pl.len())
+    named = rows.select(pl.col(cluster).rank("dense").cast(pl.Int64).fill_null(own) if cluster else own).to_series()
+    unit = named.rank("dense").to_numpy() - 1
     scores = np.zeros((int(unit.max()) + 1, x.shape[1]))
     np.add.at(scores, unit, x * (y - x @ weights)[:, None])
-    clusters = len(scores)
-    covariance = clusters / max(clusters - 1, 1) * inverse @ scores.T @ scores @ inverse
+    clusters, left = len(scores), len(x) - int(np.linalg.matrix_rank(x))
+    freedom = min(clusters - 1, left)
+    factor = clusters * (len(x) - 1) / ((clusters - 1) * left) if freedom > 0 else float("nan")
+    covariance = factor * inverse @ scores.T @ scores @ inverse
     cells = np.array(list(product(*(range(len(levels[name])) for name in factors))))
     every = _coded(dict(zip(factors, cells.T, strict=True)), levels)
     found = []
@@ -53,9 +59,9 @@ def effects(
         means = [every[cells[:, number] == place].mean(axis=0) for place in range(len(levels[name]))]
         for place, mean in enumerate(means[1:], start=1):
             contrast = mean - means[0]
-            effect, error = float(contrast @ weights), float(np.sqrt(max(contrast @ covariance @ contrast, 0.0)))
-            margin = scipy.stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * error
-            p = 2 * scipy.stats.t.sf(abs(effect) / error, max(clusters - 1, 1)) if error > 0 else float("nan")
+            effect, error = float(contrast @ weights), float(np.sqrt((contrast @ covariance @ contrast).clip(0)))
+            margin = scipy.stats.t.ppf((1 + level) / 2, freedom) * error
+            p = 2 * scipy.stats.t.sf(abs(effect) / error, freedom) if error > 0 else float("nan")
             found.append((name, levels[name][place], levels[name][0], effect, effect - margin, effect + margin, p))
     return pl.DataFrame(found, schema=["factor", "level", "against", "effect", "low", "high", "p"], orient="row")
 

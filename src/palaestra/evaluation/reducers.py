@@ -66,7 +66,8 @@ def per_task(
         raise InputError(f"{reducer}: k={k}, but it takes at least one trial")
     x = pl.col(value).cast(pl.Float64).fill_nan(None)
     if reducer == "best_of":
-        return _best_of(trials.with_columns(x, pl.col(select or value).cast(pl.Float64).alias("_by")), k, value)
+        by = pl.col(select or value).cast(pl.Float64).fill_nan(None)
+        return _best_of(trials.with_columns(x, by.alias("_by")), k, value)
     counts = trials.group_by(_CELL).agg(
         n=x.count().cast(pl.Int64),
         c=x.sum().cast(pl.Int64),

@@ -113,6 +113,14 @@ def test_nash_average_is_an_equilibrium_and_copies_share() -> None:
     assert crowd.equilibrium[0] == pytest.approx(np.repeat([1 / 60, 1 / 30], 20), abs=1e-6)
 
 
+@pytest.mark.parametrize(("unit", "shift"), [(1e-8, 0.0), (1e-13, 0.0), (1e-8, 1e-4), (1.0, 1e4)])
+def test_an_equilibrium_does_not_depend_on_the_unit_of_payoffs(unit: float, shift: float) -> None:
+    payoffs = np.array([[0.3, 0.7], [0.6, 0.2]]) * unit + shift
+    rows, columns = nash_averaging(payoffs).equilibrium
+    assert rows == pytest.approx([0.5, 0.5], abs=1e-6)
+    assert columns == pytest.approx([0.625, 0.375], abs=1e-6)
+
+
 def test_agents_against_tasks() -> None:
     scores = np.array([[3.0, 0.2, 0.5], [1.0, 0.9, 0.5], [2.0, 0.5, 0.5]])
     payoffs = scale_tasks(scores)[:, :2]

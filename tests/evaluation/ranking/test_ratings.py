@@ -20,6 +20,7 @@ from palaestra.evaluation.ranking import (
     rank,
     vote,
 )
+from palaestra.evaluation.ranking.elo import elo_resampled
 from palaestra.evaluation.ranking.voting import RULES, widest_paths
 
 
@@ -92,6 +93,14 @@ def test_elo_is_evalicas() -> None:
     assert orders.shape == (50, 5)
     assert orders.sum(1) == pytest.approx(5000.0)
     assert (np.diff(orders.mean(0)) < 0).all()
+
+
+def test_the_weight_of_a_match_scales_what_it_moves() -> None:
+    light, whole = (matches(["a"], ["b"], np.ones(1), np.array([weight])) for weight in (0.2, 1.0))
+    assert elo(whole).tolist() == [1015.0, 985.0]
+    assert elo(light).tolist() == elo(light, orders=1)[0].tolist() == [1003.0, 997.0], "who wins never loses points"
+    drawn = elo_resampled(light, 2, np.random.default_rng(0))
+    assert drawn.tolist() == [[1003.0, 997.0]] * 2
 
 
 def test_average_win_rate_is_evalicas() -> None:

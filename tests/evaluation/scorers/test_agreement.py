@@ -66,6 +66,13 @@ def test_kappa_leaves_out_what_one_did_not_judge():
         cohen_kappa([1, None], [None, 1])
 
 
+def test_kappa_takes_labels_of_several_types_where_order_does_not_count():
+    found = cohen_kappa([1, 1, 0, 0, "unsure"], [1, 0, 0, 0, "unsure"])
+    assert found.mean == cohen_kappa(["b", "b", "a", "a", "c"], ["b", "a", "a", "a", "c"], resamples=0).mean
+    with pytest.raises(InputError, match="without an order: int, str"):
+        cohen_kappa([1, "unsure"], [1, 0], weights="linear")
+
+
 def test_the_intervals_hold_the_truth():
     """kappa of judges who agree by copying with p = .6 is .6; 200 draws of 80 items."""
     rng, held = np.random.default_rng(2), 0

@@ -54,6 +54,20 @@ def test_agreement_confusion_and_correlation_by_name(tmp_path):
     assert analyze("predicts", scorers)["mean"].item() == pytest.approx(0.8)
 
 
+def test_labels_as_annotators_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.csv"
+    path.write_text("a,b\n1,1\n1,0\n0,0\n0,0\n,1\n1,unsure\n")
+    assert analyze("kappa", path).select("mean", "n").row(0) == (pytest.approx((0.6 - 0.36) / 0.64), 5)
+    path.write_text("a,b\nTrue,True\nTrue,False\nFalse,False\nFalse,False\n,unsure\n")
+    assert analyze("kappa", path)["mean"].item() == 0.5
+    rows = [(i, j, v) for i, pair in enumerate(["yy", "nn", "uu", "yn"]) for j, v in zip("ab", pair)]
+    pl.DataFrame(rows, schema=["item", "judge", "value"], orient="row").write_csv(path)
+    assert analyze("alpha", path)["mean"].item() == pytest.approx(2 / 3)
+    pl.DataFrame([*rows, (0, "a", "n")], schema=["item", "judge", "value"], orient="row").write_csv(path)
+    with pytest.raises(InputError, match="judge 'a' has several verdicts on item 0"):
+        analyze("alpha", path)
+
+
 def test_each_scorer_has_a_row_of_its_own(tmp_path: Path) -> None:
     rows = {"scorer": ["a"] * 2 + ["b"] * 2, "group": [0] * 4, "score": [3, 3, 2, 1], "correct": [True, False] * 2}
     path = tmp_path / "scores.parquet"

@@ -100,7 +100,32 @@ def test_a_score_that_is_unknown_reaches_nothing() -> None:
 def test_a_trial_of_unknown_cost_is_left_out() -> None:
     known = trials(one=[(1.0, True), (2.0, False)], other=[(2.0, True), (1.0, True)])
     spoilt = pl.concat([known, trials(one=[(float("nan"), True)]).with_columns(task=pl.lit("9"))])
-    assert economy(spoilt).equals(economy(known))
+    assert economy(spoilt).drop("dropped").equals(economy(known).drop("dropped"))
+    assert economy(spoilt)["dropped"].to_list() == [1, 1]
+
+
+def test_one_task_in_common_says_nothing_of_others_and_those_left_out_are_counted() -> None:
+    table = trials(a=[(1.0, True), (1.0, False)], b=[(1.0, False)])
+    row = economy(table, resamples=20).row(0, named=True)
+    assert (row["value"], row["tasks"], row["dropped"]) == (1.0, 1, 1)
+    ends = [f"{name}_{end}" for name in ("cost", "value", "pass") for end in ("low", "high")]
+    assert {row[name] for name in [*ends, "on_frontier"]} == {None}
+
+
+def test_a_setting_of_unknown_cost_is_as_successful_as_its_trials() -> None:
+    rows = [("small", 1.0, 3), ("large", None, 2), ("tiny", 1.0, 1)]
+    table = pl.DataFrame(
+        [
+            {"task": f"{at}", "model": model, "cost": cost, "success": at < solved}
+            for model, cost, solved in rows
+            for at in range(4)
+        ]
+    )
+    assert best_settings(table, ["model"], by="success").row(0) == ("model", "small", 4 / 3, 0.75)
+    unplayed = table.with_columns(success=pl.when(pl.col("model") != "large").then("success"))
+    assert best_settings(unplayed, ["model"], by="success")["setting"].to_list() == ["small"]
+    best = table.with_columns(success=pl.col("success") | (pl.col("model") == "large"))
+    assert best_settings(best, ["model"], by="success").row(0) == ("model", "large", float("inf"), 1.0)
 
 
 def test_settings_are_chosen_one_factor_at_a_time() -> None:

@@ -22,9 +22,10 @@ def elo(
 ) -> np.ndarray:
     """Elo ratings after all `Matches` in order, float64[n]; with `orders`, float64[orders, n] over random orders.
 
-    After each match r_a += k (s - e), e = 1 / (1 + base^{(r_b - r_a) / scale}), and r_b the opposite; s is the score
-    of a, times the match's weight as in evalica. Elo depends on the order: orders=0 takes the matches as they stand;
-    the mean over many orders is the number to report, their spread what the order alone does.
+    After each match r_a += k w (s - e), e = 1 / (1 + base^{(r_b - r_a) / scale}), and r_b the opposite; s is the score
+    of a, w the match's weight. On purpose not w s - e as in evalica, where a win of little weight costs points. Elo
+    depends on the order: orders=0 takes the matches as they stand; the mean over many orders is the number to report,
+    their spread what the order alone does.
     """
     if not orders:
         return _play_once(matches, k, initial, base, scale)
@@ -50,8 +51,8 @@ def _play_once(matches: Matches, k: float, initial: float, base: float, scale: f
     columns = (x.tolist() for x in (matches.a, matches.b, matches.score, matches.weight))
     for i, j, s, w in zip(*columns, strict=True):
         e = 1 / (1 + base ** ((rating[j] - rating[i]) / scale))
-        rating[i] += k * (w * s - e)
-        rating[j] += k * (w * (1 - s) - (1 - e))
+        rating[i] += k * w * (s - e)
+        rating[j] -= k * w * (s - e)
     return np.array(rating)
 
 
@@ -60,9 +61,9 @@ def _play(matches: Matches, order: np.ndarray, k: float, initial: float, base: f
     rating = np.full((len(order), len(matches.names)), initial)
     row = np.arange(len(order))
     for now in order.T:
-        i, j, w = matches.a[now], matches.b[now], matches.weight[now]
-        s, plays = matches.score[now], k * (now >= 0)
+        i, j, s = matches.a[now], matches.b[now], matches.score[now]
+        plays = k * matches.weight[now] * (now >= 0)
         e = 1 / (1 + base ** ((rating[row, j] - rating[row, i]) / scale))
-        rating[row, i] += plays * (w * s - e)
-        rating[row, j] += plays * (w * (1 - s) - (1 - e))
+        rating[row, i] += plays * (s - e)
+        rating[row, j] -= plays * (s - e)
     return rating

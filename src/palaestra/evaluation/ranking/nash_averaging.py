@@ -36,11 +36,13 @@ def nash_averaging(payoffs: np.ndarray) -> NashAverage:
     payoffs = np.asarray(payoffs, float)
     if payoffs.ndim != 2 or not payoffs.size or not np.isfinite(payoffs).all():
         raise InputError(f"nash_averaging: payoffs must be finite numbers [rows, columns], not {payoffs.shape}")
-    if payoffs.shape[0] == payoffs.shape[1] and np.allclose(payoffs, -payoffs.T, rtol=0, atol=1e-12):
+    rounding = 1e-12 * np.abs(payoffs).max()
+    if payoffs.shape[0] == payoffs.shape[1] and np.allclose(payoffs, -payoffs.T, rtol=0, atol=rounding):
         x = y = _largest_entropy(payoffs)
     else:
-        value = _value(payoffs)
-        x, y = _largest_entropy(value - payoffs.T), _largest_entropy(payoffs - value)
+        game = (payoffs - payoffs.min()) / (float(np.ptp(payoffs)) or 1.0)  # tolerances of the solvers are absolute
+        value = _value(game)
+        x, y = _largest_entropy(value - game.T), _largest_entropy(game - value)
     return NashAverage((x, y), (payoffs @ y, -payoffs.T @ x))
 
 
@@ -70,7 +72,7 @@ def _largest_entropy(a: np.ndarray) -> np.ndarray:
     One linear program finds which x can be positive and which rows can be slack (Goldman & Tucker: a sum of solutions
     keeps what any of them has); on that face the dual, min over λ of log Σ exp(-aᵀλ), is smooth and has a minimum.
     """
-    scale = max(1.0, float(np.abs(a).max()))
+    scale = float(np.abs(a).max()) or 1.0
     a = a / scale
     rows, n = a.shape
     found = scipy.optimize.linprog(

@@ -116,7 +116,7 @@ def cohen_kappa(
     then draws those.
 
     Raises:
-        InputError: lengths differ, or nothing was judged by both.
+        InputError: lengths differ, nothing was judged by both, or weights of categories that have no order.
 
     >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0], resamples=0).mean
     0.5
@@ -129,7 +129,7 @@ def cohen_kappa(
     pairs = [(x, y) for x, y, known_ in zip(a, b, kept, strict=True) if known_]
     if not pairs:
         raise InputError("cohen_kappa: no item was judged by both")
-    names = {name: i for i, name in enumerate(sorted({each for pair in pairs for each in pair}))}
+    names = {name: i for i, name in enumerate(_ordered({each for pair in pairs for each in pair}, weights))}
     k = len(names)
     cell = np.array([names[x] * k + names[y] for x, y in pairs])
     table = np.bincount(cell, minlength=k * k).astype(float)
@@ -154,6 +154,17 @@ def _kappa(tables: np.ndarray, w: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         top, bottom = (tables * w).sum((1, 2)) * tables.sum((1, 2)), (expected * w).sum((1, 2))
         return np.asarray(np.where(bottom > 0, 1 - top / bottom, np.nan))
+
+
+def _ordered(seen: set[Any], weights: Weights | None) -> list[Any]:
+    """Categories in order; of those that cannot be compared any will do where steps between them do not count."""
+    try:
+        return sorted(seen)
+    except TypeError:
+        if weights is None:
+            return sorted(seen, key=lambda each: (type(each).__name__, str(each)))
+        kinds = ", ".join(sorted({type(each).__name__ for each in seen}))
+        raise InputError(f"cohen_kappa: weights={weights!r} for verdicts without an order: {kinds}") from None
 
 
 def _missing(x: Any) -> bool:

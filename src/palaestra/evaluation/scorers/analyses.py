@@ -110,10 +110,25 @@ def alpha(
     """
 
     def answer(verdicts: Path) -> pl.DataFrame:
-        wide = table(verdicts, item, judge, value).pivot(on=judge, index=item, values=value, aggregate_function="mean")
+        rows = table(verdicts, item, judge, value)
+        if measure == "nominal":  # labels in words or numbers, which have no mean
+            labels = rows[value].fill_nan(None) if rows[value].dtype.is_float() else rows[value]
+            rows = rows.with_columns(labels.rank("dense")).drop_nulls(value)
+            again = rows.filter(rows.select(item, judge).is_duplicated())
+            if len(again):
+                twice = f"{judge} {again[judge][0]!r} has several verdicts on {item} {again[item][0]!r}"
+                raise InputError(f"{verdicts}: {twice}; nominal ones have no mean, keep one")
+        wide = rows.pivot(on=judge, index=item, values=value, aggregate_function="mean")
         return _row(agree.krippendorff_alpha(wide.drop(item).cast(pl.Float64).to_numpy().T, measure=measure))
 
     return answer
+
+
+def _labels(column: pl.Series) -> pl.Series:
+    """As text: 1 and 1.0 are the same in a column of numbers and in one that has words, too, as are true and True."""
+    words = column.cast(pl.String).str.to_lowercase()
+    numbers = words.cast(pl.Float64, strict=False).fill_nan(None).cast(pl.String)
+    return numbers.fill_null(words).replace("nan", None)
 
 
 @ANALYSES.register("kappa")
@@ -125,6 +140,8 @@ def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b)
+        if weights is None and (both[a].dtype == pl.String) != (both[b].dtype == pl.String):
+            both = both.with_columns(_labels(both[a]), _labels(both[b]))
         return _row(agree.cohen_kappa(both[a].to_list(), both[b].to_list(), weights=weights))
 
     return answer

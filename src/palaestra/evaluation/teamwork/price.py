@@ -16,6 +16,8 @@ import polars as pl
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.dominance import cost_per_success, frontier
 
+_RESAMPLED = ("cost_low", "cost_high", "value_low", "value_high", "pass_low", "pass_high", "on_frontier")
+
 
 def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
     """The best score among rows of a table that cost at most `budget`; None if none does.
@@ -86,9 +88,11 @@ def best_settings(
     for name in factors:
         others = [pl.col(other) == value for other, value in base.items() if other != name]
         own = trials.filter(*others).with_columns(system=pl.col(name).cast(pl.String))
-        found = cost_per_success(own, cost=cost).with_columns(success=pl.col("successes") / pl.col("n"))
+        won = own.group_by("system").agg(pl.col("success").cast(pl.Float64).fill_nan(None).mean())  # costs known or not
+        found = cost_per_success(own, cost=cost).join(won, on="system", nulls_equal=True, maintain_order="left")
         found = found.with_columns(pl.col("cost_per_success").fill_null(float("inf")))
-        best = found.sort("cost_per_success" if by == "cost" else "success", descending=by != "cost").row(0, named=True)
+        column = "cost_per_success" if by == "cost" else "success"
+        best = found.sort(column, descending=by != "cost", nulls_last=True, maintain_order=True).row(0, named=True)
         rows.append((name, best["system"], best["cost_per_success"], best["success"]))
     return pl.DataFrame(rows, schema=["factor", "setting", "cost_per_success", "success"], orient="row")
 
@@ -179,8 +183,9 @@ def economy(
     Returns: system; cost, and value (mean of success or score) with low and high; cost_of_pass, cost / value ([54],
         arXiv 2508.02694), null without a success, with pass_low and pass_high; score_at_cost and cost_at_score ([53],
         arXiv 2601.14192), the best for as much and the least for as good; frontier; on_frontier, in what share of the
-        resamples. Intervals are 95 % percentiles of a bootstrap over tasks that all systems share: who is better is
-        told from the same tasks, and all trials of a task stay together.
+        resamples; tasks, how many all systems share, and dropped, how many others the trials have. Intervals are 95 %
+        percentiles of a bootstrap over the shared tasks: who is better is told from the same tasks, and all trials of a
+        task stay together. Of one shared task there are none, nor on_frontier: they are null.
 
     Raises:
         MissingColumnError, InputError: a column is not there, or systems share no task.
@@ -231,6 +236,9 @@ def economy(
             "on_frontier": best.mean(1),
         }
     )
+    found = found.with_columns(tasks=len(shared), dropped=trials["task"].n_unique() - len(shared))
     finite = pl.col("pass_low", "pass_high")
     found = found.with_columns(pl.when(finite.is_finite()).then(finite))
+    if len(shared) < 2:
+        found = found.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _RESAMPLED)
     return found.join(points.select("system", "frontier", "hull"), on="system", how="left", maintain_order="left")
