@@ -84,6 +84,15 @@ def test_cannot_tell_says_how_many_tasks_would_do(make_trials: Maker) -> None:
     assert needed > 40
 
 
+def test_of_a_single_task_more_trials_would_do(make_trials: Maker) -> None:
+    rng = np.random.default_rng(3)
+    p = np.array([[0.4], [0.5]])
+    before, after = rng.random((2, 1, 60)) < p[:, :, None]
+    row = comparison_table(make_trials({"before": before, "after": after}))[1]
+    assert row.difference is not None
+    assert f"run {row.difference.more_tasks} more trials to find" in verdict(row)
+
+
 def test_an_interval_clear_of_zero_is_not_enough_after_correction(make_trials: Maker) -> None:
     tasks = np.arange(30)[:, None]
     row = comparison_table(make_trials({"before": tasks < 0, "after": tasks < 9, "other": tasks < 0}))[1]

@@ -70,6 +70,20 @@ class Letters:
         return StepResult({}, {"writer": len(actions["writer"]), "reader": None}, terminated=True)
 
 
+class Silence(Letters):
+    """Names nobody's reward, or none that it knows."""
+
+    def step(self, actions: dict) -> StepResult:
+        return StepResult({}, dict.fromkeys(self.agents) if actions["writer"] == "ask" else {}, terminated=True)
+
+
+def test_who_is_not_named_received_nothing_and_a_missing_score_is_not_said() -> None:
+    for wrote, received, end in (("hm", {"writer": 0.0, "reader": 0.0}, "; writer: 0, reader: 0"), ("ask", {}, "")):
+        found, text = told(Team(writer=fixed(wrote), reader=fixed("x", name="reader")), Silence)
+        assert found == received
+        assert text.endswith(f"over after 1 turns{end}")
+
+
 def test_free_text_and_what_breaks() -> None:
     team = Team(writer=fixed("bomb"), reader=fixed("x", name="reader"))
     assert told(team, Letters, human="writer", typed=("", "dear"))[0] == {"writer": 4.0}

@@ -298,6 +298,9 @@ def test_no_core_idles_while_the_last_seeds_train(
         ("evaluation.agents=[a,b],[a]", "evaluation.agents", ["[a,b]", "[a]"]),
         ("learn={lr: 0.1, kl: 0},{lr: 0.2, kl: 0}", "learn", ["{lr: 0.1, kl: 0}", "{lr: 0.2, kl: 0}"]),
         ("credit=grpo,,dr_mas,", "credit", ["grpo", "dr_mas"]),
+        ("env.ask='a) one, two',\"b, (c\"", "env.ask", ["'a) one, two'", '"b, (c"']),
+        ("env.ask=don't,do", "env.ask", ["don't", "do"]),
+        ("credit=grpo,gigpo(", "credit", ["grpo", "gigpo("]),  # the recipe says what is wrong in it
     ],
 )
 def test_vary(text: str, field: str, values: list[str]) -> None:
@@ -414,6 +417,41 @@ def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: 
 
     assert "credit: 'grop': unknown name 'grop'" in refused("credit=grpo,grop")
     assert "learn.lrr: unknown field; did you mean 'lr'" in refused("learn.lrr=1,2")
+
+
+@pytest.mark.parametrize(
+    ("own", "overrides", "seeds", "found"),
+    [
+        ([5, 6], [], None, [5, 6]),
+        ([5, 6], ["seeds=[7]"], None, [7]),
+        ([5, 6], [], 2, [0, 1]),
+        (None, [], None, [0, 1, 2]),
+    ],
+)
+def test_the_seeds_that_were_asked_for(
+    own: Any, overrides: list[str], seeds: int | None, found: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "quick.yaml"
+    path.write_text(yaml.safe_dump({name: value for name, value in (QUICK | {"seeds": own}).items() if value}))
+    asked: list[int] = []
+
+    def begun(work: list[SeedJob], **options: Any) -> None:
+        asked.extend(job.seed for job in work[::2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run_jobs", begun)
+    with pytest.raises(KeyboardInterrupt):
+        compare(str(path), overrides, vary="learn.lr=1,2", seeds=seeds, directory=tmp_path / "out", jobs=1, trust=True)
+    assert asked == found
+    assert list(load(tmp_path / "out" / "variant-1" / "recipe.yaml").seeds) == found
+
+
+def test_seeds_are_named_once_and_are_no_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
+    with pytest.raises(RecipeError, match=r"same seeds; give their number with --seeds, or .* e\.g\. seeds=\[5,6\]"):
+        compare("kuhn-selfplay", vary="seeds=[0],[1]", directory=tmp_path)
+    with pytest.raises(RecipeError, match="--seeds 2 beside an override of seeds: give one of both"):
+        compare("kuhn-selfplay", ["seeds=4"], vary="learn.lr=0.1,0.2", seeds=2, directory=tmp_path)
 
 
 def test_another_version_is_said_and_the_old_one_kept(

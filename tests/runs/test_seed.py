@@ -165,6 +165,7 @@ def test_what_a_seed_leaves_behind(one_seed: tuple[Path, dict[str, Any]]) -> Non
     tasks = [pl.read_parquet(path)["unit"].to_list() for path in directory.glob("look-*")]
     assert all(each == tasks[0] for each in tasks)
     assert len(tasks[0]) == 6
+    assert pl.read_parquet(directory / "look-000000.parquet").columns == ["unit", "value", "score"]
 
 
 def test_looks_and_final_comparison_are_other_tasks(one_seed: tuple[Path, dict[str, Any]]) -> None:
@@ -350,7 +351,7 @@ def test_seconds_to_proof(measure: str, seconds: float | None, tmp_path: Path) -
     training.part, training.directory = quick(evaluation=part).evaluation, tmp_path
     units = [str(number) for number in range(40)]
     for iteration, value in ((0, 0.2), (5, 0.2), (10, 0.9), (15, 0.9)):
-        frame = pl.DataFrame({"unit": units, "value": [value] * 40})
+        frame = pl.DataFrame({"unit": units, "value": [value] * 40, "score": [None] * 40})
         frame.write_parquet(tmp_path / f"look-{iteration:06d}.parquet")
     looks = [{"iteration": i, "evaluation": {"n": 40}, "cpu_seconds": s} for i, s in ((5, 3.0), (10, 7.0), (15, 9.0))]
     assert training.seconds_to_significance(looks) == seconds

@@ -328,8 +328,8 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
     now = "no difference that the scale allows would be found 4 times out of 5" if few else now
     only = now if few else f"only {now}"
-    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; {only}"
-    return f"{more}{gone}{doubt}"
+    said = f"{advice(d, single=row.tasks == 1)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else only
+    return f"{answer}; {said}{gone}{doubt}"
 
 
 def joint_interval(comparisons: int) -> str:
@@ -350,9 +350,12 @@ def _losses(row: SystemResult) -> str:
     return f"; left out, because the infrastructure failed: {' and '.join(said)}" if said else ""
 
 
-def advice(difference: Difference) -> str:
-    """Text how many more tasks or runs would find a `Difference` of this size: `run 23 more tasks to find …`."""
-    unit = "cluster of tasks" if "by cluster" in difference.method else "task"
+def advice(difference: Difference, *, single: bool = False) -> str:
+    """Text how many more tasks or runs would find a `Difference` of this size: `run 23 more tasks to find …`.
+
+    single: there is one task only, so that its trials are what is counted.
+    """
+    unit = "trial" if single else "cluster of tasks" if "by cluster" in difference.method else "task"
     counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
     ways = [
         f"{n} more {what.replace(' of', 's of') if ' of' in what else what + 's'}" if n > 1 else f"1 more {what}"

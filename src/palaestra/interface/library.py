@@ -74,7 +74,7 @@ def compare(
     overrides: Sequence[str] = (),
     *,
     vary: str,
-    seeds: int = 3,
+    seeds: int | None = None,
     directory: str | Path | None = None,
     budget: str | None = None,
     jobs: int | None = None,
@@ -83,7 +83,8 @@ def compare(
 ) -> dict[str, Any]:
     """Train variants of a recipe with the same seeds and compare each pair; writes a report, returns a dict.
 
-    vary: `credit=grpo,dr_mas`, a field and its values. budget: what each may spend on training: `tokens=2e5`,
+    vary: `credit=grpo,dr_mas`, a field and its values. seeds: how many; None: those of the recipe or of `overrides`, or
+    3 where neither names any. budget: what each may spend on training: `tokens=2e5`,
     `turns=5000`, `price=2.5,input=1e-6,output=4e-6`; it replaces the number of iterations. trust: as in `train`.
 
     Returns:

@@ -63,7 +63,7 @@ def episode(
             if told:
                 say(f"{agent} does: {_name(decision.action, observation)}")
         result = _of_env(env.step, actions)
-        for agent, reward in result.rewards.items():
+        for agent, reward in {**dict.fromkeys(env.agents, 0.0), **result.rewards}.items():  # who is not named gets 0
             if reward is None:
                 continue
             total[agent] = total.get(agent, 0.0) + reward
@@ -76,7 +76,8 @@ def episode(
         if not observations:
             won = result.info.get("success")
             ended = "" if won is None else f", success: {won}"
-            say(f"\nover after {turn + 1} turns{ended}; " + ", ".join(f"{a}: {r:g}" for a, r in total.items()))
+            earned = ", ".join(f"{a}: {r:g}" for a, r in total.items())
+            say(f"\nover after {turn + 1} turns{ended}" + (f"; {earned}" if earned else ""))
             return total
     say(f"\nstopped after {max_turns} turns")
     return total

@@ -35,7 +35,7 @@ from palaestra.runs.envs import agents_of, env
 from palaestra.runs.learner_actors import LearnerActors
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
-from palaestra.runs.recipe import Recipe, alone, import_modules, load, override
+from palaestra.runs.recipe import Recipe, alone, import_modules, load, override, typed
 from palaestra.runs.resume_checks import admit
 from palaestra.runs.seed import Clock, finished, run_seed
 from palaestra.runs.seed_jobs import NOTE, SeedJob, WatchedSeed
@@ -343,13 +343,16 @@ def _run_job(job: SeedJob, resume: bool, ranks: int = 1) -> dict[str, Any]:
 
 # -- compare ----------------------------------------------------------------------------------------------------------
 
+SEEDS = (0, 1, 2)
+"""Seeds of a comparison for which nobody named any."""
+
 
 def compare(
     name: str | Path,
     overrides: Sequence[str],
     *,
     vary: str,
-    seeds: int,
+    seeds: int | None = None,
     directory: Path,
     budget: str | None = None,
     jobs: int | None = None,
@@ -360,15 +363,27 @@ def compare(
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.
+    seeds: how many; None: those of the recipe or of `overrides`, or 3 where neither names any.
 
     Raises:
         RecipeError: besides what a recipe can have wrong, a budget that a variant cannot keep; said before it is spent.
+            Or `vary` is of seeds, or they are given twice.
     """
     if by_torchrun():
         raise RecipeError("palaestra compare trains variants side by side: not under torchrun; train each by itself")
     field, values = _variants(vary)
+    if field == "seeds":
+        raise RecipeError(
+            f"--vary {vary!r}: all variants are trained on the same seeds; give their number with --seeds, "
+            "or name them with an override, e.g. seeds=[5,6]"
+        )
+    if seeds is not None and "seeds" in typed(overrides):
+        raise RecipeError(f"--seeds {seeds} beside an override of seeds: give one of both")
+    asked = list(overrides) if seeds is None else [*overrides, f"seeds={seeds}"]
+    recipes = {value: alone(load(name, [*asked, f"{field}={value}"], trust=trust)) for value in values}
     recipes = {
-        value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values
+        value: recipe if "seeds" in recipe.model_fields_set else recipe.model_copy(update={"seeds": SEEDS})
+        for value, recipe in recipes.items()
     }
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
     if budget is not None:
@@ -383,7 +398,7 @@ def compare(
     with contextlib.ExitStack() as stack:
         for folder in (directory, *(directory / name for name in folders.values())):
             stack.enter_context(locked(folder))
-        return _compare(recipes, field, directory, folders, seeds, jobs, console)
+        return _compare(recipes, field, directory, folders, jobs, console)
 
 
 def _compare(
@@ -391,7 +406,6 @@ def _compare(
     field: str,
     directory: Path,
     folders: dict[str, str],
-    seeds: int,
     jobs: int | None,
     console: Console | None,
 ) -> dict[str, Any]:
@@ -406,9 +420,10 @@ def _compare(
         admit(recipe, directory / folders[value], resume=True)
     for value, recipe in recipes.items():
         _open(recipe, directory / folders[value])
+    first = next(iter(recipes.values()))
     work = [
         SeedJob(recipe, seed, directory / folders[value] / f"seed-{seed}", f"{field}={value} seed {seed}")
-        for seed in range(seeds)
+        for seed in first.seeds
         for value, recipe in recipes.items()
     ]
     with on_one_cluster(work, jobs) as placed:
@@ -421,12 +436,11 @@ def _compare(
         _summary(
             recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own), searched[value]
         )
-    first = next(iter(recipes.values()))
     comparison = {
         "recipe": first.name,
         "description": first.description,
         "vary": field,
-        "seeds": seeds,
+        "seeds": len(first.seeds),
         "variants": folders,
         **budget_summary(first.train.budget, results),
         "economy": economics(trials(after_training(directory, folders)), first.train.budget),
@@ -437,12 +451,17 @@ def _compare(
 
 
 def _variants(vary: str) -> tuple[str, list[str]]:
-    """`credit=grpo,gigpo(gamma=0.9, weight=2)` -> field and values; commas inside brackets do not split."""
+    """`credit=grpo,gigpo(gamma=0.9, weight=2)` -> field and values; commas inside brackets or quotes do not split."""
     field, equals, text = vary.partition("=")
-    values, depth, start = [], 0, 0
+    values, depth, start, quote = [], 0, 0, ""
     for position, sign in enumerate(text + ","):
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth == 0:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "\"'" and not text[position - 1 : position].isalnum():  # that of don't opens nothing
+            quote = sign
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and (not (depth or quote) or position == len(text)):
             values.append(text[start:position].strip())
             start = position + 1
     values = [value for value in dict.fromkeys(values) if value]

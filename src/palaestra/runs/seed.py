@@ -450,8 +450,8 @@ class Training:
         value = value_of(self.part.measure, table)
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
-        means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
-        Turns(means).save(self._look(iteration))
+        kept = {"value": pl.col(value).cast(pl.Float64).mean(), "score": pl.col("score").mean()}  # the page draws both
+        Turns(table.group_by(unit).agg(**kept).sort("unit")).save(self._look(iteration))
         look = {"success": None, "low": None, "high": None, "score": table["score"].mean(), "n": len(table)}
         if value == "success":
             estimate = success_interval(table)
@@ -473,6 +473,7 @@ class Training:
         for line in lines:
             path = self._look(line["iteration"])
             if line["evaluation"] and path.exists():
-                pair = before.join(pl.read_parquet(path, glob=False), on="unit", suffix="_now").drop_nulls()
+                pair = before.join(pl.read_parquet(path, glob=False), on="unit", suffix="_now")
+                pair = pair.drop_nulls(["value", "value_now"])
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
         return first_significant(looks, planned=len(looks)) if looks else None

@@ -162,6 +162,20 @@ def test_without_a_file_the_report_is_smaller(
     assert "What this run cannot say" in words
 
 
+def test_claims_against_controls_are_sentences_and_only_who_learned_is_untuned(
+    build: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = build(tmp_path / "run", seeds=0) / "summary.json"
+    summary = json.loads(path.read_text()) | {"table": [], "metrics": {}}  # nothing to draw
+    summary["controls"]["random"]["verdict"] = "cannot tell: the interval contains 0"
+    for spent in ({"after": {}}, {"after": {}, "single": {}}):
+        path.write_text(json.dumps(summary | {"spent": spent}))
+        words = render(path.parent)[1]
+        assert ("one against untuned rivals" in words) is ("single" in spent)
+        assert "Against random (Random digits): cannot tell: the interval contains 0" in words
+        assert "both roles): the trained team is better by" in words
+
+
 def test_a_run_that_was_stopped_claims_nothing(run_dir: Path) -> None:
     (run_dir / "summary.json").unlink()
     shutil.rmtree(run_dir / "seed-2")

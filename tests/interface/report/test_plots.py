@@ -110,6 +110,16 @@ def test_every_rank_is_marked_and_edges_are_as_thick_as_the_traffic() -> None:
     assert {5.0, 1.85} <= widths  # from .8 to 5
 
 
+def test_iterations_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[list[float]] = []
+    monkeypatch.setattr(plots, "_svg", lambda figure, what: ticks.append(list(figure.axes[0].get_xticks())))
+    for iterations in ([3], range(2)):
+        series = over_seeds("x", 0, [[(i, 0.5) for i in iterations]])
+        assert series is not None
+        curves([series], what="success")
+    assert all(each == round(each) for shown in ticks for each in shown), ticks
+
+
 def test_a_rate_that_hardly_moves_is_drawn_on_a_tenth_of_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
     monkeypatch.setattr(plots, "_svg", lambda figure, what: limits.append(figure.axes[0].get_ylim()))

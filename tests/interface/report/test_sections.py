@@ -208,10 +208,15 @@ def test_a_held_out_curve_begins_before_training(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     pl.DataFrame({"unit": ["a", "b"], "value": [0.0, 0.5]}).write_parquet(folder / "look-000000.parquet")
     run = load_run(tmp_path / "run")
-    assert run.seeds[0].start == 0.25
+    assert run.seeds[0].start == {"value": 0.25}
     panels = {panel.title: str(panel.svg) for panel in progress([("all seeds", run.seeds)])}
     assert "25.0\u00a0% at iteration 0, 75.0\u00a0% at iteration 5" in panels["Held-out success"]
     assert "at iteration 0" not in panels["Held-out score"]  # what was measured then was success
+    both = pl.DataFrame({"unit": ["a", "b"], "value": [0.0, 0.5], "score": [0.5, 0.75]})
+    both.write_parquet(folder / "look-000000.parquet")
+    panels = {panel.title: str(panel.svg) for panel in progress([("all seeds", load_run(tmp_path / "run").seeds)])}
+    assert "25.0\u00a0% at iteration 0" in panels["Held-out success"]
+    assert "0.625 at iteration 0" in panels["Held-out score"]
     (folder / "look-000000.parquet").write_bytes(b"torn")
     with pytest.raises(StorageError, match=r"look-000000\.parquet: not a whole"):
         load_run(tmp_path / "run")

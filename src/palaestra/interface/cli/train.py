@@ -88,7 +88,9 @@ def compare(
     recipe: RecipeName,
     overrides: Overrides = None,
     vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="number of seeds of each variant [default: the recipe's, or 3]")
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(

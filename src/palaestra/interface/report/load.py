@@ -58,7 +58,7 @@ class SeedRun:
     `torn`: its last line of metrics was cut off in the middle of a write.
 
     metrics: one object per iteration, in order; training, evaluation: the columns of `TURN_COLUMNS` that exist.
-    start: mean held-out value of the look before training; None: not on file.
+    start: means of the look before training, of `value`, which is compared, and of `score`; those that are on file.
     components: by iteration, total absolute value of each `r_…`, of the turns that were kept where metrics lack it.
     """
 
@@ -69,7 +69,7 @@ class SeedRun:
     evaluation: pl.DataFrame | None
     contributions: dict[str, float]
     components: dict[int, dict[str, float]] = field(default_factory=dict)
-    start: float | None = None
+    start: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,15 @@ def _load_seed(folder: Path) -> SeedRun:
     )
 
 
-def _load_start(path: Path) -> float | None:
+def _load_start(path: Path) -> dict[str, float]:
     if not path.exists():
-        return None
+        return {}
     try:
-        mean = pl.read_parquet(path, columns=["value"], glob=False)["value"].mean()
+        look = pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
-    return float(mean) if isinstance(mean, int | float) and math.isfinite(mean) else None
+    means = {name: look[name].mean() for name in ("value", "score") if name in look.columns}
+    return {name: float(x) for name, x in means.items() if isinstance(x, int | float) and math.isfinite(x)}
 
 
 def _load_components(folder: Path) -> dict[int, dict[str, float]]:

@@ -98,13 +98,13 @@ def progress(teams: Teams) -> list[Chart]:
         return lambda row: row["metrics"].get(name)
 
     def before(field: str) -> Callable[[SeedRun], Any]:
-        """The look before training measured success where later ones have it, else the score."""
+        """What was compared in the look before training is success where later ones have it, else the score."""
 
         def value(seed: SeedRun) -> Any:
             looks = [row["evaluation"] for row in seed.metrics if row.get("evaluation")]
             kind = "success" if any(look.get("success") is not None for look in looks) else "score"
             first = seed.metrics[0]["iteration"] if seed.metrics else 0
-            return seed.start if looks and first > 0 and kind == field else None
+            return seed.start.get("value" if kind == field else field) if looks and first > 0 else None
 
         return value
 

@@ -234,7 +234,7 @@ def _tall(labels: Iterable[str]) -> int:
 def _ticks(axis: Any, percent: bool, *, unit: str = PERCENT, whole: bool = False, most: int = 5) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole, min_n_ticks=1 if whole else 2))
     if percent:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g}{unit}".replace("-", "−")))
 

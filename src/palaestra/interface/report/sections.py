@@ -48,11 +48,12 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Claim:
-    """Data of the trained team's comparison with one control: its name, the verdict, and a note."""
+    """Data of the trained team's comparison with one control: its name, the verdict, a note, and whether it learned."""
 
     control: str
     verdict: str
     note: str
+    trained: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def result(run: Run) -> RunResult | None:
     summary, where = run.summary, str(run.path / "summary.json")
     table = _list(summary, "table", where)
     measure = str(summary.get("measure") or (table[0].get("value") if table else None) or "success")
-    controls = _object(summary, "controls", where)
+    controls, learned = _object(summary, "controls", where), _object(summary, "spent", where)
     games = {
         name: [
             (str(row.get("seed")), float(row["before"]), float(row["after"]))
@@ -109,7 +110,7 @@ def result(run: Run) -> RunResult | None:
         difference=interval(summary.get("difference"), "difference"),
         controls={name: read for name, value in controls.items() if (read := interval(value, f"controls.{name}"))},
         claims=[
-            Claim(name, str(value["verdict"]), str(value.get("note") or ""))
+            Claim(name, str(value["verdict"]), str(value.get("note") or ""), name in learned)
             for name, value in controls.items()
             if isinstance(value, Mapping) and value.get("verdict")
         ],
