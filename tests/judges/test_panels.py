@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 import pytest
@@ -139,6 +141,27 @@ def test_panels_are_judges_and_wrong_options_are_named() -> None:
         Debate(StubJudge(), [ScriptedPolicy(lambda request: "")])
     with pytest.raises(InputError, match="n=0"):
         Vote(StubJudge(), 0)
+
+
+def test_comparisons_are_the_mean_of_both_orders_and_criteria_are_weighed() -> None:
+    """A judge who takes what is shown first says nothing of the pair; one who knows is right whatever the criteria."""
+    rows, other = pl.DataFrame({"response": ["mine"]}), pl.DataFrame({"response": ["theirs"]})
+
+    def judge(say: Callable[[str], str]) -> Judged:
+        items = items_of({name: {"question": "Is it?", "weight": weight} for name, weight in (("a", 1), ("b", 3))})
+        return Judged(items, PolicyAsker(ScriptedPolicy(lambda request: say(request.observation.text))))
+
+    first, knows = judge(lambda text: "VERDICT: A"), judge(lambda text: f"VERDICT: {'AB'[_after(text)]}")
+    silent = judge(lambda text: "?" if _after(text) else "VERDICT: A")
+    for panel in (lambda judge: Vote(judge, 1), lambda judge: Vote(judge, 3), Debate):
+        scores = [panel(each).score(rows, reference=other).item() for each in (first, knows, silent)]
+        assert scores == [0.5, 1.0, None]
+    with pytest.raises(InputError, match="compares none"):
+        Correct(first, first).score(rows, reference=other)
+
+
+def _after(text: str) -> bool:
+    return text.index("mine") > text.index("theirs")
 
 
 # -- [1] ---------------------------------------------------------------------------------------------------------------
