@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 from stage_play import context, talk
 
+from palaestra.agents import Decision, Request, TabularPolicy, Team
 from palaestra.errors import InputError, RecipeError
 from palaestra.judges import StubJudge
 from palaestra.learning.stages.score import score
@@ -60,8 +63,6 @@ def test_its_answers_are_part_of_the_checkpoint() -> None:
         name = "judge"
 
         def act(self, requests: list) -> list:  # type: ignore[type-arg]
-            from palaestra.agents import Decision
-
             asked.extend(request.observation.text for request in requests)
             return [Decision("VERDICT: yes") for _ in requests]
 
@@ -72,6 +73,22 @@ def test_its_answers_are_part_of_the_checkpoint() -> None:
     again.load_state_dict(first.state_dict())
     assert again(PLAY, here)["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 1]
     assert len(asked) == 3
+
+
+def test_a_judge_that_learns_is_asked_again() -> None:
+    class Player(TabularPolicy):
+        says = "VERDICT: yes"
+
+        def act(self, requests: Sequence[Request]) -> list[Decision]:
+            return [Decision(self.says) for _ in requests]
+
+    player = Player(2, name="player")
+    for policy, expected in ((player, [0, 0, 0, 0, 0, 0, 0]), (player.frozen_copy(), [0, 1, 0, 1, 0, 0, 1])):
+        made, here = score("x", 'judged(question="?", policy="player")'), context()
+        here.team, policy.says = Team(clerk=policy), "VERDICT: yes"  # type: ignore[attr-defined]
+        assert made(PLAY, here)["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 1]
+        policy.says = "VERDICT: no"  # type: ignore[attr-defined]
+        assert made(PLAY, here)["score.x"].to_list() == expected
 
 
 def test_what_a_recipe_lacks_is_named() -> None:

@@ -21,7 +21,7 @@ class Adviser:
 
     budget: most calls of the whole run, or {"tokens": …}, {"price": …} (`judges.metering`); what is asked beyond it
     fails, which is a missing verdict, not 0. cache: a file in which answers are kept; left out, they are part of the
-    checkpoint. Equal questions are asked once.
+    checkpoint. Equal questions are asked once; of a policy that learns, once at a time, and its answers are not kept.
 
     Raises:
         InputError: the budget is unknown or below 1.
@@ -44,6 +44,11 @@ class Adviser:
         """
         return Metered(_found(self.policy, context), self.meter, context.spent.add)
 
+    def known(self, context: Context) -> AnswerCache:
+        """The answers that are known; none of a policy that learns, which may say something else by now."""
+        policy = _found(self.policy, context)
+        return AnswerCache() if any(each is policy for each in context.team.trainable) else self.cache
+
     def state_dict(self) -> dict[str, Any]:
         """Amounts spent so far, and the answers unless a file has them."""
         return {**self.meter.totals(), "answers": {} if self.cache.path else dict(self.cache.answers)}
@@ -59,7 +64,7 @@ def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> N
 
     def find(policy: str) -> PolicyAsker:
         adviser = advisers[policy]
-        return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
+        return PolicyAsker(adviser.begin(context), cache=adviser.known(context), attempts=2, seed=context.seed)
 
     if context.kept_calls is not None:
         context.kept_calls.attach(scorer)
