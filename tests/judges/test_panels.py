@@ -11,7 +11,7 @@ import pytest
 from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.judges import SCORERS, Judge, Judged, PolicyAsker, StubJudge, Verifier
+from palaestra.judges import SCORERS, Ensemble, Judge, Judged, PolicyAsker, StubJudge, Verifier
 from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Vote
 from palaestra.judges.rubric import items_of
 
@@ -109,6 +109,19 @@ def test_the_second_judge_is_told_what_the_first_said() -> None:
     assert Correct(*judges).score(pl.DataFrame({"response": ["x"]})).to_list() == [1.0]
     assert "Because of the tone" not in prompts[0]
     assert "rude: 1\nBecause of the tone" in prompts[1]
+
+
+def test_a_first_judge_without_words_is_told_by_its_value() -> None:
+    told: list[str] = []
+
+    class Watching(StubJudge):
+        def verdicts(self, rows: pl.DataFrame, **given: object) -> pl.DataFrame:
+            told.extend(given["condition"]["told"])  # type: ignore[index]
+            return super().verdicts(rows, **given)  # type: ignore[arg-type]
+
+    first = Ensemble([Verifier("reward")])
+    Correct(first, Watching()).score(pl.DataFrame({"truth": [1, 1], "reward": [2.0, None]}))
+    assert told == ["score: 2.0\n", "score: no verdict\n"]
 
 
 @pytest.mark.parametrize("panel", ["correct", "debate"])

@@ -141,9 +141,9 @@ class Correct(Panel):
             raise InputError("correct: it judges one answer and compares none; with a reference take vote(…)")
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
         first = self.members[0].verdicts(numbered, condition=condition)
-        said = first.select(
-            "item", text=pl.format("{}: {}\n{}", "criterion", pl.col("answer").fill_null("no verdict"), "rationale")
-        )
+        answer = pl.coalesce("answer", pl.col("value").cast(pl.String), pl.lit("no verdict"))
+        why = pl.col("rationale").fill_null("")
+        said = first.select("item", text=pl.format("{}: {}\n{}", "criterion", answer, why))
         known = numbered.select("item").join(
             said.group_by("item").agg(pl.col("text").str.join("\n")), on="item", how="left", maintain_order="left"
         )
