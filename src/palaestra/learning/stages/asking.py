@@ -15,6 +15,9 @@ from palaestra.judges.metering import Limits, Meter, Metered
 from palaestra.judges.protocol import Scorer
 from palaestra.learning.stages.stage import Context
 
+TOLD = "endpoints:told"
+"""Key of the state of endpoints beside those of policies, whose names have no colon."""
+
 
 class Adviser:
     """Access of a stage to a policy: by name in the recipe, by `module:name`, or as an object; with budget and cache.
@@ -72,6 +75,20 @@ def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> N
         endpoint.counted = context.spent.add
     if advisers:
         scorer.bind(find)  # type: ignore[attr-defined]
+
+
+def state_of(scorer: Scorer, advisers: Mapping[str, Adviser]) -> dict[str, Any]:
+    """State of those whom a scorer asks: of `advisers`, and what endpoints told of their cost."""
+    told = [{key: list(each) for key, each in endpoint.told.items()} for endpoint in endpoints_of(scorer)]
+    return {policy: adviser.state_dict() for policy, adviser in advisers.items()} | ({TOLD: told} if told else {})
+
+
+def load_state(scorer: Scorer, advisers: Mapping[str, Adviser], state: Mapping[str, Any]) -> None:
+    """Inverse of `state_of`."""
+    for policy, adviser in advisers.items():
+        adviser.load_state_dict(state[policy])
+    for endpoint, told in zip(endpoints_of(scorer), state.get(TOLD, [])):
+        endpoint.told |= {key: (int(tokens), float(cost)) for key, (tokens, cost) in told.items()}
 
 
 def _found(policy: str | Policy, context: Context) -> Policy:
