@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import torch
 
-from palaestra.agents import MLPPolicy, Request, TabularPolicy
+from palaestra.agents import BanditPolicy, MLPPolicy, QNetworkPolicy, Request, TabularPolicy
 from palaestra.agents.qtable import QTablePolicy
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
@@ -195,3 +195,24 @@ def test_a_network_depends_on_its_seed_and_on_nothing_else() -> None:
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not torch.equal(one.parameters()[0], other.parameters()[0])
     assert [tuple(p.shape) for p in MLPPolicy(4, 2, hidden=()).parameters()] == [(2, 4), (2,)]
+
+
+@pytest.mark.parametrize("kind", ["ucb1", "epsilon", "thompson", "contest", "exp3", "linucb", "net", "table", "noisy"])
+@pytest.mark.parametrize("mask", [None, np.array([True, True, False])])
+def test_a_policy_that_explores_scores_rows_as_it_acts(kind, mask):
+    if kind == "net":
+        policy = QNetworkPolicy(2, 3, start=0.2)
+    elif kind in ("table", "noisy"):
+        policy = QTablePolicy(3, decay=1.0, noise=float(kind == "noisy"))
+        policy.count()
+    else:
+        policy = BanditPolicy(3, index=kind, features=2, shared=False)
+        policy.update(np.array([0, 0, 1, 1, 2, 2]), np.array([0.1, 0.3, 0.5, 0.7, 0.9, 1.0]), contexts=np.ones((6, 2)))
+    seen = Observation("?", ("x", "y", "z"), mask, np.ones(2, np.float32))
+    if kind in ("table", "noisy"):
+        policy.learn(policy.places([seen.key()]), np.array([1]), np.array([1.0]), 0.5)
+    made = policy.act([Request(seen, "a", np.random.default_rng(seed)) for seed in range(4)])
+    rows = {"action_ids": [each.action_ids.tolist() for each in made], "features": [[1.0, 1.0]] * 4}
+    rows |= {"legal": [mask if mask is None else mask.tolist()] * 4}
+    table = pl.DataFrame(rows | {"state": pl.Series([seen.key()] * 4, dtype=pl.UInt64)})
+    assert policy.score(table).logprobs[:, 0].tolist() == pytest.approx([each.logprobs[0] for each in made], abs=1e-6)

@@ -14,6 +14,7 @@ from palaestra.agents import ChatPolicy, ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
 from palaestra.judges import AnswerCache, Item, MessageLabels, ask, judge, vote_columns, weights_of
+from palaestra.judges.messages import read_label
 from palaestra.judges.reading import read_value
 from palaestra.rewards import cm2, judge_votes, onto, semi_join, utility
 
@@ -222,3 +223,9 @@ def test_labels_that_failed_stay_in_the_queue(endpoint: Endpoint) -> None:
     endpoint.answer = lambda prompt: "LABEL: 1"
     assert labels.work(endpoint.policy()) + labels.work(endpoint.policy()) == 2
     assert labels.get(["old", "new"]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("said", ["0.8", "1/10", "1 or 0?", "1%", "\n1. Nothing.", "1, but it did not: LABEL: none"])
+def test_a_label_that_is_neither_0_nor_1_is_none(said: str) -> None:
+    assert read_label(f"LABEL: {said}") is None
+    assert [read_label(f"so\n**Label:** `{label}`.") for label in (0, 1)] == [0, 1]

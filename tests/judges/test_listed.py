@@ -51,6 +51,13 @@ def test_an_order_that_cannot_be_read_is_no_score(said: str) -> None:
     assert read_order(said, 3) is None
 
 
+def test_a_window_that_cannot_be_read_leaves_the_list_without_scores() -> None:
+    """Else the order of the rows would be the score of those that were in that window only."""
+    for at in ("worth 5", "worth 0"):  # in the first window, in the last
+        made = judge(lambda text, at=at: "?" if at in text else best_first(text), window=4, step=2)
+        assert made.score(rows(0, 1, 2, 3, 4, 5)).to_list() == [None] * 6
+
+
 def test_a_reference_is_shown() -> None:
     seen: list[str] = []
     judge(lambda text: seen.append(text) or "ORDER: 2 > 1").score(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.judges import SCORERS, Judge, Judged, PolicyAsker, StubJudge, Verifier
+from palaestra.judges import SCORERS, Ensemble, Judge, Judged, PolicyAsker, StubJudge, Verifier
 from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Vote
 from palaestra.judges.rubric import items_of
 
@@ -109,6 +111,19 @@ def test_the_second_judge_is_told_what_the_first_said() -> None:
     assert "rude: 1\nBecause of the tone" in prompts[1]
 
 
+def test_a_first_judge_without_words_is_told_by_its_value() -> None:
+    told: list[str] = []
+
+    class Watching(StubJudge):
+        def verdicts(self, rows: pl.DataFrame, **given: object) -> pl.DataFrame:
+            told.extend(given["condition"]["told"])  # type: ignore[index]
+            return super().verdicts(rows, **given)  # type: ignore[arg-type]
+
+    first = Ensemble([Verifier("reward")])
+    Correct(first, Watching()).score(pl.DataFrame({"truth": [1, 1], "reward": [2.0, None]}))
+    assert told == ["score: 2.0\n", "score: no verdict\n"]
+
+
 @pytest.mark.parametrize("panel", ["correct", "debate"])
 def test_a_condition_stays_beside_what_members_are_told(panel: str) -> None:
     seen: list[dict[str, object]] = []
@@ -139,6 +154,27 @@ def test_panels_are_judges_and_wrong_options_are_named() -> None:
         Debate(StubJudge(), [ScriptedPolicy(lambda request: "")])
     with pytest.raises(InputError, match="n=0"):
         Vote(StubJudge(), 0)
+
+
+def test_comparisons_are_the_mean_of_both_orders_and_criteria_are_weighed() -> None:
+    """A judge who takes what is shown first says nothing of the pair; one who knows is right whatever the criteria."""
+    rows, other = pl.DataFrame({"response": ["mine"]}), pl.DataFrame({"response": ["theirs"]})
+
+    def judge(say: Callable[[str], str]) -> Judged:
+        items = items_of({name: {"question": "Is it?", "weight": weight} for name, weight in (("a", 1), ("b", 3))})
+        return Judged(items, PolicyAsker(ScriptedPolicy(lambda request: say(request.observation.text))))
+
+    first, knows = judge(lambda text: "VERDICT: A"), judge(lambda text: f"VERDICT: {'AB'[_after(text)]}")
+    silent = judge(lambda text: "?" if _after(text) else "VERDICT: A")
+    for panel in (lambda judge: Vote(judge, 1), lambda judge: Vote(judge, 3), Debate):
+        scores = [panel(each).score(rows, reference=other).item() for each in (first, knows, silent)]
+        assert scores == [0.5, 1.0, None]
+    with pytest.raises(InputError, match="compares none"):
+        Correct(first, first).score(rows, reference=other)
+
+
+def _after(text: str) -> bool:
+    return text.index("mine") > text.index("theirs")
 
 
 # -- [1] ---------------------------------------------------------------------------------------------------------------

@@ -121,13 +121,17 @@ class BanditPolicy(DiscretePolicy):
         legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
         if self.index == "linucb":
             chances = _argmax(np.where(legal, self.scores(self._contexts(observations)), -np.inf))
-        elif legal.all():
-            chances = np.broadcast_to(self.chances(), legal.shape)
         else:
-            distinct, of = np.unique(legal, axis=0, return_inverse=True)
-            chances = np.array([self.chances(row) for row in distinct])[of]
+            chances = self._of_masks(legal)
         with np.errstate(divide="ignore"):
             return np.asarray(chances, float), np.where(chances > 0, np.log(chances), 0.0)
+
+    def _of_masks(self, legal: np.ndarray) -> np.ndarray:
+        """`chances` for masks bool[n, arms]."""
+        if legal.all():
+            return np.broadcast_to(self.chances(), legal.shape)
+        distinct, of = np.unique(legal, axis=0, return_inverse=True)
+        return np.array([self.chances(row) for row in distinct])[of]
 
     def chances(self, legal: np.ndarray | None = None) -> np.ndarray:
         """Probability of each arm to be taken next, float64[arms]; for an index without context."""
@@ -287,11 +291,12 @@ class BanditPolicy(DiscretePolicy):
         return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Logarithms of the probabilities for rows of a table, [rows, arms]."""
+        """Logarithms of the probabilities for rows of a table, [rows, arms], by the arms that are legal in each."""
+        legal = self._legal_of_rows(rows)
         if self.index != "linucb":
-            return torch.from_numpy(np.log(np.maximum(np.tile(self.chances(), (len(rows), 1)), 1e-12)))
-        flat = np.array(rows["features"].to_list(), float)
-        return torch.from_numpy(np.log(np.maximum(_argmax(self.scores(self.contexts(flat))), 1e-12)))
+            return torch.from_numpy(np.log(np.maximum(self._of_masks(legal), 1e-12)))
+        scores = self.scores(self.contexts(np.array(rows["features"].to_list(), float)))
+        return torch.from_numpy(np.log(np.maximum(_argmax(np.where(legal, scores, -np.inf)), 1e-12)))
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of the statistics, which later updates do not change."""

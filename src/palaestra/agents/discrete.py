@@ -115,15 +115,20 @@ class DiscretePolicy(abc.ABC):
             raise InputError(f"{type(self).__name__}.score: rows without action_ids: filter such rows first")
         logits = self.logits_of_rows(rows)
         if "legal" in rows.columns:
-            listed = rows["legal"].is_not_null().to_numpy()
-            legal = np.ones((len(rows), self.actions), bool)
-            legal[listed] = rows["legal"].drop_nulls().explode().to_numpy().reshape(-1, self.actions)
-            logits = torch.where(torch.from_numpy(legal).to(logits.device), logits, ILLEGAL)
+            logits = torch.where(torch.from_numpy(self._legal_of_rows(rows)).to(logits.device), logits, ILLEGAL)
         logp = torch.log_softmax(logits, -1)
         ids = torch.from_numpy(rows["action_ids"].list.first().to_numpy().astype(np.int64)).to(logits.device)
         chosen = logp.gather(1, ids[:, None])
         entropies = -(logp.exp() * logp).sum(-1, keepdim=True)
         return Scored(chosen, entropies, torch.ones_like(chosen, dtype=torch.bool), logp[:, None])
+
+    def _legal_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
+        """Which actions are legal by the column `legal`, bool[rows, actions]; all where it says nothing."""
+        legal = np.ones((len(rows), self.actions), bool)
+        if "legal" in rows.columns:
+            listed = rows["legal"].is_not_null().to_numpy()
+            legal[listed] = rows["legal"].drop_nulls().explode().to_numpy().reshape(-1, self.actions)
+        return legal
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """Trainable parameters."""

@@ -16,6 +16,8 @@ from palaestra.agents.mlp import MLPPolicy
 from palaestra.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from palaestra.envs.protocol import Observation
 
 Method = Literal["epsilon", "boltzmann"]
@@ -87,7 +89,13 @@ class QNetworkPolicy(MLPPolicy):
         every = np.ones(self.actions, bool)
         legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
         with torch.no_grad():
-            worth = np.where(legal, super().logits(observations).double().numpy(), -np.inf)
+            chances = self._explored(super().logits(observations).double().numpy(), legal)
+        with np.errstate(divide="ignore"):
+            return chances, np.where(chances > 0, np.log(chances), 0.0)
+
+    def _explored(self, worth: np.ndarray, legal: np.ndarray) -> np.ndarray:
+        """Probability of each action by the worth of all, float64[n, actions]."""
+        worth = np.where(legal, worth, -np.inf)
         best = worth == worth.max(axis=1, keepdims=True)
         if self.method == "boltzmann":
             chances = np.exp((worth - worth.max(axis=1, keepdims=True)) / self.exploration)
@@ -95,12 +103,17 @@ class QNetworkPolicy(MLPPolicy):
         else:
             chances = (1 - self.exploration) * best / best.sum(1, keepdims=True)
             chances += self.exploration * legal / legal.sum(1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            return chances, np.where(chances > 0, np.log(chances), 0.0)
+        return np.asarray(chances)
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """Logarithms of the probabilities, [observations, actions]."""
         return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """Logarithms of the probabilities for rows of a table, [rows, actions], by what is legal in each."""
+        with torch.no_grad():
+            worth = super().logits_of_rows(rows).double().cpu().numpy()
+        return torch.from_numpy(np.log(np.maximum(self._explored(worth, self._legal_of_rows(rows)), 1e-12)))
 
     def values(self, features: torch.Tensor) -> torch.Tensor:
         """Value of every action, [..., actions], with gradient where the parameters require one."""

@@ -17,6 +17,8 @@ from palaestra.agents.tabular import TabularPolicy, padded
 from palaestra.errors import InputError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from palaestra.envs.protocol import Observation
 
 GRID = 256
@@ -119,7 +121,12 @@ class QTablePolicy(TabularPolicy):
     def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         every = np.ones(self.actions, bool)
         legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
-        keys = [o.key() for o in observations]
+        chances = self._explored([o.key() for o in observations], legal)
+        with np.errstate(divide="ignore"):
+            return chances, np.where(chances > 0, np.log(chances), 0.0)
+
+    def _explored(self, keys: Sequence[int], legal: np.ndarray) -> np.ndarray:
+        """Probability of each action in the states of these keys, float64[n, actions]."""
         worth = np.where(legal, self._known(keys).numpy(), -np.inf)
         if self.noise:
             known = np.array([key in self._places for key in keys])[:, None]
@@ -129,12 +136,16 @@ class QTablePolicy(TabularPolicy):
             best = (worth == worth.max(axis=1, keepdims=True)).astype(float)
         chances = (1 - self.epsilon) * best / best.sum(1, keepdims=True)
         chances += self.epsilon * legal / legal.sum(1, keepdims=True)
-        with np.errstate(divide="ignore"):
-            return chances, np.where(chances > 0, np.log(chances), 0.0)
+        return np.asarray(chances)
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """Logarithms of the probabilities, [observations, actions]."""
         return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """Logarithms of the probabilities for rows of a table, [rows, actions], by what is legal in each."""
+        chances = self._explored(rows["state"].to_list(), self._legal_of_rows(rows))
+        return torch.from_numpy(np.log(np.maximum(chances, 1e-12)))
 
 
 def _largest(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -17,14 +17,20 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Percentiles of XLand's fitness."""
 
 
-def normalised(scores: Any, best: Any) -> np.ndarray:
-    """Scores divided by the best known score of each task, float64[..., tasks]; 0 where that best is not above 0.
+def normalised(scores: Any, best: Any, worst: Any = 0.0) -> np.ndarray:
+    """Scores divided by the best known score of each task, float64[..., tasks].
+
+    Where that best is not above 0, the place between the worst known score and the best, from 0 to 1; 0 where these
+    are equal. XLand's scores are never below 0.
 
     >>> normalised([[1.0, 2.0, 0.0]], [2.0, 2.0, 0.0]).tolist()
     [[0.5, 1.0, 0.0]]
+    >>> normalised([[-4.0], [-3.0], [-2.0]], [-2.0], [-4.0]).tolist()
+    [[0.0], [0.5], [1.0]]
     """
     top = np.asarray(best, float)
-    found: np.ndarray = np.divide(np.asarray(scores, float), top, out=np.zeros(np.shape(scores)), where=top > 0)
+    least = np.where(top > 0, 0.0, np.asarray(worst, float))
+    found: np.ndarray = np.divide(scores - least, top - least, out=np.zeros(np.shape(scores)), where=top > least)
     return found
 
 

@@ -119,7 +119,8 @@ class Endpoint:
 
     Attributes:
         counted: called after every `ask` with calls, tokens, cost, how many of them the ledger had before, how many
-            have no answer, and why the last of these has none.
+            have no answer, and why the last of these has none. Tokens and cost of a question are told once.
+        told: tokens and cost of every question that were told so far, by its key.
 
     Raises:
         InputError: the variable is not set or looks like a key, an option is impossible, a budget in price without
@@ -173,6 +174,7 @@ class Endpoint:
         self.price_in, self.price_out, self.again, self.watch = price_in or 0.0, price_out or 0.0, again, watch
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.counted: Callable[..., None] | None = None
+        self.told: dict[str, tuple[int, float]] = {}
         self._jitter = random.Random()
 
     def body(self, prompt: str, vote: int) -> bytes:
@@ -235,7 +237,7 @@ class Endpoint:
         progress = Progress(len(set(keys)), len(found))
         if open_:
             _run(self._all(open_, found, progress, secret))
-        self._count([found[key] for key in dict.fromkeys(keys)])
+        self._count({key: found[key] for key in keys})
         first: set[str] = set()
         replies = []
         for key in keys:
@@ -244,14 +246,17 @@ class Endpoint:
             first.add(key)
         return replies
 
-    def _count(self, found: Sequence[Reply]) -> None:
-        errors = [each.error for each in found if each.text is None]
+    def _count(self, found: Mapping[str, Reply]) -> None:
+        errors = [each.error for each in found.values() if each.text is None]
         if self.counted is not None and found:
+            whole = {key: (each.tokens_in + each.tokens_out, each.cost) for key, each in found.items()}
+            before = [self.told.get(key, (0, 0.0)) for key in whole]
+            self.told |= whole
             self.counted(
                 calls=len(found),
-                tokens=sum(each.tokens_in + each.tokens_out for each in found),
-                cost=sum(each.cost for each in found),
-                known=sum(each.known for each in found),
+                tokens=sum(tokens for tokens, _ in whole.values()) - sum(tokens for tokens, _ in before),
+                cost=sum(cost - known for (_, cost), (_, known) in zip(whole.values(), before, strict=True)),
+                known=sum(each.known for each in found.values()),
                 failed=len(errors),
                 why=errors[-1] if errors else None,
             )

@@ -110,17 +110,17 @@ class Listed:
         return pl.Series("score", values, nan_to_null=True)
 
     def _slide(self, rows: Sequence[int], asked: Callable[[Sequence[int]], str]) -> list[int] | None:
-        """Order of a long list; None if no window's order could be read."""
-        read = 0
+        """Order of a long list; None if a window's order cannot be read, and then no further one is asked for."""
+        unread = False
 
         def best_first(places: list[int]) -> list[int]:
-            nonlocal read
-            order = self._orders([(asked([rows[place] for place in places]), len(places))])[0]
-            read += order is not None
+            nonlocal unread
+            order = None if unread else self._orders([(asked([rows[place] for place in places]), len(places))])[0]
+            unread = order is None
             return places if order is None else [places[at] for at in order]
 
         found = listwise(range(len(rows)), best_first, self.window, self.step)
-        return found if read else None
+        return None if unread else found
 
     def _orders(self, asked: Sequence[tuple[str, int]]) -> list[list[int] | None]:
         if self.asker is None:

@@ -103,6 +103,11 @@ def words_of(text: str) -> list[str]:
 
 
 def read_label(text: str) -> float | None:
-    """Parse the last `LABEL: 0` or `LABEL: 1` in an answer as a float; None if there is none."""
-    found = re.findall(r"LABEL:\s*\**\s*([01])\b", text, re.IGNORECASE)
-    return float(found[-1]) if found else None
+    r"""Parse an answer's last line with `LABEL:` as a float; None unless it says 0 or 1 and nothing else.
+
+    >>> read_label("It opens a door.\n**LABEL: 1**"), read_label("LABEL: 0.8")
+    (1.0, None)
+    """
+    found = re.findall(r"LABEL:(.*)", text, re.IGNORECASE)
+    said = found[-1].strip(" \t\r*_`.") if found else ""
+    return float(said) if said in ("0", "1") else None

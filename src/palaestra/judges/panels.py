@@ -16,7 +16,7 @@ import polars as pl
 from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.aggregate import Method, Ties, aggregate
+from palaestra.judges.aggregate import Method, Ties, aggregate, both_orders
 from palaestra.judges.judged import Asker, PolicyAsker, asker_of, text_of
 from palaestra.judges.protocol import SCORERS, Judge, Scorer
 from palaestra.judges.reading import fenced
@@ -49,14 +49,28 @@ class Panel(Members, abc.ABC):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """Σ weight · value over the criteria, the first member's weights; missing where one criterion is."""
+        """Σ weight · value over the criteria, the first member's weights; missing where one criterion is.
+
+        With a reference it is the weighted mean of both orders, each of them reduced by itself; missing where one is.
+        """
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
-        table = self.reduce(self.verdicts(numbered, reference=reference, condition=condition))
+        verdicts = self.verdicts(numbered, reference=reference, condition=condition)
+        compared = bool(verdicts["order"].is_not_null().any())
+        table = self._of_both_orders(verdicts) if compared else self.reduce(verdicts)
         weights = getattr(self.members[0], "weights", None) or {}
         weight = pl.col("criterion").replace_strict(weights, default=1.0, return_dtype=pl.Float64)
-        whole = (pl.col("value") * weight).sum()
+        whole = (pl.col("value") * weight).sum() / (weight.sum() if compared else 1.0)
         sums = table.group_by("item").agg(score=pl.when(pl.col("value").null_count() == 0).then(whole))
         return numbered.select("item").join(sums, on="item", how="left", maintain_order="left")["score"]
+
+    def _of_both_orders(self, verdicts: pl.DataFrame) -> pl.DataFrame:
+        """As `reduce`, of comparisons; verdicts on one answer alone count in either order."""
+        alone = pl.col("order").is_null()
+        parts = [
+            self.reduce(verdicts.filter(alone | (pl.col("order") == order))).with_columns(order=pl.lit(order))
+            for order in (0, 1)
+        ]
+        return both_orders(pl.concat(parts), by=("item", "criterion"))
 
 
 class Vote(Panel):
@@ -101,6 +115,7 @@ class Correct(Panel):
 
     [131]'s dual correction, weights .7 and .3 on levels: the second changes the result only where they are two levels
     apart. Missing if either verdict is. The second is told in the condition's column `told`, beside what it holds.
+    Levels are of one answer: a comparison, which has two orders and no levels, is refused.
     """
 
     def __init__(self, first: Judge, second: Judge, weights: Sequence[float] = (0.7, 0.3)) -> None:
@@ -117,17 +132,23 @@ class Correct(Panel):
         condition: pl.DataFrame | None = None,
         samples: int = 1,
     ) -> pl.DataFrame:
-        """See `Panel`; `sample` is 0 for the first judge and 1 for the second."""
+        """See `Panel`; `sample` is 0 for the first judge and 1 for the second.
+
+        Raises:
+            InputError: there is a reference.
+        """
+        if reference is not None:
+            raise InputError("correct: it judges one answer and compares none; with a reference take vote(…)")
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
-        first = self.members[0].verdicts(numbered, reference=reference, condition=condition)
-        said = first.select(
-            "item", text=pl.format("{}: {}\n{}", "criterion", pl.col("answer").fill_null("no verdict"), "rationale")
-        )
+        first = self.members[0].verdicts(numbered, condition=condition)
+        answer = pl.coalesce("answer", pl.col("value").cast(pl.String), pl.lit("no verdict"))
+        why = pl.col("rationale").fill_null("")
+        said = first.select("item", text=pl.format("{}: {}\n{}", "criterion", answer, why))
         known = numbered.select("item").join(
             said.group_by("item").agg(pl.col("text").str.join("\n")), on="item", how="left", maintain_order="left"
         )
         told = _told(condition, known["text"].fill_null(""))
-        second = self.members[1].verdicts(numbered, reference=reference, condition=told)
+        second = self.members[1].verdicts(numbered, condition=told)
         both: pl.DataFrame = pl.concat(
             each.with_columns(sample=pl.lit(number, pl.Int32)) for number, each in enumerate((first, second))
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from stage_play import context
 
 from palaestra.errors import InputError
+from palaestra.learning.stages import population as stage
 from palaestra.learning.stages.population import population
 from palaestra.runs.inline import learn
 
@@ -40,13 +42,30 @@ def test_generations_need_a_reference():
         learn("world", plain)
 
 
+@pytest.mark.parametrize("best", [-1.0, 0.0, 90.0])
+def test_the_better_are_copied_whatever_the_sign_of_returns(monkeypatch, best):
+    scores = iter([best - 89, best - 49, best] * 8)
+    monkeypatch.setattr(stage, "task_scores", lambda *_: np.full((4, 2), next(scores)))
+    made = population(3, tasks=4)
+    here = context()
+    made._begin(here)
+    copied = 0
+    for _ in range(8):
+        assert made._compare(here, copying=True) == 2
+        assert here.metrics["parent_2"] == 2
+        copied += here.metrics["copies"]
+    assert copied > 8
+
+
 def test_its_state_is_that_of_its_members():
     one, other = (population(2, inner="control_filter()", vary={"solved": [0.7, 1.0]}) for _ in range(2))
     one.at, one.begun, one.best = 1, 2, np.array([0.5, 1.0])
+    one.worst = np.array([-1.0, 0.0])
     one.members[1].settings, one.members[1].since = {"solved": 0.8}, 7
     one.members[1].inner.pool[5] = ([1.0], [0.0])
     other.load_state_dict(one.state_dict())
     assert (other.at, other.begun, other.best.tolist()) == (1, 2, [0.5, 1.0])
+    assert other.worst.tolist() == [-1.0, 0.0]
     assert (other.members[1].settings, other.members[1].since) == ({"solved": 0.8}, 7)
     assert other.members[1].inner.pool == {5: ([1.0], [0.0])}
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 from stage_play import context, talk
 
+from palaestra.agents import Decision, Request, TabularPolicy, Team
 from palaestra.errors import InputError, RecipeError
-from palaestra.judges import StubJudge
+from palaestra.judges import Endpoint, Judged, StubJudge
+from palaestra.judges.ledger import Ledger
+from palaestra.judges.rubric import items_of
 from palaestra.learning.stages.score import score
 from palaestra.learning.stages.stage import StageCost
 from palaestra.runs.build import check, resolve
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import load
+from palaestra.testing.endpoint import StubEndpoint
 
 PLAY = talk([["good", "good"], ["bad", "good"], ["bad", "bad", "bad"]])
 JUDGED = 'score("fits", \'judged(question="Did the clerk do what it was time for?", policy="judge")\', level="turn")'
@@ -60,8 +66,6 @@ def test_its_answers_are_part_of_the_checkpoint() -> None:
         name = "judge"
 
         def act(self, requests: list) -> list:  # type: ignore[type-arg]
-            from palaestra.agents import Decision
-
             asked.extend(request.observation.text for request in requests)
             return [Decision("VERDICT: yes") for _ in requests]
 
@@ -72,6 +76,40 @@ def test_its_answers_are_part_of_the_checkpoint() -> None:
     again.load_state_dict(first.state_dict())
     assert again(PLAY, here)["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 1]
     assert len(asked) == 3
+
+
+def test_a_judge_that_learns_is_asked_again() -> None:
+    class Player(TabularPolicy):
+        says = "VERDICT: yes"
+
+        def act(self, requests: Sequence[Request]) -> list[Decision]:
+            return [Decision(self.says) for _ in requests]
+
+    player = Player(2, name="player")
+    for policy, expected in ((player, [0, 0, 0, 0, 0, 0, 0]), (player.frozen_copy(), [0, 1, 0, 1, 0, 0, 1])):
+        made, here = score("x", 'judged(question="?", policy="player")'), context()
+        here.team, policy.says = Team(clerk=policy), "VERDICT: yes"  # type: ignore[attr-defined]
+        assert made(PLAY, here)["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 1]
+        policy.says = "VERDICT: no"  # type: ignore[attr-defined]
+        assert made(PLAY, here)["score.x"].to_list() == expected
+
+
+def test_what_an_endpoint_takes_is_counted_once_also_after_a_resume() -> None:
+    def made() -> score:
+        asker = Endpoint("m", base_url=stub.url, api_key_env=None, ledger=ledger)
+        return score("x", Judged(items_of({"good": "Is it?"}), asker))
+
+    spent, ledger = [], Ledger(None)
+    with StubEndpoint(lambda body: "VERDICT: 1") as stub:
+        first, again = made(), made()
+        for stage in (first, first, again):
+            here = context()
+            if stage is again:
+                again.load_state_dict(first.state_dict())
+            stage(PLAY, here)
+            spent.append(here.spent.tokens)
+    assert spent[0] > 0
+    assert spent[1:] == [0, 0]
 
 
 def test_what_a_recipe_lacks_is_named() -> None:

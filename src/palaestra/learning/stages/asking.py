@@ -15,13 +15,16 @@ from palaestra.judges.metering import Limits, Meter, Metered
 from palaestra.judges.protocol import Scorer
 from palaestra.learning.stages.stage import Context
 
+TOLD = "endpoints:told"
+"""Key of the state of endpoints beside those of policies, whose names have no colon."""
+
 
 class Adviser:
     """Access of a stage to a policy: by name in the recipe, by `module:name`, or as an object; with budget and cache.
 
     budget: most calls of the whole run, or {"tokens": …}, {"price": …} (`judges.metering`); what is asked beyond it
     fails, which is a missing verdict, not 0. cache: a file in which answers are kept; left out, they are part of the
-    checkpoint. Equal questions are asked once.
+    checkpoint. Equal questions are asked once; of a policy that learns, once at a time, and its answers are not kept.
 
     Raises:
         InputError: the budget is unknown or below 1.
@@ -44,6 +47,11 @@ class Adviser:
         """
         return Metered(_found(self.policy, context), self.meter, context.spent.add)
 
+    def known(self, context: Context) -> AnswerCache:
+        """The answers that are known; none of a policy that learns, which may say something else by now."""
+        policy = _found(self.policy, context)
+        return AnswerCache() if any(each is policy for each in context.team.trainable) else self.cache
+
     def state_dict(self) -> dict[str, Any]:
         """Amounts spent so far, and the answers unless a file has them."""
         return {**self.meter.totals(), "answers": {} if self.cache.path else dict(self.cache.answers)}
@@ -59,7 +67,7 @@ def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> N
 
     def find(policy: str) -> PolicyAsker:
         adviser = advisers[policy]
-        return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
+        return PolicyAsker(adviser.begin(context), cache=adviser.known(context), attempts=2, seed=context.seed)
 
     if context.kept_calls is not None:
         context.kept_calls.attach(scorer)
@@ -67,6 +75,20 @@ def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> N
         endpoint.counted = context.spent.add
     if advisers:
         scorer.bind(find)  # type: ignore[attr-defined]
+
+
+def state_of(scorer: Scorer, advisers: Mapping[str, Adviser]) -> dict[str, Any]:
+    """State of those whom a scorer asks: of `advisers`, and what endpoints told of their cost."""
+    told = [{key: list(each) for key, each in endpoint.told.items()} for endpoint in endpoints_of(scorer)]
+    return {policy: adviser.state_dict() for policy, adviser in advisers.items()} | ({TOLD: told} if told else {})
+
+
+def load_state(scorer: Scorer, advisers: Mapping[str, Adviser], state: Mapping[str, Any]) -> None:
+    """Inverse of `state_of`."""
+    for policy, adviser in advisers.items():
+        adviser.load_state_dict(state[policy])
+    for endpoint, told in zip(endpoints_of(scorer), state.get(TOLD, [])):
+        endpoint.told |= {key: (int(tokens), float(cost)) for key, (tokens, cost) in told.items()}
 
 
 def _found(policy: str | Policy, context: Context) -> Policy:

@@ -12,7 +12,7 @@ from palaestra.judges.metering import Limits
 from palaestra.judges.panels import CorrectingPanel
 from palaestra.judges.protocol import Scorer
 from palaestra.judges.scorers import build
-from palaestra.learning.stages.asking import Adviser, bind
+from palaestra.learning.stages.asking import Adviser, bind, load_state, state_of
 from palaestra.learning.stages.hints import rewritten
 from palaestra.learning.stages.stage import Context, Stage, stage
 
@@ -78,13 +78,12 @@ class corrected_actions(Stage):
         return Turns(made.drop("_new", "corrected_id", strict=False))
 
     def state_dict(self) -> dict[str, object]:
-        """State of the arbiter's policies: amounts spent and answers."""
-        return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
+        """State of the arbiter's policies and endpoints: amounts spent and answers."""
+        return state_of(self.panel.arbiter, self.advisers)
 
     def load_state_dict(self, state: dict[str, dict[str, object]]) -> None:
         """Inverse of `state_dict`."""
-        for policy, adviser in self.advisers.items():
-            adviser.load_state_dict(state[policy])
+        load_state(self.panel.arbiter, self.advisers, state)
 
 
 def _made(domain: str | Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[pl.DataFrame], pl.DataFrame]:

@@ -101,7 +101,7 @@ class judge(Stage):
             shown=shown,
             votes=self.votes,
             tool_failed=self.tool_failed,
-            cache=self.adviser.cache,
+            cache=self.adviser.known(context),
             seed=context.seed,
         )
         by = [key for key in ("episode", "turn") if key in found.keys]

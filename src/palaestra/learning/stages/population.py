@@ -43,7 +43,7 @@ class population(Stage):
     The last iteration plays the best one.
     XLand's population-based training and generations (arXiv 2107.12808). Every `every` rounds all members play the
     same fixed tasks. A member's fitness is the vector of percentiles of its scores, each score divided by the best one
-    known of its task. A member that a random other one dominates (no percentile lower, one higher) becomes a copy of
+    known of its task (where that is not above 0, its place between the worst known and the best). A member that a random other one dominates (no percentile lower, one higher) becomes a copy of
     it, with hyper-parameters that are multiplied or divided by `mutation`.
 
     After every `generation` rounds all begin again from the first weights, and the best member becomes their teacher:
@@ -115,6 +115,8 @@ class population(Stage):
         """Number of the generation, from 0."""
         self.best: np.ndarray | None = None
         """Best score known of each task."""
+        self.worst: np.ndarray | None = None
+        """Worst score known of each task."""
         self.first: dict[str, Any] = {}
         """Weights and learner at the start."""
         self.teacher: dict[str, Any] = {}
@@ -201,9 +203,10 @@ class population(Stage):
             context.team.load_state_dict(copy.deepcopy(member.weights))
             found.append(task_scores(context, context.team, tasks, self.trials, self.score).mean(1))
         scores = np.array(found)
-        top = scores.max(0)
+        top, low = scores.max(0), scores.min(0)
         self.best = top if self.best is None else np.maximum(self.best, top)
-        fitness = percentile_vector(normalised(scores, self.best), self.levels)
+        self.worst = low if self.worst is None else np.minimum(self.worst, low)
+        fitness = percentile_vector(normalised(scores, self.best, self.worst), self.levels)
         best = best_of(fitness)
         context.metrics |= {f"p{level * 100:.0f}": float(value) for level, value in zip(self.levels, fitness[best])}
         context.metrics["participation"] = float(participation(scores[best]))
@@ -258,8 +261,8 @@ class population(Stage):
             }
             for each in self.members
         ]
-        best = None if self.best is None else self.best.copy()
-        own = {"at": self.at, "begun": self.begun, "best": best, "rates": dict(self._rates)}
+        best, worst = (None if each is None else each.copy() for each in (self.best, self.worst))
+        own = {"at": self.at, "begun": self.begun, "best": best, "worst": worst, "rates": dict(self._rates)}
         return own | {"first": self.first, "teacher": self.teacher, "members": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,6 +270,7 @@ class population(Stage):
         self.at, self.begun, self.first = int(state["at"]), int(state["begun"]), dict(state["first"])
         self.teacher = dict(state["teacher"])
         self.best = None if state["best"] is None else np.asarray(state["best"], float)
+        self.worst = None if state.get("worst") is None else np.asarray(state["worst"], float)
         self._rates = {name: float(rate) for name, rate in state["rates"].items()}
         for member, kept in zip(self.members, state["members"], strict=True):
             member.settings = {name: float(value) for name, value in kept["settings"].items()}

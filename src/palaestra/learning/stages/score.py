@@ -15,7 +15,7 @@ from palaestra.judges.metering import Limits
 from palaestra.judges.protocol import Scorer
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
-from palaestra.learning.stages.asking import Adviser, bind
+from palaestra.learning.stages.asking import Adviser, bind, load_state, state_of
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.judged.criteria import EPISODE, onto
 
@@ -82,10 +82,9 @@ class score(Stage):
         return result.with_column(**{self.column: result.frame.select(once.alias("x"))["x"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the scorer's policies: amounts spent and answers."""
-        return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
+        """State of the scorer's policies and endpoints: amounts spent and answers."""
+        return state_of(self.scorer, self.advisers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        for policy, adviser in self.advisers.items():
-            adviser.load_state_dict(state[policy])
+        load_state(self.scorer, self.advisers, state)
