@@ -101,6 +101,20 @@ def test_the_meta_strategy_leaves_out_who_is_dominated() -> None:
     assert read_rule("psro(nash)").answer(standing(payoffs)) == pytest.approx(met)
 
 
+@pytest.mark.parametrize("unplayed", [(2, 1), (1, 1)])
+def test_the_answer_is_a_mixture_where_a_pair_has_not_played(unplayed: tuple[int, int]) -> None:
+    """A past self who has not met all has no share; with one left, all had 1."""
+    table, won = Payoffs(mirrored=True), np.array([1.0, -1.0])
+    for name in ("0", "10", "20"):
+        table.grow(name)
+    for pair in ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)):
+        if pair != unplayed:
+            table.add(*pair, won, -won)
+    answer = read_rule("psro(nash)").answer(Standing(np.ones(3, bool), table, np.full(3, 0.5)))
+    assert answer.sum() == pytest.approx(1.0)
+    assert answer[list(unplayed)].tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -125,7 +125,7 @@ class QTablePolicy(TabularPolicy):
         with np.errstate(divide="ignore"):
             return chances, np.where(chances > 0, np.log(chances), 0.0)
 
-    def _explored(self, keys: Sequence[int], legal: np.ndarray) -> np.ndarray:
+    def _explored(self, keys: list[int], legal: np.ndarray) -> np.ndarray:
         """Probability of each action in the states of these keys, float64[n, actions]."""
         worth = np.where(legal, self._known(keys).numpy(), -np.inf)
         if self.noise:

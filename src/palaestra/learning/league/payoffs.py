@@ -74,6 +74,11 @@ class Payoffs:
         """Share of episodes that the row's side won, draws half, float64[members, members]; NaN without episodes."""
         return _ratio(self.sums["won"] + self.sums["drawn"] / 2, self.sums["n"])
 
+    def complete(self) -> np.ndarray:
+        """Numbers of the members who met all others, the rows of `game`, int64[n]."""
+        n = self.sums["n"]
+        return np.flatnonzero((n > 0).all(axis=1)) if len(n) else np.zeros(0, np.int64)
+
     def game(self) -> Game:
         """Empirical game between the members who met all others (rows: past selves) and all members (columns).
 
@@ -81,7 +86,7 @@ class Payoffs:
             InputError: there is nobody who has; names a pair that did not play.
         """
         n = self.sums["n"]
-        rows = np.flatnonzero((n > 0).all(axis=1)) if len(n) else np.zeros(0, int)
+        rows = self.complete()
         if not len(rows):
             pair = " and ".join(self.names[at] for at in np.argwhere(n == 0)[-1]) if len(n) else "nobody is there"
             raise InputError(f"league: a pair has not played ({pair}); set opponents.matches to 2 or more")

@@ -162,9 +162,9 @@ class Psro(Rule):
         return meta_strategy(standing.payoffs.game(), self.train, self.names[0])[1]
 
     def answer(self, standing: Standing) -> np.ndarray:
-        """The learner's mixture in the solved game."""
+        """The learner's mixture in the solved game; 0 of a past self who has not met all."""
         found = np.zeros(len(standing.past))
-        found[standing.past] = meta_strategy(standing.payoffs.game(), self.evaluate, self.names[1])[0]
+        found[standing.payoffs.complete()] = meta_strategy(standing.payoffs.game(), self.evaluate, self.names[1])[0]
         return found
 
 

@@ -41,10 +41,11 @@ class population(Stage):
     """Stage: population-based training: `size` learners take turns in the team's seats, an iteration each.
 
     The last iteration plays the best one.
-    XLand's population-based training and generations (arXiv 2107.12808). Every `every` rounds all members play the
-    same fixed tasks. A member's fitness is the vector of percentiles of its scores, each score divided by the best one
-    known of its task (where that is not above 0, its place between the worst known and the best). A member that a random other one dominates (no percentile lower, one higher) becomes a copy of
-    it, with hyper-parameters that are multiplied or divided by `mutation`.
+    XLand's population-based training and generations (arXiv 2107.12808). Every `every` rounds all members play the same
+    fixed tasks. A member's fitness is the vector of percentiles of its scores, each score divided by the best one known
+    of its task (where that is not above 0, its place between the worst known and the best). A member that a random
+    other one dominates (no percentile lower, one higher) becomes a copy of it, with hyper-parameters that are
+    multiplied or divided by `mutation`.
 
     After every `generation` rounds all begin again from the first weights, and the best member becomes their teacher:
     it plays a member's first `distil` iterations, on its own tasks, and is the learner's reference. There `distilled`

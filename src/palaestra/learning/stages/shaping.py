@@ -259,7 +259,9 @@ class scene(Stage):
         texts = turns[self.column].cast(pl.String)
         distinct = texts.drop_nulls().unique(maintain_order=True).to_list()
         prompts = [(SCENE.format(text=fenced(text)), 0) for text in distinct]
-        read = ask(self.adviser.begin(context), prompts, read_scene, cache=self.adviser.known(context), seed=context.seed)
+        read = ask(
+            self.adviser.begin(context), prompts, read_scene, cache=self.adviser.known(context), seed=context.seed
+        )
         known = {text: found for text, found in zip(distinct, read, strict=True) if found is not None}
         columns = (
             [known[text][part] if text in known else None for text in texts.to_list()] for part in range(len(self.adds))
