@@ -162,7 +162,6 @@ class Mechanism(BaseModel):
     parts: tuple[Part, ...] = Field(min_length=1)
 
 
-@functools.lru_cache
 def row_files(package: str = __name__.partition(".")[0]) -> dict[int, tuple[str, Traversable]]:
     """Family and file of every row of a package, by id.
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import inspect
 import math
@@ -307,16 +306,14 @@ def digest_of(number: int, package: str = "palaestra_atlas") -> str:
     sources = [file.read_text(encoding="utf-8")]
     for name in sorted(names):
         with contextlib.suppress(ModuleNotFoundError, TypeError):
-            file_of_module = Path(str(inspect.getsourcefile(import_module(name))))
-            sources.append(_code_of(file_of_module, file_of_module.stat().st_mtime_ns))
+            sources.append(_code_of(Path(str(inspect.getsourcefile(import_module(name))))))
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
 
 
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING}
 
 
-@functools.lru_cache(1024)
-def _code_of(file: Path, changed: int) -> str:
+def _code_of(file: Path) -> str:
     """Tokens of a source file without comments, docstrings and line breaks: other words make no evidence stale."""
     with file.open("rb") as stream:
         tokens = [token for token in tokenize.tokenize(stream.readline) if token.type != tokenize.COMMENT]
