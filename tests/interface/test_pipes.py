@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,7 +74,12 @@ def test_an_interruption_while_workers_start_is_one_line(tmp_path: Path, seconds
 
 
 def _group(number: int) -> list[str]:
-    return [each.cmdline()[:3] for each in psutil.process_iter() if _of(each) == number]  # type: ignore[misc]
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if _of(each) == number:
+                found.append(each.cmdline()[:3])
+    return found
 
 
 def _of(process: psutil.Process) -> int | None:

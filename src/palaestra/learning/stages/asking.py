@@ -50,7 +50,8 @@ class Adviser:
     def known(self, context: Context) -> AnswerCache:
         """The answers that are known; none of a policy that learns, which may say something else by now."""
         policy = _found(self.policy, context)
-        return AnswerCache() if any(each is policy for each in context.team.trainable) else self.cache
+        learning = getattr(context.team, "trainable", ())  # who calls a stage with a table alone has no team
+        return AnswerCache() if any(each is policy for each in learning) else self.cache
 
     def state_dict(self) -> dict[str, Any]:
         """Amounts spent so far, and the answers unless a file has them."""
