@@ -60,13 +60,13 @@ def ask_action(agent: str, observation: Observation, say: Say, ask: Ask) -> Acti
 
 
 class Shown:
-    """What a person is shown in each seat: the text, or of a conversation what is new in it, as chat models read it."""
+    """Text for a person in each seat: the observation, or of a conversation the messages not shown to it before."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[ChatMessage, ...]] = {}
 
     def text(self, agent: str, observation: Observation) -> str:
-        """What `agent` sees now and was not shown before."""
+        """Text of an observation; of messages only those that this `agent` was not shown before."""
         if observation.messages is None:
             return observation.text
         before, talk = self._before.get(agent, ()), observation.conversation()
@@ -76,7 +76,7 @@ class Shown:
 
 
 def _content(message: ChatMessage) -> str:
-    """What a chat message says, and what it calls."""
+    """Content of a chat message, followed by its tool calls."""
     calls = [
         f"{each['function']['name']}({each['function'].get('arguments')})" for each in message.get("tool_calls") or ()
     ]

@@ -18,7 +18,7 @@ from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
 
 UNREADABLE = (ValueError, SyntaxError, ArithmeticError, IndexError, RecursionError)
-"""What a scorer may raise on text that it cannot read."""
+"""Exceptions of a scorer that mean that it cannot read the text."""
 
 
 @dataclass(frozen=True)

@@ -388,7 +388,7 @@ class Late(Steps):
 
 
 def test_a_turn_is_paid_what_a_rollout_pays_it() -> None:
-    """What comes before the first turn is for that one, and no score later takes nothing away."""
+    """Rewards before an agent's first turn go to that turn, and a later None takes nothing away."""
     team = Team(dict.fromkeys(Late.agents, ScriptedPolicy(lambda _: "x", name="same")))
     played = rollout(Late, team, groups=1).frame["reward"].to_list()
     (turns,) = spoken(Speaker(["x|"], ["x|"], ["x|"], ["x|"]), 99, [3], env=Late)["turns"]

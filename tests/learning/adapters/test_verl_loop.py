@@ -271,7 +271,7 @@ class Late(Turnwise):
 
 
 def test_a_turn_is_paid_what_a_rollout_pays_it() -> None:
-    """What comes before the first turn is for that one, and no score later takes nothing away."""
+    """Rewards before an agent's first turn go to that turn, and a later None takes nothing away."""
     from palaestra.learning.adapters.verl_loop import EnvPlay
 
     class Play(EnvPlay):

@@ -35,7 +35,7 @@ EPISODE = (
 COPIES = {"_trial": pl.String, "_when": pl.String}
 """Of a trial that may stand in several logs: which one, and when the log was written; gone from what is read."""
 SOLVER = {"_solver": pl.String}
-"""What played, beside the model, where logs of one model may differ in it; gone from what is read."""
+"""Column with the solver of a log, which tells systems of one model apart; dropped from what is read."""
 TURN = (
     "turn", "agent", "policy", "observation", "action", "valid", "reward", "tokens_in", "tokens_cached",
     "tokens_cache_write", "tokens_out", "cost", "duration", "tool", "arguments", "status", "tool_error", "recipient",
@@ -49,7 +49,7 @@ ALWAYS = ("system", "task", "success", "reward", "error", "turn", "agent")
 MOST = 1e100
 """A score or measurement beyond it is damaged: its square would be infinite, and every mean with it."""
 NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
-"""What logs write in `error` where there was none."""
+"""Values of `error` that mean that there was none."""
 MOST_SCORES = 200
 """Scores per file that get a column of their own; a log with more is more likely damaged than rich."""
 

@@ -98,7 +98,7 @@ def progress(teams: Teams) -> list[Chart]:
         return lambda row: row["metrics"].get(name)
 
     def before(field: str) -> Callable[[SeedRun], Any]:
-        """What was compared in the look before training is success where later ones have it, else the score."""
+        """Function of a seed: `field` before training. `value` there is success if later looks have it, else score."""
 
         def value(seed: SeedRun) -> Any:
             looks = [row["evaluation"] for row in seed.metrics if row.get("evaluation")]
