@@ -46,7 +46,7 @@ palaestra recipes                          # those that ship
 palaestra recipes corridor > mine.yaml     # one to start from
 palaestra recipes mine.yaml --explain      # every field of it, with what it means and its default
 palaestra recipes --schema > recipe.schema.json
-palaestra train mine.yaml train.iterations=20 policies.walker.kind=random
+palaestra train mine.yaml train.iterations=20 learn.lr=0.05
 ```
 
 With the first line `# yaml-language-server: $schema=recipe.schema.json` an editor completes and checks fields while

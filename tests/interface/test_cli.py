@@ -22,6 +22,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.interface import cli
 from palaestra.interface.cli import evaluate
+from palaestra.interface.cli.app import Door, table_of
 from palaestra.runs.recipe import load, names
 
 
@@ -205,6 +206,7 @@ def test_reproduce(say: Any) -> None:
     assert say("reproduce", "Dr. MAS", "--json").json["id"] == 18, "by name, as `systems`"
     assert "system 4 has no reproduction" in complaint(say("reproduce", "4"))
     assert "ids run from 1 to 219" in complaint(say("reproduce", "999"))
+    assert "--seeds '9..3': names no seed; write 3..9" in complaint(say("reproduce", "18", "--seeds", "9..3"))
 
 
 def test_a_reproduction_that_does_not_hold_exits_1(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,6 +525,13 @@ def test_a_pipe_gets_whole_lines(say: Any, monkeypatch: pytest.MonkeyPatch) -> N
     table = say("evaluate", f"{long}.jsonl").stdout.splitlines()
     assert long in table[1]
     assert len(table) == 3
+
+
+def test_a_narrow_terminal_breaks_what_it_cannot_show_and_cuts_nothing() -> None:
+    shown, console = table_of("system", "score"), Door(width=16, record=True, file=io.StringIO())
+    shown.add_row("a-long-name", "0.5 [0.4321, 0.5678]")
+    console.print(shown)
+    assert "".join(re.findall(r"[\d.]+", console.export_text())) == "0.50.43210.5678"
 
 
 def test_a_stream_that_cannot_spell_a_sign_gets_another() -> None:

@@ -27,6 +27,7 @@ from palaestra.play import forkserver
 from palaestra.runs import jobs as run
 from palaestra.runs.jobs import SeedJob, run_jobs
 from palaestra.runs.recipe import Recipe, alone, override
+from palaestra.runs.resume_checks import admit
 from palaestra.runs.seed import Clock, run_seed
 
 
@@ -182,6 +183,22 @@ def test_a_start_that_failed_is_in_nobody_s_way(tmp_path: Path, monkeypatch: pyt
         train(small(seeds=1, evaluation=part), tmp_path / "run")
 
 
+def test_files_of_a_person_are_not_the_remains_of_a_start(tmp_path: Path) -> None:
+    """A recipe with comments, given as the run's own folder, and a folder that only has the name of a seed's."""
+    recipe = small(seeds=1)
+    mine = tmp_path / "recipe.yaml"
+    mine.write_text("# which I have tuned\n" + recipe.dump())
+    with pytest.raises(InputError, match=r"recipe\.yaml was not written by a run: choose another --out, or move"):
+        train(recipe, tmp_path)
+    assert mine.read_text().startswith("# which I have tuned")
+    mine.write_text(small(seeds=2).dump())
+    for name, kept in (("seed-7", "notes.txt"), ("seed-8", ".lock")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / kept).write_text("")
+    assert not admit(recipe, tmp_path, resume=False)
+    assert sorted(path.name for path in tmp_path.glob("[rs]*")) == ["seed-7"]
+
+
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
@@ -307,10 +324,15 @@ def test_vary(text: str, field: str, values: list[str]) -> None:
     assert run._variants(text) == (field, values)
 
 
-@pytest.mark.parametrize("text", ["", "credit", "credit=", "credit=grpo", "credit=grpo,grpo", "credit=grpo(,dr_mas"])
+@pytest.mark.parametrize("text", ["", "credit", "credit=", "credit=grpo", "credit=grpo(,dr_mas"])
 def test_vary_needs_a_field_and_two_values(text: str) -> None:
     with pytest.raises(RecipeError, match="write FIELD=VALUE,VALUE with two values or more"):
         run._variants(text)
+
+
+def test_values_that_are_all_one_are_named() -> None:
+    with pytest.raises(RecipeError, match=r"--vary 'learn.lr=\.1,\.1': all values are \.1; give two that differ"):
+        run._variants("learn.lr=.1,.1")
 
 
 def serve(work: list[SeedJob], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
@@ -373,6 +395,10 @@ def test_a_comparison_goes_on_where_it_stopped(
     )  # fmt: skip
     assert again["pairs"] == result["pairs"]
     assert asked[:2] == ["learn.lr=0.3 seed 0", "learn.lr=1e-2 seed 0"], "one seed of each first"
+    with pytest.raises(InputError, match=f"{directory} holds a comparison: a run needs another --out"):
+        train(load(recipe, trust=True), directory)
+    with pytest.raises(InputError, match="variant-0 holds a run: a comparison needs another --out"):
+        compare(str(recipe), [], vary="learn.lr=0.3,0", directory=directory / "variant-0", trust=True)
     with pytest.raises(InputError, match=r"learn\.lr=0\.01, not 0"):
         compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet, trust=True)
 

@@ -218,6 +218,7 @@ def test_evaluate_takes_a_run_a_seed_a_file_and_a_comparison(trained: Trained, t
         playing(tmp_path / str(number), {"before": 0.1, "after": share})
     (tmp_path / "comparison.json").write_text(json.dumps({"variants": {"low": "0", "high": "1"}}))
     assert [row["system"] for row in evaluate(tmp_path, baseline="high")] == ["high", "low"]
+    assert [row["system"] for row in evaluate(tmp_path)] == ["low", "high"], "as asked for, not as in the alphabet"
 
 
 def test_evaluate_judges_a_run_by_its_recipe(trained: Trained, tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_evaluate_judges_a_run_by_its_recipe(trained: Trained, tmp_path: Path) -
 
 def test_a_run_of_ours_counts_errors_as_asked(tmp_path: Path) -> None:
     """An outage is nobody's failure in the summary, and in `evaluate`, unless one asks for it."""
-    recipe = validate(QUICK)
+    recipe = validate(QUICK | {"seeds": 1})
     frame = pl.DataFrame({
         "system": ["before"] * 20 + ["after"] * 20, "run": ["0"] * 40, "group": [*range(20)] * 2,
         "task": [f"t{n}" for n in range(20)] * 2, "family": [f"f{n // 2}" for n in range(20)] * 2,
@@ -269,6 +270,17 @@ def test_what_cannot_be_evaluated(trained: Trained, tmp_path: Path) -> None:
         evaluate(tmp_path / "empty.parquet")
     with pytest.raises(StorageError, match="not a readable Parquet file"):
         evaluate(tmp_path / "recipe.yaml")
+
+
+def test_a_run_in_which_a_seed_is_missing_is_not_compared(tmp_path: Path) -> None:
+    """Seeds that end early are not like the others."""
+    playing(tmp_path, {"before": 0.2, "after": 0.8}, seeds=2)
+    (tmp_path / "recipe.yaml").write_text(validate(QUICK | {"seeds": 3}).dump())
+    said = rf"1 of 3 seeds have no evaluation yet \(seed 2\).* palaestra evaluate {tmp_path}/seed-0"
+    with pytest.raises(InputError, match=said):
+        evaluate(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(validate(QUICK | {"seeds": 2}).dump())
+    assert len(evaluate(tmp_path)) == 2
 
 
 def test_evaluation_needs_no_torch(trained: Trained) -> None:

@@ -47,7 +47,7 @@ def systems(
         show(plain(one)) if as_json else out.print(page(one))
     else:
         everything = all_systems()
-        show([plain(each) for each in everything]) if as_json else out.print(table(everything))
+        show([plain(each) for each in everything]) if as_json else out.print(table(everything, out.width))
 
 
 def _lines(evolves: bool, as_json: bool) -> None:
@@ -103,7 +103,8 @@ def verify(
 ) -> None:
     """Compute the status of systems: worked numbers, every part taken out, what runs, the line that a person uses.
 
-    Writes a JSON file per system. What has evidence of the same code is not done again. Exit 0 iff all work.
+    Writes a JSON file per system. What has evidence of the same code is not done again. Exit 1 if one works only
+    partly.
     With `--again` the evidence stays, and the status on another block of seeds is written beside it.
     """
     from palaestra_atlas.verification import evidence
@@ -165,6 +166,8 @@ def _seeds(text: str) -> list[int]:
     numbers = [first, last] if dots else text.split(",")
     if not all(number.strip().isdecimal() for number in numbers):
         raise InputError(f"--seeds {text!r}: write e.g. 5, 1,2,3 or 100..109")
+    if dots and int(first) > int(last):
+        raise InputError(f"--seeds {text!r}: names no seed; write {last}..{first}")
     return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in numbers]
 
 

@@ -47,16 +47,15 @@ def plain(row: System) -> dict[str, Any]:
     }
 
 
-def table(rows: Sequence[System]) -> Table:
-    """One line per system, in 80 columns; `where` is shown without the leading `palaestra.`."""
+def table(rows: Sequence[System], width: int = 80) -> Table:
+    """One line per system, in 80 columns; `where` is shown without the leading `palaestra.`. Narrower, names break."""
     statuses = {row.id: status_of(row) for row in rows}
     counts: Counter[str] = Counter(statuses.values())
     caption = " · ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    shown.add_column("id", justify="right", style="cyan", no_wrap=True)
-    shown.add_column("name", no_wrap=True, overflow="ellipsis")
-    shown.add_column("family", style="dim", no_wrap=True)
-    shown.add_column("status", no_wrap=True)
+    shown.add_column("id", justify="right", style="cyan", no_wrap=True, min_width=3)
+    for name, style in (("name", ""), ("family", "dim"), ("status", "")):
+        shown.add_column(name, style=style, no_wrap=width >= 80, overflow="ellipsis" if width >= 80 else "fold")
     shown.add_column("where", overflow="fold")
     for row in rows:
         where = "\n".join(name.removeprefix("palaestra.") for name in row.where)

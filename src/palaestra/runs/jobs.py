@@ -36,7 +36,7 @@ from palaestra.runs.learner_actors import LearnerActors
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, import_modules, load, override, typed
-from palaestra.runs.resume_checks import admit
+from palaestra.runs.resume_checks import admit, refuse_comparison, refuse_run
 from palaestra.runs.seed import Clock, finished, run_seed
 from palaestra.runs.seed_jobs import NOTE, SeedJob, WatchedSeed
 from palaestra.runs.summary import after_training, economics, pairs, summarise
@@ -85,6 +85,7 @@ def train(
         directory = directory.absolute()
     _check_attacks(recipe)
     with locked(directory):
+        refuse_comparison(directory)
         recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console)
         resume = admit(recipe, directory, resume=resume)
         _open(recipe, directory)
@@ -398,6 +399,7 @@ def compare(
     with contextlib.ExitStack() as stack:
         for folder in (directory, *(directory / name for name in folders.values())):
             stack.enter_context(locked(folder))
+        refuse_run(directory)
         return _compare(recipes, field, directory, folders, jobs, console)
 
 
@@ -464,7 +466,9 @@ def _variants(vary: str) -> tuple[str, list[str]]:
         if sign == "," and (not (depth or quote) or position == len(text)):
             values.append(text[start:position].strip())
             start = position + 1
-    values = [value for value in dict.fromkeys(values) if value]
+    values = list(filter(None, values))
     if not equals or len(values) < 2:
         raise RecipeError(f"--vary {vary!r}: write FIELD=VALUE,VALUE with two values or more, e.g. credit=grpo,dr_mas")
-    return field, values
+    if len(different := list(dict.fromkeys(values))) < 2:
+        raise RecipeError(f"--vary {vary!r}: all values are {values[0]}; give two that differ")
+    return field, different

@@ -34,7 +34,8 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
     """Whether to resume a recipe's run in `directory`; InputError if it differs. False: nothing trained, rest deleted.
 
     Raises:
-        InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ.
+        InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ. Or it
+            holds a recipe that no run has written.
         StorageError: its recipe is damaged.
     """
     path = directory / "recipe.yaml"
@@ -42,7 +43,7 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
     trained = next(_trained(directory), None)
     if trained is None:
         if text is not None and text != recipe.dump():
-            _remove(directory)
+            _remove(directory, text)
         return text == recipe.dump()
     if not resume:
         raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
@@ -50,6 +51,18 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
         raise StorageError(f"{path} is gone, so nobody knows what {trained} is of: restore it, or choose another --out")
     refuse_other(path, read_kept(path), recipe)
     return True
+
+
+def refuse_run(directory: Path) -> None:
+    """Raise InputError if `directory`, where a comparison is to be written, holds a trained run."""
+    if next(_trained(directory), None):
+        raise InputError(f"{directory} holds a run: a comparison needs another --out")
+
+
+def refuse_comparison(directory: Path) -> None:
+    """Raise InputError if `directory`, where a run is to be written, holds a comparison."""
+    if (directory / "comparison.json").exists():
+        raise InputError(f"{directory} holds a comparison: a run needs another --out")
 
 
 def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
@@ -67,6 +80,10 @@ BESIDE = ("description", "track", "play.executor", "train.keep_calls")
 """Fields on which no number depends; who plays can at most change the last bits, and none if `play.shards` is given."""
 
 
+OURS = ("start", ".lock")
+"""One of them at least is in the folder of a seed that was begun."""
+
+
 def _trained(directory: Path) -> Iterator[str]:
     """Trained parts of a run that a new start would overwrite."""
     for seed in sorted(directory.glob("seed-*")):
@@ -74,9 +91,17 @@ def _trained(directory: Path) -> Iterator[str]:
             yield seed.name
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: Path, text: str) -> None:
+    """Delete the remains of a start that failed; `text` is its recipe, which a person may have written instead."""
+    path = directory / "recipe.yaml"
+    try:
+        written = look(path).dump()
+    except RecipeError:
+        written = None
+    if written != text:
+        raise InputError(f"{path} was not written by a run: choose another --out, or move it away")
     for seed in directory.glob("seed-*"):
-        if seed.is_dir() and re.fullmatch(r"seed-\d+", seed.name):
+        if re.fullmatch(r"seed-\d+", seed.name) and any((seed / name).exists() for name in OURS):
             shutil.rmtree(seed, ignore_errors=True)
     for name in ("recipe.yaml", "clock.json"):
         if (directory / name).is_file():

@@ -351,11 +351,17 @@ def _evaluations(directory: Path) -> Turns:
     """The final play of every seed of a run.
 
     Raises:
-        InputError: no seed got so far.
+        InputError: a seed has not got so far. Those that end first are not like the others.
     """
     files = sorted(directory.glob("seed-*/evaluation.parquet"))
     if not files:
         raise InputError(f"{directory}: the run has no evaluation yet; finish it with `palaestra train … --resume`")
+    asked = look(directory / "recipe.yaml").seeds if (directory / "recipe.yaml").exists() else ()
+    if lacking := [seed for seed in asked if directory / f"seed-{seed}" not in {path.parent for path in files}]:
+        raise InputError(
+            f"{directory}: {len(lacking)} of {len(asked)} seeds have no evaluation yet (seed {lacking[0]}): finish the "
+            f"run with --resume, or look at one seed: palaestra evaluate {files[0].parent}"
+        )
     return Turns.concat(_evaluation(path.parent) for path in files)
 
 
@@ -398,14 +404,14 @@ def evaluate(
     Raises:
         InputError: there is no such baseline, or the run is not finished.
     """
-    measure, where = "success", None
+    measure, where, order = "success", None, []
     if (path / "comparison.json").exists():
         variants = (read_object(path / "comparison.json") or {}).get("variants")
         if not isinstance(variants, dict):
             raise StorageError(
                 f"{path / 'comparison.json'}: damaged: it names no variants; run `palaestra compare` again"
             )
-        turns = after_training(path, variants)
+        turns, order = after_training(path, variants), list(variants)
         stored = path / next(iter(variants.values()), "") / "recipe.yaml"
         if stored.exists():
             recipe = look(stored)
@@ -418,6 +424,7 @@ def evaluate(
     if not len(turns):
         raise InputError(f"{path}: a table without turns; nothing can be compared")
     table = trials(turns, where=where, errors=errors, cluster=cluster)
-    systems = table["system"].unique(maintain_order=True).to_list()
+    systems = order or table["system"].unique(maintain_order=True).to_list()
     rows = comparison_table(table, baseline=baseline_of(systems, baseline), value=value_of(measure, table))
+    rows[1:] = sorted(rows[1:], key=lambda row: systems.index(row.system))
     return [row.to_dict() | {"verdict": verdict(row)} for row in rows]

@@ -61,6 +61,26 @@ def test_the_page_has_cost_and_calm(compared: Path) -> None:
     assert 'data-label="Seeds that would tell" class="">17<' in html
 
 
+def test_one_seed_of_an_exact_measure_tells_nothing(compared: Path) -> None:
+    pairs = [
+        {
+            "a": a,
+            "b": "grpo",
+            "difference": {"mean": 0.1, "low": 0.1, "high": 0.1},
+            "verdict": f"{a} against grpo{said}",
+        }
+        for a, said in (
+            ("<gigpo>", ", exploitability: difference +0.100, one seed: nothing is said about other seeds"),
+            ("x", ", exploitability: better (difference +0.100, 95 % interval +0.050 to +0.150 over 3 seeds)"),
+            ("y", ", exploitability: cannot tell: the interval contains 0"),
+        )
+    ]
+    write(compared, variants={"grpo": "grpo", "<gigpo>": "<gigpo>"}, pairs=pairs)
+    html = write_comparison(compared).read_text()
+    assert "2 variants compared: 1 of 3 pairs told apart" in html
+    assert "&lt;gigpo&gt; − grpo: +10.0;" in html, "no interval of no width"
+
+
 @pytest.mark.parametrize(
     ("norms", "found"),
     [
@@ -69,6 +89,8 @@ def test_the_page_has_cost_and_calm(compared: Path) -> None:
         ([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.4], 0),
         ([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 4.0], 1),
         ([0.1], 0),
+        ([0.0] * 9 + [1.0, 1.1, 0.9], 0),  # most taught nothing
+        ([0.0] * 9, 0),
     ],
 )
 def test_spikes_are_far_above_the_median(norms: list[float], found: int) -> None:

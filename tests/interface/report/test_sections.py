@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import StorageError
 from palaestra.interface.report.limits import comparison_limits, limits
-from palaestra.interface.report.load import Run, SeedRun, load_run
+from palaestra.interface.report.load import Interval, Run, SeedRun, load_run
 from palaestra.interface.report.panels import progress
 from palaestra.interface.report.sections import (
     NO_GAIN,
@@ -128,6 +128,20 @@ def test_result_reads_the_table(run_dir: Path) -> None:
     assert outcome.rows[0].difference is None
     assert list(outcome.rows[1].pass_at) == ["1", "2", "4"]
     assert outcome.games["exploitability"][1] == ("1", 0.38, 0.085)
+
+
+def test_an_exact_measure_has_no_interval_over_one_seed(run_dir: Path) -> None:
+    exact = {"mean": 0.3, "low": 0.3, "high": 0.3}
+    row = {"before": exact, "after": exact, "difference": exact}
+    one = change_summary(run_dir, measure="exploitability", per_seed=[{"seed": 0, **row}], **row)
+    found = result(one)
+    assert found is not None
+    assert found.after == found.per_seed[0][2] == Interval(0.3)
+    two = result(
+        change_summary(run_dir, measure="exploitability", per_seed=[{"seed": n, **row} for n in (0, 1)], **row)
+    )
+    assert two is not None
+    assert (two.after, two.per_seed[0][2]) == (Interval(0.3, 0.3, 0.3), Interval(0.3))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, out, prefix_errors, show
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, show, table_of
 
 
 @app.command(short_help="Ask a file a question by name.")
@@ -33,7 +32,7 @@ def analyze(
     if as_json:
         show(plain(rows))
         return
-    shown = Table(*rows[0] if rows else ["nothing"], box=None)
+    shown = table_of(*rows[0] if rows else ["nothing"])
     for row in rows:
         shown.add_row(*map(_text, row.values()))
     out.print(shown)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
 from rich.text import Text
 
 from palaestra import __version__
@@ -191,6 +192,11 @@ def show(data: Any) -> None:
     """Print data as JSON on stdout, never wrapped; control characters are escaped."""
     written = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
     say(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
+
+
+def table_of(*heads: str) -> Table:
+    """An empty `rich` table with these heads, in which a narrow terminal breaks numbers and names and cuts none."""
+    return Table(*(Column(head, overflow="fold") for head in heads), box=None)
 
 
 def say(line: str) -> None:

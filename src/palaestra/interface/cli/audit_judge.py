@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.errors import InputError
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show, table_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -120,7 +119,7 @@ def _read(file: Path, steps: str, seed: int) -> tuple[pl.DataFrame, list[dict[st
 def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Finding]) -> None:
     say(f"{name}: {size:,} rows")
     if tables:
-        shown = Table(*tables[0], box=None)
+        shown = table_of(*tables[0])
         for row in tables:
             shown.add_row(*("–" if x is None else f"{x:.4f}" if isinstance(x, float) else str(x) for x in row.values()))
         out.print(shown)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show, table_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -99,7 +98,7 @@ def evaluate(
     if as_json:
         show(rows)
         return
-    shown = Table("system", "tasks × trials", "success", "score", "errors", box=None)
+    shown = table_of("system", "tasks × trials", "success", "score", "errors")
     for row in rows:
         size = f"{row['tasks']} × {row['per_task']}"
         errors = str(sum(row["errors"].values()))

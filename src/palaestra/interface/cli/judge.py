@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show, table_of
 from palaestra.interface.cli.evaluate import Format, Paths, System, read
 
 if TYPE_CHECKING:
@@ -256,7 +255,7 @@ def _report(table: pl.DataFrame, asker: Endpoint | None, target: Path, as_json: 
         spent = vars(asker.ledger.spent) if asker else {}
         show({"verdicts": rows.to_dicts(), "spent": spent, "out": str(target)})
     else:
-        shown = Table(*rows.columns, box=None)
+        shown = table_of(*rows.columns)
         for row in rows.rows():
             shown.add_row(*("–" if x is None else f"{x:.3g}" if isinstance(x, float) else str(x) for x in row))
         out.print(shown)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show, table_of
 
 
 @app.command("fit-prior", short_help="Learn what rows of numbers are like, for `fuse`.")
@@ -85,7 +84,7 @@ def fuse(
     if as_json:
         show(plain(rows))
         return
-    shown = Table(*rows[0] if rows else ["nothing"], box=None)
+    shown = table_of(*rows[0] if rows else ["nothing"])
     for row in rows:
         shown.add_row(*(f"{each:.4g}" if isinstance(each, float) else str(each) for each in row.values()))
     out.print(shown)

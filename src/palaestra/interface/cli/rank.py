@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.errors import InputError
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show
+from palaestra.interface.cli.app import Json, app, hint, out, prefix_errors, say, show, table_of
 
 
 @app.command(short_help="Rank systems from pairwise matches.")
@@ -75,7 +74,7 @@ def rank(
     if played.counts:
         say(str(played.counts))
     medals = [name for name in ("gold", "silver", "bronze") if name in found.table.columns]
-    table = Table("rank", "system", "score", "95 % interval", "matches", "won", "drawn", *medals, box=None)
+    table = table_of("rank", "system", "score", "95 % interval", "matches", "won", "drawn", *medals)
     digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo", "elo_mmr") else ".3f"
     for row in found.table.to_dicts():
         places = f"{row['rank_low']}-{row['rank_high']}" if row["rank_low"] < row["rank_high"] else str(row["rank_low"])

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from palaestra.foundation.files import plain
-from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show, turns_at
+from palaestra.interface.cli.app import Json, app, out, prefix_errors, say, show, table_of, turns_at
 
 _SHOWN = 24
 """Information sets of a tree that are printed; JSON has all."""
@@ -43,7 +42,7 @@ def solve(
         return
     rows = found.table()
     tree = "state" in rows.columns
-    table = Table(*(["player", "state", "action", "probability"] if tree else _heads(found)), box=None)
+    table = table_of(*(["player", "state", "action", "probability"] if tree else _heads(found)))
     states = rows["state"].unique(maintain_order=True).to_list() if tree else []
     for row in rows.to_dicts():
         if tree and row["state"] in states[_SHOWN:]:

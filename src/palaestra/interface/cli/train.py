@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from palaestra.errors import InputError
 from palaestra.interface.cli.app import (
@@ -21,6 +20,7 @@ from palaestra.interface.cli.app import (
     modules_here,
     say,
     show,
+    table_of,
 )
 from palaestra.interface.cli.app import out as console
 
@@ -191,7 +191,7 @@ def recipes(
     if as_json:
         show([{"name": each, "description": text} for each, text in rows])
         return
-    table = Table("recipe", "what it trains and proves", box=None)
+    table = table_of("recipe", "what it trains and proves")
     for each, text in rows:
         table.add_row(each, " ".join(text.split()))
     console.print(table)
@@ -207,7 +207,7 @@ def _steps(listed: list[str], as_json: bool) -> None:
         show(rows)
     else:
         shown = [each for each in rows[0] if each not in ("differs", "steps")]
-        table = Table(*shown, box=None)
+        table = table_of(*shown)
         for row in rows:
             table.add_row(*(", ".join(x) if isinstance(x := row[each], list) else str(x) for each in shown))
         console.print(table)

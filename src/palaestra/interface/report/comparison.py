@@ -19,6 +19,8 @@ from palaestra.interface.report.plots import intervals, legend
 from palaestra.interface.report.sections import RunResult, contributions, facts, result
 from palaestra.interface.report.team import frontier
 
+UNTOLD = ("cannot tell", ", one seed: ")
+"""What the verdict of a pair says that was not told apart."""
 GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
 
 
@@ -98,7 +100,7 @@ def _headline(variants: list[Variant], pairs: list[PairComparison]) -> str:
     """How many pairs were told apart; the verdict itself, in short, if there is one pair."""
     if len(pairs) == 1 and pairs[0].verdict:
         return short_verdict(pairs[0].verdict)
-    apart = sum("cannot tell" not in pair.verdict for pair in pairs if pair.verdict)
+    apart = sum(not any(said in pair.verdict for said in UNTOLD) for pair in pairs if pair.verdict)
     return f"{len(variants)} variants compared" + (f": {apart} of {len(pairs)} pairs told apart" if pairs else "")
 
 
@@ -124,13 +126,19 @@ def _pairs(content: Mapping[str, Any], source: Path) -> list[PairComparison]:
         PairComparison(
             a=str(row.get("a")),
             b=str(row.get("b")),
-            difference=Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
+            difference=_difference(row, f"{source}: pairs[{i}].difference"),
             p_holm=row.get("p_holm"),
             verdict=str(row.get("verdict") or ""),
             seeds_needed=row.get("seeds_needed"),
         )
         for i, row in enumerate(rows)
     ]
+
+
+def _difference(pair: Mapping[str, Any], where: str) -> Interval | None:
+    """Difference of a pair; of an exact measure one seed gives no interval."""
+    read = Interval.read(pair.get("difference"), where)
+    return Interval(read.mean) if read and UNTOLD[1] in str(pair.get("verdict")) else read
 
 
 def _forests(variants: list[Variant], pairs: list[PairComparison], measure: str, percent: bool) -> list[Chart]:

@@ -47,13 +47,18 @@ def health(seeds: Sequence[SeedRun]) -> TrainingHealth:
 
 
 def spikes(norms: np.ndarray) -> np.ndarray:
-    """Mask bool[n] of the norms that are spikes, above median + 5 · median |x - median|.
+    """Mask bool[n] of the norms that are spikes, above median + 5 · median |x - median| of those above 0.
+
+    Where a norm is 0 nothing was learned; a run that has converged has many.
 
     >>> spikes(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 9.0])).tolist()
     [False, False, False, False, False, True]
     """
-    middle = np.median(norms)
-    limit = middle + SPIKE * np.median(np.abs(norms - middle))
+    learned = norms[norms > 0]
+    if not len(learned):
+        return np.zeros(len(norms), bool)
+    middle = np.median(learned)
+    limit = middle + SPIKE * np.median(np.abs(learned - middle))
     return np.asarray(norms > limit + 1e-9 * abs(middle))
 
 

@@ -12,6 +12,9 @@ from palaestra.errors import StorageError
 from palaestra.interface.report.formatting import ABSENT, number, seconds
 from palaestra.interface.report.load import Interval, Run, SeedRun
 
+PLAYED = ("success", "score")
+"""Measures that are estimated from play; all others are exact, a number per seed."""
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -98,16 +101,23 @@ def result(run: Run) -> RunResult | None:
         for name, rows in _object(summary, "metrics", where).items()
     }
 
+    seeds = _list(summary, "per_seed", where)
+
     def interval(value: Any, place: str) -> Interval | None:
         return Interval.read(value, f"{where}: {place}")
+
+    def measured(value: Any, place: str, over: int = 1) -> Interval | None:
+        """An exact measure has an interval over seeds only."""
+        read = interval(value, place)
+        return Interval(read.mean) if read and over == 1 and measure not in PLAYED else read
 
     return RunResult(
         measure=measure,
         percent=measure == "success",
         verdict=str(summary.get("verdict") or ""),
-        before=interval(summary.get("before"), "before"),
-        after=interval(summary.get("after"), "after"),
-        difference=interval(summary.get("difference"), "difference"),
+        before=measured(summary.get("before"), "before", len(seeds)),
+        after=measured(summary.get("after"), "after", len(seeds)),
+        difference=measured(summary.get("difference"), "difference", len(seeds)),
         controls={name: read for name, value in controls.items() if (read := interval(value, f"controls.{name}"))},
         claims=[
             Claim(name, str(value["verdict"]), str(value.get("note") or ""), name in learned)
@@ -132,11 +142,11 @@ def result(run: Run) -> RunResult | None:
         per_seed=[
             (
                 str(row.get("seed")),
-                interval(row.get("before"), "per_seed.before"),
-                interval(row.get("after"), "per_seed.after"),
-                interval(row.get("difference"), "per_seed.difference"),
+                measured(row.get("before"), "per_seed.before"),
+                measured(row.get("after"), "per_seed.after"),
+                measured(row.get("difference"), "per_seed.difference"),
             )
-            for row in _list(summary, "per_seed", where)
+            for row in seeds
         ],
         games={name: rows for name, rows in games.items() if rows},
         scores={
