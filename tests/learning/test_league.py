@@ -160,6 +160,8 @@ def test_the_files_are_read_by_rank_and_solve(tmp_path: Path) -> None:
     assert found.game.players == ("learner", "opponent")
     assert found.profile[0] == pytest.approx([1 / 3] * 3)
     assert found.gap_interval is not None
+    drawn = found.game.draw(np.random.default_rng(0)).payoffs[0]
+    assert drawn == pytest.approx(-drawn.T), "an episode is one of both cells that mirror each other"
     ranked = rank(read_matches(tmp_path / "matches.csv"), "bradley_terry", resamples=100)
     assert ranked.table["n"].to_list() == [20, 20, 20]
     assert ranked.table["score"].to_numpy() == pytest.approx(1000)

@@ -198,6 +198,37 @@ def test_the_interval_of_the_gap_covers_what_a_deviator_gains_in_truth() -> None
     assert 0.1 < float(np.mean(wide)) < 1.5
 
 
+@pytest.mark.parametrize("by", ["uniform", "nash", "cce"])
+def test_the_interval_covers_that_nobody_gains_where_strategies_are_alike(by: str) -> None:
+    """The best of several equal strategies seems to gain: 95 % of the intervals must not believe it."""
+    covered = 0
+    for seed in range(40):
+        mean = np.random.default_rng(seed).normal(size=(4, 4))
+        errors = np.ones((4, 4, 1, 1)) * np.array([[1.0, -1], [-1, 1]])
+        game = Game((mean, -mean), covariance=errors, count=np.full((4, 4), 50))
+        low, high = solve(game, by, draws=60).gap_interval or (np.nan, np.nan)
+        covered += low <= 0 <= high
+    assert covered >= 37
+
+
+def test_the_interval_of_a_clear_gap_lies_above_0() -> None:
+    errors = np.full((3, 3, 1, 1), 0.01) * np.array([[1.0, -1], [-1, 1]])
+    found = solve(Game((UNEVEN, -UNEVEN), covariance=errors, count=np.full((3, 3), 50)), "uniform")
+    assert found.gap_interval is not None
+    assert 0.1 < found.gap_interval[0] < found.gap < found.gap_interval[1] < 0.6
+
+
+def test_cells_that_mirror_each_other_are_drawn_once() -> None:
+    errors = np.ones((2, 3, 1, 1)) * np.array([[1.0, 0.5], [0.5, 2.0]])
+    names = (("b", "c"), ("a", "b", "c"))
+    game = Game((np.zeros((2, 3)),) * 2, strategies=names, covariance=errors, count=np.full((2, 3), 9), mirrored=True)
+    own, other = game.draw(np.random.default_rng(0)).payoffs
+    assert (own[1, 1], other[1, 1]) == (other[0, 2], own[0, 2])
+    assert len(np.unique(np.abs([own, other]))) == 10
+    with pytest.raises(InputError, match="mirrored is of two players"):
+        Game((np.zeros((2, 3)),) * 2, mirrored=True, strategies=(("d", "c"), names[1]))
+
+
 def test_episodes_of_one_group_are_one_draw() -> None:
     rng = np.random.default_rng(1)
     x = np.repeat(rng.normal(size=40), 5)

@@ -99,7 +99,7 @@ def _json(path: Path) -> Game:
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         return _tensors(found)
-    allowed = ("payoffs", "players", "strategies", "variance", "error", "count")
+    allowed = ("payoffs", "players", "strategies", "variance", "error", "count", "mirrored")
     unknown = sorted(set(found) - set(allowed))
     if unknown or "payoffs" not in found:
         raise InputError(f"fields {unknown or ['payoffs missing']}; read are {', '.join(allowed)}")
@@ -121,7 +121,13 @@ _READERS = {".csv": _csv, ".tsv": _csv, ".json": _json, ".npz": _npz, ".npy": _n
 
 
 def _tensors(
-    payoffs: Any, players: Any = (), strategies: Any = (), variance: Any = None, error: Any = None, count: Any = None
+    payoffs: Any,
+    players: Any = (),
+    strategies: Any = (),
+    variance: Any = None,
+    error: Any = None,
+    count: Any = None,
+    mirrored: bool = False,
 ) -> Game:
     table = _array(payoffs, "payoffs")
     if table.ndim == 2:
@@ -135,7 +141,7 @@ def _tensors(
     names = tuple(map(str, players)), tuple(tuple(map(str, own)) for own in strategies)
     spread = None if variance is None else tuple(_like(variance, table, "variance"))
     if error is None:
-        return Game(tuple(table), *names, spread)
+        return Game(tuple(table), *names, spread, mirrored=bool(mirrored))
     errors = np.stack(_like(error, table, "error"), axis=-1)
     if not (errors >= 0).all():
         raise InputError("error: standard errors must be numbers >= 0")
@@ -143,7 +149,7 @@ def _tensors(
     if n == 2 and np.allclose(table.sum(axis=0), table.sum(axis=0).flat[0], rtol=0, atol=1e-9):
         covariance = errors[..., :1, None] ** 2 * np.array([[1.0, -1.0], [-1.0, 1.0]])  # what one gets, the other loses
     counts = np.full(table.shape[1:], 10**6) if count is None else _array(count, "count").astype(int)
-    return Game(tuple(table), *names, spread, covariance, counts)
+    return Game(tuple(table), *names, spread, covariance, counts, bool(mirrored))
 
 
 def _like(value: Any, table: np.ndarray, what: str) -> list[np.ndarray]:

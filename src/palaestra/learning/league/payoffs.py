@@ -1,7 +1,7 @@
 """Empirical pay-offs between the members of a league: sums per pair, from which mean, interval and game follow.
 
-Rows are who has the seats of the learner, columns who has the seats of the opponents. Left out: covariance between
-cells, which share no episodes.
+Rows are who has the seats of the learner, columns who has the seats of the opponents. Cells share no episodes, except
+two that mirror each other.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Payoffs:
         if constant:  # what one side gets, the other loses
             covariance[..., 0, 1] = covariance[..., 1, 0] = -(error**2)
         names = tuple(self.names[row] for row in rows), tuple(self.names)
-        return Game((own, other), ("learner", "opponent"), names, covariance=covariance, count=n.astype(np.int64))
+        known: dict[str, Any] = {"covariance": covariance, "count": n.astype(np.int64), "mirrored": self.mirrored}
+        return Game((own, other), ("learner", "opponent"), names, **known)
 
     def table(self, level: float = 0.95) -> pl.DataFrame:
         """Table `member, opponent, mean, low, high, n` of each pair that has played, with Student's t interval."""
@@ -147,6 +148,7 @@ class Payoffs:
             "strategies": [list(own) for own in game.strategies],
             "error": [table.tolist() for table in game.error],
             "count": game.count.tolist(),
+            "mirrored": game.mirrored,
         }
         write_json(folder / FILES[0], data)
         for name, table in ((FILES[1], self.table()), (FILES[2], self.matches())):
@@ -194,7 +196,7 @@ def sides(turns: pl.DataFrame, opponents: Sequence[str]) -> tuple[np.ndarray, np
     rewards = kept.select(*keys, pl.col("agent").cast(pl.String), pl.col("reward").cast(pl.Float64))
     if "metadata" in kept.columns:
         told = kept.filter(pl.col("metadata").str.contains(_UNSEATED, literal=True)).select(*keys, "metadata").rows()
-        rows = [(g, e, *item) for g, e, text in told for item in json.loads(text)[_UNSEATED].items()]
+        rows = [(g, e, *item) for g, e, text in told for item in json.loads(text).get(_UNSEATED, {}).items()]
         rewards = rewards.vstack(pl.DataFrame(rows, schema=rewards.schema, orient="row"))
     met = pl.col("agent").is_in(list(opponents))
     found = (
