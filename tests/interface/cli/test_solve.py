@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.turns import Turns
+from palaestra.evaluation.games import Game, read_game
 from palaestra.interface.cli import main
 
 
@@ -31,6 +32,16 @@ def test_a_matrix_with_names(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["gap_interval"] is None
     code, out, _ = run(capsys, str(path), "--by", "cfr(plus, iterations=50)")
     assert "exploitability 0.0" in out
+
+
+@pytest.mark.parametrize("columns", ["v1,v2", "10,20"])
+def test_a_table_as_pandas_writes_it(columns: str, tmp_path: Path) -> None:
+    """Its rows are numbered in a first column without a heading, which became a strategy without a name."""
+    (tmp_path / "pandas.csv").write_text(f",{columns}\n0,0.5,0.7\n1,0.3,0.5\n")
+    game = read_game(tmp_path / "pandas.csv")
+    assert isinstance(game, Game)
+    assert game.strategies == (("0", "1"), tuple(columns.split(",")))
+    assert game.payoffs[0].tolist() == [[0.5, 0.7], [0.3, 0.5]]
 
 
 def test_turns_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +74,8 @@ def test_turns_give_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("a.csv", "1,2\n3,x\n", "line 2, column 2: 'x' is no number"),
         ("a.csv", "a,b\n1,nan\n", "is nan; 1 of 2 cells are not finite"),
         ("a.csv", "", "an empty table"),
+        ("a.csv", "x,a,a\nb,1,2\n", "strategies of player_1: 'a' is twice there"),
+        ("a.csv", ",a,\nb,1,2\n", "strategies of player_1: '' is no name"),
         ("a.json", "[[1, 2], [3]]", "all rows have the same length"),
         ("a.json", "[[[1, 2], [3, 4]]]", "a matrix [rows, columns] is zero-sum"),
         ("a.json", '{"payoff": [[1]]}', "read are payoffs, players"),

@@ -37,7 +37,7 @@ def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
         if not path.is_file():
             raise InputError(f"{path}: there is no such file")
         try:
-            return _READERS[path.suffix](path)
+            return _told_apart(_READERS[path.suffix](path))
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
         except (OSError, ValueError, zipfile.BadZipFile) as error:
@@ -51,8 +51,20 @@ def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
     return normal_form(tree) if one_shot else tree
 
 
+def _told_apart(game: Game) -> Game:
+    """The game; InputError for strategies without a name, and for two of one name."""
+    for who, own in zip(game.players, game.strategies, strict=True):
+        wrong = [name for name in own if not name.strip() or own.count(name) > 1]
+        if wrong:
+            raise InputError(f"strategies of {who}: {wrong[0]!r} is {'twice there' if wrong[0].strip() else 'no name'}")
+    return game
+
+
 def _csv(path: Path) -> Game:
-    """Payoffs of the row player, zero-sum; names of columns in the first line, of rows in the first column, if any."""
+    """Payoffs of the row player, zero-sum; names of columns in the first line, of rows in the first column, if any.
+
+    A first column without a heading has the names of rows, whatever they are: pandas numbers them.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = [
             row
@@ -65,9 +77,12 @@ def _csv(path: Path) -> Game:
     for number, row in enumerate(rows, 1):
         if len(row) != width:
             raise InputError(f"line {number} has {len(row)} cells, others have {width}")
-    header = any(_number(cell) is None for cell in rows[0][1:]) or (width == 1 and _number(rows[0][0]) is None)
+    corner = not rows[0][0].strip()
+    header = (
+        corner or any(_number(cell) is None for cell in rows[0][1:]) or (width == 1 and _number(rows[0][0]) is None)
+    )
     body = rows[1:] if header else rows
-    named = bool(body) and all(_number(row[0]) is None for row in body)
+    named = bool(body) and (corner or all(_number(row[0]) is None for row in body))
     if not body or width == int(named):
         raise InputError("no row of payoffs below the names")
     names: dict[str, Any] = {}
