@@ -256,6 +256,45 @@ def test_episodes_of_one_group_are_one_draw() -> None:
     assert game.error[0][0] == pytest.approx(x.std() / np.sqrt(39), rel=1e-6)
 
 
+def test_a_cell_of_one_group_among_others_has_no_error() -> None:
+    """It said nothing about the spread between groups, and took what the other cells say about it, too."""
+    rng = np.random.default_rng(0)
+    cell = np.repeat([0, 0, 0, 1], 10)
+    x = np.repeat(rng.normal(size=4), 10)
+    rows = {"group": np.repeat(np.arange(4), 10), "episode": np.tile(np.arange(10), 4), "agent": ["a"] * 40}
+    turns = Turns({**rows, "policy": cell.astype(str), "reward": x})
+    game = empirical_game(turns)
+    assert game.error is not None
+    np.testing.assert_allclose(game.error[0], [x[:30:10].std(ddof=1) / np.sqrt(3), np.nan])
+    with pytest.raises(InputError, match=r"cell \(1\) has .* of one group"):
+        solve(game, "uniform")
+    alone = empirical_game(turns.filter(pl.col("group").is_in([0, 3]))).count
+    assert alone is not None
+    assert alone.tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("column", ["run", "system", "trial", "seed"])
+def test_episodes_of_one_number_are_apart_where_a_column_tells(column: str) -> None:
+    turns = played(np.random.default_rng(0), UNEVEN, 3)
+    twice = pl.concat([turns.frame.with_columns(pl.lit(str(k)).alias(column)) for k in range(2)])
+    one, two = empirical_game(turns), empirical_game(Turns(twice))
+    assert one.count is not None
+    assert two.variance is not None
+    np.testing.assert_allclose(two.payoffs, one.payoffs)
+    np.testing.assert_allclose(np.array(two.variance) * 5, np.array(one.variance) * 4)
+
+
+def test_episodes_that_failed_and_names_of_columns_do_not_matter() -> None:
+    turns = played(np.random.default_rng(0), UNEVEN, 4).with_column(error=pl.lit(None, pl.String))
+    broken = turns.with_column(error=pl.when(pl.col("group") == 0).then(pl.lit("env: broken")))
+    expected = empirical_game(turns.filter(pl.col("group") != 0)).payoffs
+    for name in ("policy", "x", "e", "g", "n"):
+        np.testing.assert_allclose(
+            empirical_game(broken.with_column(**{name: pl.col("policy")}), name).payoffs, expected
+        )
+    assert empirical_game(turns, "agent").shape == (1, 1)
+
+
 # -- populations ------------------------------------------------------------------------------------------------------
 
 
@@ -321,5 +360,5 @@ def test_cells_that_nobody_played_are_named() -> None:
         empirical_game(some)
     with pytest.raises(InputError, match="2 values of 'reward' in one episode"):
         empirical_game(turns, by="reward")
-    with pytest.raises(InputError, match="has one episode; intervals need two"):
+    with pytest.raises(InputError, match=r"\(r0, c0\) has one episode, or .* of one group"):
         solve(empirical_game(played(np.random.default_rng(0), UNEVEN, 1)))

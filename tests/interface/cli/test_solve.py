@@ -111,6 +111,20 @@ def test_what_is_no_game_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (code, "not zero- or constant-sum: payoffs add up to 2" in err) == (2, True)
 
 
+def test_what_of_a_run_is_solved_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below a seed there are looks and evaluations as well; and of a league the turns hold few of the pairs."""
+    seed = tmp_path / "seed-3"
+    (seed / "turns").mkdir(parents=True)
+    (tmp_path / "recipe.yaml").touch()
+    for path, named in ((tmp_path, "seed-0"), (seed, "seed-3")):
+        code, _, err = run(capsys, str(path))
+        assert (code, "of several kinds" in err, str(Path(named) / "turns") in err) == (2, True, True)
+    rows = {"episode": [0, 0, 1, 1], "agent": ["a", "b"] * 2, "policy": ["p", "p@0", "p@1", "p"]}
+    Turns({**rows, "opponent": ["0", "0", "1", "1"], "reward": [1.0, 0, 0, 1]}).save(seed / "turns" / "0.parquet")
+    code, _, err = run(capsys, str(seed / "turns"))
+    assert (code, "nobody played" in err, "seed-N/league/payoffs.json" in err) == (2, True, True)
+
+
 def test_a_game_of_openspiel(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")
     code, out, _ = run(capsys, "leduc_poker", "--by", "cfr(vad, iterations=10)")

@@ -112,7 +112,10 @@ def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float
     if not np.isfinite(game.covariance).all():
         at = np.argwhere(game.count < 2)[0]
         cell = ", ".join(own[k] for own, k in zip(game.strategies, at, strict=True))
-        raise InputError(f"solve: cell ({cell}) has one episode; intervals need two, or ask for none with draws=0")
+        raise InputError(
+            f"solve: cell ({cell}) has one episode, or episodes of one group alone; intervals need two, or ask for "
+            "none with draws=0"
+        )
     rng = np.random.default_rng(seed)
     gaps, gains, drawn = [], [], []
     for _ in range(draws):
