@@ -304,6 +304,15 @@ def test_the_double_oracle_finds_the_equilibrium_of_a_matrix() -> None:
     np.testing.assert_allclose(found[-1].blend()[0], [0.25, 0.5, 0.25], atol=1e-9)
 
 
+@pytest.mark.parametrize("by", ["cce", "alpha_rank"])
+def test_populations_take_the_marginals_of_a_joint_distribution(by: str) -> None:
+    game = zero_sum(np.array([[0.0, -1, -1], [1, 0, -1], [1, 1, 0]]))  # the last strategy dominates
+    for slots in (f"{by}, nash", f"nash, {by}", by):
+        profile = solve(game, f"psro({slots})").profile
+        np.testing.assert_allclose([x.sum() for x in profile], 1.0)
+    np.testing.assert_allclose(profile, [pure(3, 2)] * 2, atol=1e-6)
+
+
 def test_payoffs_between_populations_are_products() -> None:
     rng = np.random.default_rng(0)
     game = Game(tuple(rng.normal(size=(3, 2, 3, 2))))

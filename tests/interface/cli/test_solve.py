@@ -127,8 +127,38 @@ def test_what_of_a_run_is_solved_is_told(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_game_of_openspiel(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")
-    code, out, _ = run(capsys, "leduc_poker", "--by", "cfr(vad, iterations=10)")
+    code, out, _ = run(capsys, "leduc_poker", "--by", "cfr(vad, iterations=10, start=0)")
     assert code == 0
     assert "912 more information sets" in out
     code, out, _ = run(capsys, "matrix_pd", "--by", "qre(2.)", "--json")
     assert json.loads(out)["profile"][0]["strategy"] == "Cooperate"
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("hanabi(players=9)", "would end Python"),
+        ("kuhn_poker(players=x)", "Wrong type for parameter players"),
+        ("catch", "cannot tell the information states of catch"),
+        ("oshi_zumo(coins=3,size=1)", "too many moves for exact values"),
+    ],
+)
+def test_a_game_that_openspiel_cannot_play_is_an_error(
+    game: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspiel")
+    code, _, err = run(capsys, game)
+    assert (code, message in err) == (2, True), err
+
+
+def test_a_game_in_which_a_move_can_end_play_has_moves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of both decides once at most: the second player's turn comes only if the first enters."""
+    pytest.importorskip("pyspiel")
+    (tmp_path / "entry.efg").write_text(
+        'EFG 2 R "entry" { "in" "inc" } ""\np "" 1 1 "" { "out" "enter" } 0\nt "" 1 "o" { 0, 2 }\n'
+        'p "" 2 1 "" { "fight" "share" } 0\nt "" 2 "f" { -1, -1 }\nt "" 3 "s" { 1, 1 }\n'
+    )
+    code, out, err = run(capsys, f"efg_game(filename={tmp_path / 'entry.efg'})", "--by", "cfr(plus)", "--json")
+    assert code == 0, err
+    chances = {row["action"]: row["probability"] for row in json.loads(out)["profile"]}
+    assert (chances["enter"], chances["share"]) == pytest.approx((1, 1), abs=1e-3)

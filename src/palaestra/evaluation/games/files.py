@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ MATRICES = (".csv", ".tsv", ".json", ".npz", ".npy")
 def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
     """Reads a `Game` (or `Tree`) from a matrix file, from turns (folder, Parquet), or by an OpenSpiel name.
 
-    A game of OpenSpiel in which each player decides once is a `Game`, any other a `Tree`.
+    A game of OpenSpiel in which each player decides once, whatever the others do, is a `Game`, any other a `Tree`.
 
     Args:
         source: a path, or a game string such as `kuhn_poker(players=3)`.
@@ -44,11 +45,12 @@ def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
             raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     if path.exists():
         return empirical_game(Turns.load(path), by)
-    if "/" in str(source) or path.suffix in (".parquet", ".jsonl"):
+    named = re.fullmatch(r"\w+\(.*\)", str(source))  # whose parameters may be a path
+    if (not named and "/" in str(source)) or path.suffix in (".parquet", ".jsonl"):
         raise InputError(f"{source}: there is no such file")
     tree = openspiel_tree(str(source))
-    one_shot = all(len(own) == 1 and own[0].sets.stop - own[0].sets.start == 1 for own in tree.levels)
-    return normal_form(tree) if one_shot else tree
+    once = all(len(own) == 1 and own[0].sets.stop - own[0].sets.start == 1 for own in tree.levels)
+    return normal_form(tree) if once and (tree.leaf < tree.legal.size).all() else tree
 
 
 def _told_apart(game: Game) -> Game:

@@ -89,6 +89,8 @@ def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Sol
     rule = cfr_rules.rule(variant, **options)
     if iterations < 1:
         raise InputError(f"cfr: iterations={iterations} must be at least 1")
+    if iterations <= rule.start:
+        raise InputError(f"cfr: {variant} averages from iteration start={rule.start} on; {iterations} give no policy")
 
     def solve(game: Game | Tree) -> Any:
         tree = game if isinstance(game, Tree) else game_tree(game)
