@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,6 +19,7 @@ from palaestra.evaluation.games import (
     SOLVERS,
     Game,
     empirical_game,
+    game_tree,
     psro,
     read_solver,
     risk_averse_response,
@@ -62,6 +65,23 @@ def test_nash_leaves_nothing_to_gain_and_its_value_is_the_duals(matrix: np.ndarr
     profile = nash_mixtures(game)
     assert abs(game.exploitability(profile)) < 1e-8
     assert (matrix.T @ profile[0]).min() == pytest.approx((matrix @ profile[1]).max(), abs=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-9, 1e-6, 1e9, 1e15])
+def test_the_unit_of_payoffs_does_not_matter(scale: float) -> None:
+    """What a linear program neglects is absolute: 1e-9 was nothing, and 1e15 an error of its own."""
+    game = zero_sum(UNEVEN * scale + 3 * scale)
+    tree = solve(game_tree(game), "nash").profile
+    for found in (*nash_mixtures(game), *solve(game, "cce").mixtures(), *tree.T):
+        np.testing.assert_allclose(found, [0.25, 0.5, 0.25], atol=1e-9)
+    both = Game((CHICKEN.payoffs[0] * scale, CHICKEN.payoffs[1] * scale))
+    np.testing.assert_allclose(solve(both, "cce").profile, solve(CHICKEN, "cce").profile, atol=1e-9)
+
+
+def test_a_program_that_is_not_solved_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scipy.optimize, "linprog", lambda *_, **__: SimpleNamespace(x=None, message="no luck"))
+    with pytest.raises(InputError, match="nash: the linear program was not solved: no luck"):
+        nash_mixtures(zero_sum(RPS))
 
 
 @given(MATRICES, MATRICES)
