@@ -375,6 +375,10 @@ def test_two_solver_slots_on_kuhn_poker() -> None:
         (lambda: solve(CHICKEN, "qre(-1.)"), "rationality"),
         (lambda: solve(CHICKEN, "risk_averse(.1, .6)"), "tremble"),
         (lambda: CHICKEN.cce_gap([]), "at least one profile"),
+        (lambda: solve(CHICKEN, "risk_averse(start=[[1., 0.], [1.]])"), "mixtures of shapes"),
+        (lambda: solve(CHICKEN, "risk_averse(start=[[1., 0.], [1., 1.]])"), "is no distribution"),
+        (lambda: solve(CHICKEN, "shor(steps=0)"), "shor: steps=0 must be at least 1"),
+        (lambda: solve(CHICKEN, "replicator(steps=0)"), "replicator: steps=0 must be at least 1"),
     ],
 )
 def test_bad_input_is_named_before_any_work(make: Any, message: str) -> None:

@@ -22,6 +22,11 @@ def uniform_mixtures(game: Game) -> Mixtures:
     return tuple(np.full(size, 1 / size) for size in game.shape)
 
 
+def _need_steps(solver: str, steps: int) -> None:
+    if steps < 1:
+        raise InputError(f"{solver}: steps={steps} must be at least 1")
+
+
 def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mixtures:
     """Mixed strategies of a `Game`: time average of replicator dynamics ẋ = x (u - x·u) from uniform, by exponentials.
 
@@ -29,7 +34,11 @@ def replicator_dynamics(game: Game, steps: int = 2000, rate: float = 0.1) -> Mix
         game: any game.
         steps: number of steps.
         rate: size of a step in units of 1 / (largest payoff difference).
+
+    Raises:
+        InputError: there is no step.
     """
+    _need_steps("replicator", steps)
     scale = max(float(max(np.ptp(table) for table in game.payoffs)), 1e-12)
     mixtures = list(uniform_mixtures(game))
     logs = [np.log(x) for x in mixtures]
@@ -184,7 +193,11 @@ def shor(
         diversity: bonus for strategies with a small share.
         centre: "value" centres on the value of the mixture instead, as regret matching does.
         average: return the average over the steps instead of the last iterate.
+
+    Raises:
+        InputError: there is no step.
     """
+    _need_steps("shor", steps)
     mixtures = list(uniform_mixtures(game))
     regrets = [np.zeros_like(x) for x in mixtures]
     before = [np.zeros_like(x) for x in mixtures]

@@ -166,11 +166,11 @@ def shor(
     def solve(game: Game) -> Any:
         n = max(_matrix(game, "shor").shape) - 1
         if role == "evaluation":
-            return dynamics.shor(game, steps or min(15_000, 8000 + 50 * n), centre=centre)
+            return dynamics.shor(game, min(15_000, 8000 + 50 * n) if steps is None else steps, centre=centre)
         done = min(1.0, n / 75)
         return dynamics.shor(
             game,
-            steps or min(5000, 1000 + 20 * n),
+            min(5000, 1000 + 20 * n) if steps is None else steps,
             blend=0.3 + done * (0.05 - 0.3),
             temperature=0.5 + done * (0.01 - 0.5),
             momentum=0.5,
