@@ -391,6 +391,8 @@ def test_cells_that_nobody_played_are_named() -> None:
     some = turns.filter(~((pl.col("group") % 9) == 5))
     with pytest.raises(InputError, match=r"nobody played \(a=r1, b=c2\); 1 of 9 cells"):
         empirical_game(some)
+    with pytest.raises(InputError, match="no episode, or all have failed"):
+        empirical_game(turns.with_column(error=pl.lit("env: broken")))
     with pytest.raises(InputError, match="2 values of 'reward' in one episode"):
         empirical_game(turns, by="reward")
     with pytest.raises(InputError, match=r"\(r0, c0\) has one episode, or .* of one group"):

@@ -42,6 +42,8 @@ def empirical_game(turns: Turns, by: str = "policy", *, reward: str = "reward") 
         failed=episode_failed() if "error" in turns.columns else pl.lit(False),
     ).with_columns(e=episode, g=group)
     rows = rows.filter(~pl.col("failed").any().over("e"))
+    if not len(rows):
+        raise InputError("empirical_game: there is no episode, or all have failed")
     if rows["by"].null_count():
         raise InputError(f"empirical_game: column {by!r} is null in {rows['by'].null_count()} rows")
     seats = rows.group_by("e", "agent").agg(
