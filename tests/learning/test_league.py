@@ -13,6 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.agents import Team
+from palaestra.agents.scripted import ScriptedPolicy, random_legal
 from palaestra.errors import ExpressionError, InputError
 from palaestra.evaluation.games import read_game, solve, zero_sum
 from palaestra.evaluation.ranking import rank, read_matches
@@ -158,6 +160,8 @@ def test_the_files_are_read_by_rank_and_solve(tmp_path: Path) -> None:
     assert found.game.players == ("learner", "opponent")
     assert found.profile[0] == pytest.approx([1 / 3] * 3)
     assert found.gap_interval is not None
+    drawn = found.game.draw(np.random.default_rng(0)).payoffs[0]
+    assert drawn == pytest.approx(-drawn.T), "an episode is one of both cells that mirror each other"
     ranked = rank(read_matches(tmp_path / "matches.csv"), "bradley_terry", resamples=100)
     assert ranked.table["n"].to_list() == [20, 20, 20]
     assert ranked.table["score"].to_numpy() == pytest.approx(1000)
@@ -176,11 +180,21 @@ def test_nothing_is_written_while_nobody_has_played(tmp_path: Path) -> None:
 def test_sides_leave_out_failed_episodes_and_count_seats_alike() -> None:
     rows = [
         (0, 0, "a", 1.0, None), (0, 0, "a", 2.0, None), (0, 0, "b", -1.0, None), (0, 0, "c", -3.0, None),
-        (0, 1, "a", 9.0, "env: broken"), (0, 1, "b", 9.0, None), (1, 0, "b", 1.0, None),
+        (0, 1, "a", 9.0, "env: broken"), (0, 1, "b", 9.0, None), (1, 0, "b", 1.0, "skipped: policy: late"),
     ]  # fmt: skip
     turns = pl.DataFrame(rows, schema=["group", "episode", "agent", "reward", "error"], orient="row")
     own, other = sides(turns, ("b", "c"))
-    assert (own.tolist(), other.tolist()) == ([3.0], [-2.0])
+    assert (own.tolist(), other.tolist()) == ([3.0, 0.0], [-2.0, 1.0]), "who had no turn was lost with its episode"
+
+
+def test_a_game_that_ends_at_its_first_move_counts() -> None:
+    """Kuhn poker takes what is no move for a loss of 2; the other side has no turn then."""
+    lost = ScriptedPolicy(lambda request: "hm", name="lost")
+    made = trainer({"every": 1, "matches": 2})
+    for seat, other in (("player_0", "player_1"), ("player_1", "player_0")):
+        frame = Local().play(made.env, Team({seat: lost, other: random_legal()}), Plan(groups=4)).frame
+        own, theirs = sides(frame, [other])
+        assert (own.tolist(), theirs.tolist()) == ([-2.0] * 4, [2.0] * 4)
 
 
 # -- play --------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from palaestra.errors import InputError
-from palaestra.evaluation.games import CFR, Game, game_tree, openspiel_tree, zero_sum
+from palaestra.evaluation.games import CFR, Game, game_tree, openspiel_tree, read_solver, zero_sum
 from palaestra.evaluation.games.cfr import rule
 from palaestra.evaluation.games.linear import nash_policy
 
@@ -88,6 +88,14 @@ def test_nothing_is_averaged_before_vads_start() -> None:
     np.testing.assert_array_equal(run.average(), run.tree.uniform())
     run.step()
     assert run.tree.exploitability(run.average()) < 0.01
+
+
+def test_a_solver_that_averages_nothing_is_refused() -> None:
+    """The uniform policy was the answer."""
+    for text in ("cfr(vad, iterations=500)", "cfr(vad, iterations=3, start=3)"):
+        with pytest.raises(InputError, match=r"vad averages from iteration start=\d+ on; \d+ give no policy"):
+            read_solver(text)
+    read_solver("cfr(vad, iterations=4, start=3)")
 
 
 def test_vads_regrets_are_those_of_a_loop_over_one_information_set() -> None:

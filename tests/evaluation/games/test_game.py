@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,6 +19,7 @@ from palaestra.evaluation.games import (
     SOLVERS,
     Game,
     empirical_game,
+    game_tree,
     psro,
     read_solver,
     risk_averse_response,
@@ -64,6 +67,23 @@ def test_nash_leaves_nothing_to_gain_and_its_value_is_the_duals(matrix: np.ndarr
     assert (matrix.T @ profile[0]).min() == pytest.approx((matrix @ profile[1]).max(), abs=1e-8)
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-9, 1e-6, 1e9, 1e15])
+def test_the_unit_of_payoffs_does_not_matter(scale: float) -> None:
+    """What a linear program neglects is absolute: 1e-9 was nothing, and 1e15 an error of its own."""
+    game = zero_sum(UNEVEN * scale + 3 * scale)
+    tree = solve(game_tree(game), "nash").profile
+    for found in (*nash_mixtures(game), *solve(game, "cce").mixtures(), *tree.T):
+        np.testing.assert_allclose(found, [0.25, 0.5, 0.25], atol=1e-9)
+    both = Game((CHICKEN.payoffs[0] * scale, CHICKEN.payoffs[1] * scale))
+    np.testing.assert_allclose(solve(both, "cce").profile, solve(CHICKEN, "cce").profile, atol=1e-9)
+
+
+def test_a_program_that_is_not_solved_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scipy.optimize, "linprog", lambda *_, **__: SimpleNamespace(x=None, message="no luck"))
+    with pytest.raises(InputError, match="nash: the linear program was not solved: no luck"):
+        nash_mixtures(zero_sum(RPS))
+
+
 @given(MATRICES, MATRICES)
 def test_the_best_cce_has_no_gap_and_at_least_the_welfare_of_a_pure_equilibrium(a: np.ndarray, b: np.ndarray) -> None:
     rows, columns = min(a.shape[0], b.shape[0]), min(a.shape[1], b.shape[1])
@@ -83,6 +103,24 @@ def test_a_quantal_response_is_a_softmax_of_its_own_payoffs(matrix: np.ndarray, 
     x, y = solve(game, f"qre({rationality})").profile
     expected = np.exp(rationality * (matrix @ y - (matrix @ y).max()))
     np.testing.assert_allclose(x, expected / expected.sum(), atol=1e-7)
+
+
+@pytest.mark.parametrize("rationality", [5.0, 20.0, 100.0, 1000.0])
+def test_the_branch_from_uniform_ends_where_risk_is_least(rationality: float) -> None:
+    """In a stag hunt the branch goes to the hare, and to the better of two ways to meet however slightly it is so."""
+    for own in (np.array([[4.0, 0], [3, 3]]), np.diag([1.0, 1 + 1e-4])):
+        x, y = solve(Game((own, own.T)), f"qre({rationality})").profile
+        assert min(x[1], y[1]) > 0.98
+    apart = solve(Game((np.eye(2), np.eye(2))), f"qre({rationality})").profile
+    np.testing.assert_allclose(apart, 0.5, atol=1e-9)  # where neither is, it stays between them
+
+
+def test_the_branch_jumps_only_where_it_turns_back() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        own = rng.normal(size=(2, 3, 3)) + 2 * np.eye(3)
+        path = [np.concatenate(solve(Game(tuple(own)), f"qre({x})").profile) for x in np.arange(0.2, 4, 0.2)]
+        assert (np.abs(np.diff(path, axis=0)).max(axis=1) > 0.5).sum() <= 1
 
 
 @pytest.mark.parametrize(
@@ -198,6 +236,37 @@ def test_the_interval_of_the_gap_covers_what_a_deviator_gains_in_truth() -> None
     assert 0.1 < float(np.mean(wide)) < 1.5
 
 
+@pytest.mark.parametrize("by", ["uniform", "nash", "cce"])
+def test_the_interval_covers_that_nobody_gains_where_strategies_are_alike(by: str) -> None:
+    """The best of several equal strategies seems to gain: 95 % of the intervals must not believe it."""
+    covered = 0
+    for seed in range(20):
+        mean = np.random.default_rng(seed).normal(size=(4, 4))
+        errors = np.ones((4, 4, 1, 1)) * np.array([[1.0, -1], [-1, 1]])
+        game = Game((mean, -mean), covariance=errors, count=np.full((4, 4), 50))
+        low, high = solve(game, by, draws=30).gap_interval or (np.nan, np.nan)
+        covered += low <= 0 <= high
+    assert covered >= 18
+
+
+def test_the_interval_of_a_clear_gap_lies_above_0() -> None:
+    errors = np.full((3, 3, 1, 1), 0.01) * np.array([[1.0, -1], [-1, 1]])
+    found = solve(Game((UNEVEN, -UNEVEN), covariance=errors, count=np.full((3, 3), 50)), "uniform")
+    assert found.gap_interval is not None
+    assert 0.1 < found.gap_interval[0] < found.gap < found.gap_interval[1] < 0.6
+
+
+def test_cells_that_mirror_each_other_are_drawn_once() -> None:
+    errors = np.ones((2, 3, 1, 1)) * np.array([[1.0, 0.5], [0.5, 2.0]])
+    names = (("b", "c"), ("a", "b", "c"))
+    game = Game((np.zeros((2, 3)),) * 2, strategies=names, covariance=errors, count=np.full((2, 3), 9), mirrored=True)
+    own, other = game.draw(np.random.default_rng(0)).payoffs
+    assert (own[1, 1], other[1, 1]) == (other[0, 2], own[0, 2])
+    assert len(np.unique(np.abs([own, other]))) == 10
+    with pytest.raises(InputError, match="mirrored is of two players"):
+        Game((np.zeros((2, 3)),) * 2, mirrored=True, strategies=(("d", "c"), names[1]))
+
+
 def test_episodes_of_one_group_are_one_draw() -> None:
     rng = np.random.default_rng(1)
     x = np.repeat(rng.normal(size=40), 5)
@@ -207,6 +276,45 @@ def test_episodes_of_one_group_are_one_draw() -> None:
     assert game.error[0][0] == pytest.approx(x.std() / np.sqrt(39), rel=1e-6)
 
 
+def test_a_cell_of_one_group_among_others_has_no_error() -> None:
+    """It said nothing about the spread between groups, and took what the other cells say about it, too."""
+    rng = np.random.default_rng(0)
+    cell = np.repeat([0, 0, 0, 1], 10)
+    x = np.repeat(rng.normal(size=4), 10)
+    rows = {"group": np.repeat(np.arange(4), 10), "episode": np.tile(np.arange(10), 4), "agent": ["a"] * 40}
+    turns = Turns({**rows, "policy": cell.astype(str), "reward": x})
+    game = empirical_game(turns)
+    assert game.error is not None
+    np.testing.assert_allclose(game.error[0], [x[:30:10].std(ddof=1) / np.sqrt(3), np.nan])
+    with pytest.raises(InputError, match=r"cell \(1\) has .* of one group"):
+        solve(game, "uniform")
+    alone = empirical_game(turns.filter(pl.col("group").is_in([0, 3]))).count
+    assert alone is not None
+    assert alone.tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("column", ["run", "system", "trial", "seed"])
+def test_episodes_of_one_number_are_apart_where_a_column_tells(column: str) -> None:
+    turns = played(np.random.default_rng(0), UNEVEN, 3)
+    twice = pl.concat([turns.frame.with_columns(pl.lit(str(k)).alias(column)) for k in range(2)])
+    one, two = empirical_game(turns), empirical_game(Turns(twice))
+    assert one.count is not None
+    assert two.variance is not None
+    np.testing.assert_allclose(two.payoffs, one.payoffs)
+    np.testing.assert_allclose(np.array(two.variance) * 5, np.array(one.variance) * 4)
+
+
+def test_episodes_that_failed_and_names_of_columns_do_not_matter() -> None:
+    turns = played(np.random.default_rng(0), UNEVEN, 4).with_column(error=pl.lit(None, pl.String))
+    broken = turns.with_column(error=pl.when(pl.col("group") == 0).then(pl.lit("env: broken")))
+    expected = empirical_game(turns.filter(pl.col("group") != 0)).payoffs
+    for name in ("policy", "x", "e", "g", "n"):
+        np.testing.assert_allclose(
+            empirical_game(broken.with_column(**{name: pl.col("policy")}), name).payoffs, expected
+        )
+    assert empirical_game(turns, "agent").shape == (1, 1)
+
+
 # -- populations ------------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +322,15 @@ def test_the_double_oracle_finds_the_equilibrium_of_a_matrix() -> None:
     found = psro(zero_sum(UNEVEN), start=[pure(3, 0), pure(3, 0)])
     assert found[-1].gap < 1e-9
     np.testing.assert_allclose(found[-1].blend()[0], [0.25, 0.5, 0.25], atol=1e-9)
+
+
+@pytest.mark.parametrize("by", ["cce", "alpha_rank"])
+def test_populations_take_the_marginals_of_a_joint_distribution(by: str) -> None:
+    game = zero_sum(np.array([[0.0, -1, -1], [1, 0, -1], [1, 1, 0]]))  # the last strategy dominates
+    for slots in (f"{by}, nash", f"nash, {by}", by):
+        profile = solve(game, f"psro({slots})").profile
+        np.testing.assert_allclose([x.sum() for x in profile], 1.0)
+    np.testing.assert_allclose(profile, [pure(3, 2)] * 2, atol=1e-6)
 
 
 def test_payoffs_between_populations_are_products() -> None:
@@ -258,6 +375,10 @@ def test_two_solver_slots_on_kuhn_poker() -> None:
         (lambda: solve(CHICKEN, "qre(-1.)"), "rationality"),
         (lambda: solve(CHICKEN, "risk_averse(.1, .6)"), "tremble"),
         (lambda: CHICKEN.cce_gap([]), "at least one profile"),
+        (lambda: solve(CHICKEN, "risk_averse(start=[[1., 0.], [1.]])"), "mixtures of shapes"),
+        (lambda: solve(CHICKEN, "risk_averse(start=[[1., 0.], [1., 1.]])"), "is no distribution"),
+        (lambda: solve(CHICKEN, "shor(steps=0)"), "shor: steps=0 must be at least 1"),
+        (lambda: solve(CHICKEN, "replicator(steps=0)"), "replicator: steps=0 must be at least 1"),
     ],
 )
 def test_bad_input_is_named_before_any_work(make: Any, message: str) -> None:
@@ -270,7 +391,9 @@ def test_cells_that_nobody_played_are_named() -> None:
     some = turns.filter(~((pl.col("group") % 9) == 5))
     with pytest.raises(InputError, match=r"nobody played \(a=r1, b=c2\); 1 of 9 cells"):
         empirical_game(some)
+    with pytest.raises(InputError, match="no episode, or all have failed"):
+        empirical_game(turns.with_column(error=pl.lit("env: broken")))
     with pytest.raises(InputError, match="2 values of 'reward' in one episode"):
         empirical_game(turns, by="reward")
-    with pytest.raises(InputError, match="has one episode; intervals need two"):
+    with pytest.raises(InputError, match=r"\(r0, c0\) has one episode, or .* of one group"):
         solve(empirical_game(played(np.random.default_rng(0), UNEVEN, 1)))

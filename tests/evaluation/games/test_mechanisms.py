@@ -62,6 +62,16 @@ def test_a_sampler_without_a_graph_visits_tasks_in_their_shares() -> None:
     assert np.abs(visits / 200 - target).max() < 0.03, "every walk, not only their mean"
 
 
+def test_a_large_graph_is_connected_however_far_apart_its_ends_are() -> None:
+    """Powers of the adjacency matrix overflowed, and the graph was called not connected."""
+    sites = np.arange(300)
+    side = np.where(sites < 50, 1, np.where(sites >= 250, 2, 0))  # two crowds at the ends of a long line
+    adjacent = (np.abs(sites[:, None] - sites) == 1) | ((side[:, None] == side) & (side > 0))
+    metropolis(adjacent, np.full(300, 1 / 300))
+    with pytest.raises(InputError, match="not connected"):
+        metropolis(adjacent & ((sites[:, None] < 150) == (sites < 150)), np.full(300, 1 / 300))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -45,6 +45,22 @@ def test_a_deficit_counts_only_once_active_and_sticks_at_a_prune():
     ) == pytest.approx(0.5 - 4 - 8)
 
 
+def test_deliveries_are_counted_up_to_their_caps_and_of_members_only():
+    """As implementations of GossipSub do: a burst decays from the cap, and buys no time."""
+    score = of(topics={"t": PLAIN | {"decay": (0.5,) * 4, "delivered_cap": 4}})
+    for _ in range(100):
+        score.event("a", "t", "first")
+    assert score.counters["a"]["t"] == {**dict.fromkeys(score.counters["a"]["t"], 0.0), "first": 3.0}
+    score.event("a", "t", "join")
+    for kind in ("first", "delivered") * 50:
+        score.event("a", "t", kind)
+    assert (score.counters["a"]["t"]["first"], score.counters["a"]["t"]["delivered"]) == (3.0, 4.0)
+    score.interval()
+    assert score.score("a") == 0.5 + 1.5
+    score.interval()
+    assert score.score("a") == pytest.approx(1.0 + 0.75 - 1.0)
+
+
 def test_counters_are_forgotten():
     score = PeerScore(topics={"t": Topic(decay=(0.5, 0.5, 0.5, 0.5))}, snap=0.3)
     score.event("a", "t", "first")

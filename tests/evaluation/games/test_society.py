@@ -14,6 +14,7 @@ from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games.society import (
     commons_episodes,
     commons_meters,
+    drift,
     efficiency,
     exploration_intensity,
     kaplan_meier,
@@ -69,6 +70,14 @@ def test_meters_of_two_systems():
     assert x["equality"] == pytest.approx(0.75)
     assert (x["survival"], y["survival"]) == (0.0, 1.0)
     assert commons_episodes(table().drop("system").head(4))["ended"].to_list() == [True]
+
+
+def test_time_is_a_number():
+    turns = pl.DataFrame({"phase": ["a", "b"], "violated": [0, 1]})
+    with pytest.raises(InputError, match=r"column 'phase' is time .* not String"):
+        drift(turns, by="phase")
+    found = drift(turns.with_columns(phase=pl.Series([1.5, 3])), by="phase")
+    assert found["tipping"].to_list() == [3.0, 3.0]
 
 
 def test_intensity_of_exploration_is_of_the_first_half(tmp_path):

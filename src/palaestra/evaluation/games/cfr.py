@@ -30,11 +30,13 @@ class Rule:
         accumulate: (t, regrets, instantaneous, memo) to the new regrets, float64[A, I].
         policy: (t, regrets, instantaneous, memo) to weights of the actions, float64[A, I]; only their shares matter.
         average: (t, instantaneous, memo) to the weight of the played policy in the average, a number or float64[I].
+        start: the first iteration that is averaged.
     """
 
     accumulate: Callable[[int, np.ndarray, np.ndarray, Memo], np.ndarray]
     policy: Callable[[int, np.ndarray, np.ndarray, Memo], np.ndarray]
     average: Callable[[int, np.ndarray, Memo], float | np.ndarray]
+    start: int = 0
 
 
 @dataclass(eq=False)
@@ -170,7 +172,7 @@ def vad(
         boosted = np.where(instant > 0, boost * instant, instant)
         return np.asarray(np.maximum(0.0, discounts(t, regrets, memo["v"]) + share * boosted) ** power)
 
-    return Rule(accumulate, policy, average)
+    return Rule(accumulate, policy, average, start)
 
 
 RULES: dict[str, Callable[..., Rule]] = {"plain": plain, "plus": plus, "discounted": discounted, "vad": vad}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ MATRICES = (".csv", ".tsv", ".json", ".npz", ".npy")
 def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
     """Reads a `Game` (or `Tree`) from a matrix file, from turns (folder, Parquet), or by an OpenSpiel name.
 
-    A game of OpenSpiel in which each player decides once is a `Game`, any other a `Tree`.
+    A game of OpenSpiel in which each player decides once, whatever the others do, is a `Game`, any other a `Tree`.
 
     Args:
         source: a path, or a game string such as `kuhn_poker(players=3)`.
@@ -37,22 +38,35 @@ def read_game(source: str | Path, by: str = "policy") -> Game | Tree:
         if not path.is_file():
             raise InputError(f"{path}: there is no such file")
         try:
-            return _READERS[path.suffix](path)
+            return _told_apart(_READERS[path.suffix](path))
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     if path.exists():
         return empirical_game(Turns.load(path), by)
-    if "/" in str(source) or path.suffix in (".parquet", ".jsonl"):
+    named = re.fullmatch(r"\w+\(.*\)", str(source))  # whose parameters may be a path
+    if (not named and "/" in str(source)) or path.suffix in (".parquet", ".jsonl"):
         raise InputError(f"{source}: there is no such file")
     tree = openspiel_tree(str(source))
-    one_shot = all(len(own) == 1 and own[0].sets.stop - own[0].sets.start == 1 for own in tree.levels)
-    return normal_form(tree) if one_shot else tree
+    once = all(len(own) == 1 and own[0].sets.stop - own[0].sets.start == 1 for own in tree.levels)
+    return normal_form(tree) if once and (tree.leaf < tree.legal.size).all() else tree
+
+
+def _told_apart(game: Game) -> Game:
+    """The game; InputError for strategies without a name, and for two of one name."""
+    for who, own in zip(game.players, game.strategies, strict=True):
+        wrong = [name for name in own if not name.strip() or own.count(name) > 1]
+        if wrong:
+            raise InputError(f"strategies of {who}: {wrong[0]!r} is {'twice there' if wrong[0].strip() else 'no name'}")
+    return game
 
 
 def _csv(path: Path) -> Game:
-    """Payoffs of the row player, zero-sum; names of columns in the first line, of rows in the first column, if any."""
+    """Payoffs of the row player, zero-sum; names of columns in the first line, of rows in the first column, if any.
+
+    A first column without a heading has the names of rows, whatever they are: pandas numbers them.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = [
             row
@@ -65,9 +79,12 @@ def _csv(path: Path) -> Game:
     for number, row in enumerate(rows, 1):
         if len(row) != width:
             raise InputError(f"line {number} has {len(row)} cells, others have {width}")
-    header = any(_number(cell) is None for cell in rows[0][1:]) or (width == 1 and _number(rows[0][0]) is None)
+    corner = not rows[0][0].strip()
+    header = (
+        corner or any(_number(cell) is None for cell in rows[0][1:]) or (width == 1 and _number(rows[0][0]) is None)
+    )
     body = rows[1:] if header else rows
-    named = bool(body) and all(_number(row[0]) is None for row in body)
+    named = bool(body) and (corner or all(_number(row[0]) is None for row in body))
     if not body or width == int(named):
         raise InputError("no row of payoffs below the names")
     names: dict[str, Any] = {}
@@ -99,7 +116,7 @@ def _json(path: Path) -> Game:
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         return _tensors(found)
-    allowed = ("payoffs", "players", "strategies", "variance", "error", "count")
+    allowed = ("payoffs", "players", "strategies", "variance", "error", "count", "mirrored")
     unknown = sorted(set(found) - set(allowed))
     if unknown or "payoffs" not in found:
         raise InputError(f"fields {unknown or ['payoffs missing']}; read are {', '.join(allowed)}")
@@ -121,7 +138,13 @@ _READERS = {".csv": _csv, ".tsv": _csv, ".json": _json, ".npz": _npz, ".npy": _n
 
 
 def _tensors(
-    payoffs: Any, players: Any = (), strategies: Any = (), variance: Any = None, error: Any = None, count: Any = None
+    payoffs: Any,
+    players: Any = (),
+    strategies: Any = (),
+    variance: Any = None,
+    error: Any = None,
+    count: Any = None,
+    mirrored: bool = False,
 ) -> Game:
     table = _array(payoffs, "payoffs")
     if table.ndim == 2:
@@ -135,7 +158,7 @@ def _tensors(
     names = tuple(map(str, players)), tuple(tuple(map(str, own)) for own in strategies)
     spread = None if variance is None else tuple(_like(variance, table, "variance"))
     if error is None:
-        return Game(tuple(table), *names, spread)
+        return Game(tuple(table), *names, spread, mirrored=bool(mirrored))
     errors = np.stack(_like(error, table, "error"), axis=-1)
     if not (errors >= 0).all():
         raise InputError("error: standard errors must be numbers >= 0")
@@ -143,7 +166,7 @@ def _tensors(
     if n == 2 and np.allclose(table.sum(axis=0), table.sum(axis=0).flat[0], rtol=0, atol=1e-9):
         covariance = errors[..., :1, None] ** 2 * np.array([[1.0, -1.0], [-1.0, 1.0]])  # what one gets, the other loses
     counts = np.full(table.shape[1:], 10**6) if count is None else _array(count, "count").astype(int)
-    return Game(tuple(table), *names, spread, covariance, counts)
+    return Game(tuple(table), *names, spread, covariance, counts, bool(mirrored))
 
 
 def _like(value: Any, table: np.ndarray, what: str) -> list[np.ndarray]:

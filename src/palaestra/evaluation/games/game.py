@@ -32,6 +32,8 @@ class Game:
         variance: variance of one episode's return, of each player; None: payoffs are the returns themselves.
         covariance: of the errors of a cell's N payoffs, float64[S_1, …, S_N, N, N]; None: payoffs are exact.
         count: episodes of each cell, int64[S_1, …, S_N]; None: payoffs are exact.
+        mirrored: of two players: whether a cell (a, b) and the cell (b, a), by the names of strategies, are the same
+            episodes with the sides exchanged; all names of rows are names of columns.
 
     Raises:
         InputError: shapes do not fit, or a payoff is not finite; names the player and the cell.
@@ -43,6 +45,7 @@ class Game:
     variance: tuple[np.ndarray, ...] | None = None
     covariance: np.ndarray | None = None
     count: np.ndarray | None = None
+    mirrored: bool = False
 
     def __post_init__(self) -> None:
         payoffs = tuple(np.asarray(table, float) for table in self.payoffs)
@@ -59,6 +62,8 @@ class Game:
             )
         if tuple(map(len, names)) != shape:
             raise InputError(f"Game: payoffs have shape {shape}, but there are {tuple(map(len, names))} strategy names")
+        if self.mirrored and (n != 2 or not set(names[0]) <= set(names[1])):
+            raise InputError("Game: mirrored is of two players, and each name of a row is the name of a column as well")
         object.__setattr__(self, "payoffs", payoffs)
         object.__setattr__(self, "players", players)
         object.__setattr__(self, "strategies", names)
@@ -179,7 +184,8 @@ class Game:
     def draw(self, rng: np.random.Generator) -> Game:
         """A new `Game` with payoffs drawn from their posterior: the estimate plus Student's t errors.
 
-        Errors of the players in one cell keep their correlation, so an estimate of a zero-sum game stays zero-sum.
+        Errors of the players in one cell keep their correlation, so an estimate of a zero-sum game stays zero-sum, and
+        two cells that mirror each other have the same errors, with the sides exchanged.
         """
         if self.covariance is None or self.count is None:
             return self
@@ -188,8 +194,14 @@ class Game:
         freedom = np.maximum(self.count - 1, 1)
         t = rng.standard_normal(self.covariance.shape[:-1]) / np.sqrt(rng.chisquare(freedom) / freedom)[..., None]
         noise = (root @ t[..., None])[..., 0]
+        if self.mirrored:
+            at = [self.strategies[1].index(name) for name in self.strategies[0]]
+            low, high = np.triu_indices(len(at), 1)
+            square = noise[:, at]
+            square[high, low] = square[low, high, ::-1]
+            noise[:, at] = square
         payoffs = tuple(table + noise[..., i] for i, table in enumerate(self.payoffs))
-        return Game(payoffs, self.players, self.strategies, self.variance)
+        return Game(payoffs, self.players, self.strategies, self.variance, mirrored=self.mirrored)
 
 
 def zero_sum(payoffs: np.ndarray, **names: Any) -> Game:

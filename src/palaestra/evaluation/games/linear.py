@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy
 
@@ -39,16 +41,16 @@ def nash_mixtures(game: Game) -> tuple[np.ndarray, ...]:
         InputError: the game is no such game.
     """
     need_zero_sum(game, "nash")
-    payoff = game.payoffs[0]
+    payoff = _scaled(game.payoffs[0])
     rows, columns = payoff.shape
-    found = scipy.optimize.linprog(
+    found = _program(
+        "nash",
         np.append(np.zeros(rows), -1.0),
         A_ub=np.hstack([-payoff.T, np.ones((columns, 1))]),
         b_ub=np.zeros(columns),
         A_eq=np.append(np.ones(rows), 0.0)[None],
         b_eq=[1.0],
         bounds=[(0, None)] * rows + [(None, None)],
-        method="highs",
     )
     return _share(found.x[:rows]), _share(-found.ineqlin.marginals)
 
@@ -74,18 +76,18 @@ def nash_policy(tree: Tree) -> np.ndarray:
         sequence.append(position)
     x, y = (int(position.max()) + 1 for position in sequence)
     payoff = scipy.sparse.coo_array(
-        (tree.chance * tree.payoffs[0], (sequence[0][tree.leaf[0]], sequence[1][tree.leaf[1]])), shape=(x, y)
+        (tree.chance * _scaled(tree.payoffs[0]), (sequence[0][tree.leaf[0]], sequence[1][tree.leaf[1]])), shape=(x, y)
     ).tocsr()
     plan, behind = (_flow(tree, own, position) for own, position in zip(owners, sequence, strict=True))
     q = behind.shape[0]
-    found = scipy.optimize.linprog(
+    found = _program(
+        "nash",
         np.concatenate([np.zeros(x), [-1.0], np.zeros(q - 1)]),
         A_ub=scipy.sparse.hstack([-payoff.T, behind.T]).tocsr(),
         b_ub=np.zeros(y),
         A_eq=scipy.sparse.hstack([plan, scipy.sparse.csr_array((plan.shape[0], q))]).tocsr(),
         b_eq=np.append(1.0, np.zeros(plan.shape[0] - 1)),
         bounds=[(0, None)] * x + [(None, None)] * q,
-        method="highs",
     )
     policy = np.zeros(tree.legal.shape)
     for own, position, weights in zip(owners, sequence, (found.x[:x], -found.ineqlin.marginals), strict=True):
@@ -114,19 +116,35 @@ def best_cce(game: Game) -> np.ndarray:
     of what p draws for it: Σ_a p(a) [u_i(b, a_{-i}) - u_i(a)] <= 0 for every player i and strategy b.
     """
     constraints = []
-    for i, table in enumerate(game.payoffs):
+    for i, table in enumerate(map(_scaled, game.payoffs)):
         for b in range(table.shape[i]):
             constraints.append((np.take(table, [b], axis=i) - table).ravel())
     cells = game.payoffs[0].size
-    found = scipy.optimize.linprog(
-        -np.sum(game.payoffs, axis=0).ravel(),
+    found = _program(
+        "cce",
+        -np.sum(_scaled(np.stack(game.payoffs)), axis=0).ravel(),
         A_ub=np.array(constraints),
         b_ub=np.zeros(len(constraints)),
         A_eq=np.ones((1, cells)),
         b_eq=[1.0],
-        method="highs",
     )
     return _share(found.x).reshape(game.shape)
+
+
+def _scaled(payoffs: np.ndarray) -> np.ndarray:
+    """Payoffs between 0 and 1 if they are of another order: what HiGHS neglects is absolute. Equilibria stay."""
+    spread = float(np.ptp(payoffs))
+    if spread == 0 or (spread >= 1e-3 and np.abs(payoffs).max() <= 1e6):
+        return payoffs
+    return np.asarray((payoffs - payoffs.min()) / spread)
+
+
+def _program(solver: str, cost: np.ndarray, **constraints: Any) -> Any:
+    """Solves a linear program; InputError where it has no solution."""
+    found = scipy.optimize.linprog(cost, method="highs", **constraints)
+    if found.x is None:
+        raise InputError(f"{solver}: the linear program was not solved: {found.message}")
+    return found
 
 
 def _share(x: np.ndarray) -> np.ndarray:

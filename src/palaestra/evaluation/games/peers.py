@@ -30,9 +30,9 @@ class Topic:
 
     Attributes:
         weight: w_t. w1, mesh_cap: credit per interval in the mesh, and up to how many. w2, first_cap: credit per first
-            delivery, and up to how many. w3, threshold, activation: for the squared deficit of deliveries, once a peer
-            has been in the mesh for so many intervals. w3b: for deficits at prunes. w4: for the squared number of
-            invalid messages.
+            delivery, and up to how many are counted. w3, threshold, activation: for the squared deficit of deliveries,
+            once a peer has been in the mesh for so many intervals. delivered_cap: up to how many deliveries are
+            counted. w3b: for deficits at prunes. w4: for the squared number of invalid messages.
         decay: factors of first, delivered, failures and invalid per interval.
     """
 
@@ -47,6 +47,7 @@ class Topic:
     w3b: float = -0.717
     w4: float = -140.4475
     decay: tuple[float, float, float, float] = (0.99, 0.97, 0.99, 0.99)
+    delivered_cap: float = np.inf
 
     def score(self, counters: Mapping[str, Any], reading: Reading = "specification") -> np.ndarray:
         """A peer's weighted score in this topic, float64[peers], from its counters by name (`COUNTERS`)."""
@@ -99,7 +100,8 @@ class PeerScore:
     def event(self, peer: str, topic: str, kind: str) -> None:
         """Count an event of a peer: `join`, `first`, `delivered`, `invalid`, `prune` or `behaviour`.
 
-        `first` is also a delivery.
+        `first` is also a delivery. Deliveries are those of members of the mesh. Counters of deliveries stop at their
+        caps, so that a burst is forgotten as fast as what is due.
 
         Raises:
             InputError: there is no such topic or kind.
@@ -109,16 +111,20 @@ class PeerScore:
             return
         if topic not in self.topics or kind not in ("join", "first", "delivered", "invalid", "prune"):
             raise InputError(f"event {kind!r} of topic {topic!r}: topics are {', '.join(self.topics)}")
+        weights = self.topics[topic]
         found = self.counters.setdefault(peer, {}).setdefault(topic, dict.fromkeys((*COUNTERS, "member"), 0.0))
         if kind == "join":
             found["member"] = 1.0
         elif kind == "prune":
-            if found["mesh"] >= self.topics[topic].activation:
-                found["failures"] += max(self.topics[topic].threshold - found["delivered"], 0.0) ** 2
+            if found["mesh"] >= weights.activation:
+                found["failures"] += max(weights.threshold - found["delivered"], 0.0) ** 2
             found["member"] = found["mesh"] = 0.0
+        elif kind == "invalid":
+            found["invalid"] += 1
         else:
-            found[kind] += 1
-            found["delivered"] += kind == "first"
+            if kind == "first":
+                found["first"] = min(found["first"] + 1, weights.first_cap)
+            found["delivered"] = min(found["delivered"] + found["member"], weights.delivered_cap)
 
     def interval(self) -> None:
         """Advance by one interval: mesh time of members grows by one, all other counters decay."""

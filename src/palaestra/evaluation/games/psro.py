@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import InputError
-from palaestra.evaluation.games.game import Game
+from palaestra.evaluation.games.game import Game, marginals
 from palaestra.evaluation.games.linear import nash_mixtures
 from palaestra.evaluation.games.risk import moments, risk_averse_response, tremble_mixture
 from palaestra.evaluation.games.tree import Tree
@@ -24,7 +24,7 @@ Strategy = np.ndarray
 Oracle = Callable[[int, Sequence[Strategy]], Strategy]
 """From a player and a strategy of every player to that player's new strategy."""
 MetaSolver = Callable[[Game], Any]
-"""From the game between the populations to mixtures."""
+"""From the game between the populations to mixtures, or to a joint distribution, of which the marginals are taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +155,19 @@ def psro(
     found = []
     for t in range(iterations + 1):
         between = payoffs_between(game, strategies)
-        mixtures = tuple(evaluate(between))
+        mixtures = _mixtures(evaluate(between))
         gap = exploitability(game, blend(strategies, mixtures))
         found.append(Population(tuple(strategies), between, mixtures, gap))
         if gap <= tolerance or t == iterations:
             break
-        played = blend(strategies, mixtures if train is evaluate else train(between))
+        played = blend(strategies, mixtures if train is evaluate else _mixtures(train(between)))
         strategies = [(*own, respond(player, played)) for player, own in enumerate(strategies)]
     return found
+
+
+def _mixtures(found: Any) -> tuple[np.ndarray, ...]:
+    """A solver's mixtures; of a joint distribution its marginals, since the players of populations choose apart."""
+    return marginals(found) if isinstance(found, np.ndarray) else tuple(found)
 
 
 def _uniform(game: Game | Tree) -> list[Strategy]:

@@ -99,7 +99,12 @@ def risk_averse_equilibrium(
         tremble: smallest probability of each strategy of the others in the response.
         steps: of fictitious play.
         start: mixtures; None: uniform.
+
+    Raises:
+        InputError: `start` is no mixture of each player, or `tremble` is too large.
     """
+    if start:
+        game.joint(start)
     mixtures = [np.array(x, float) for x in (start or uniform_mixtures(game))]
     for t in range(1, steps + 1):
         smooth = [tremble_mixture(x, tremble) for x in mixtures]

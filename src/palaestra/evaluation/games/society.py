@@ -119,7 +119,12 @@ def drift(turns: pl.DataFrame, column: str = "violated", *, by: str = "round", a
     Returns:
         a row per time: `by`, rate, n; and on each row tipping (the first time with a rate of at least `at`, or null)
         and contagion (`contagion`, or null).
+
+    Raises:
+        InputError: `by` has no numbers.
     """
+    if not turns[by].dtype.is_numeric():
+        raise InputError(f"drift: column {by!r} is time and must be a number, not {turns[by].dtype}; number its values")
     rows = turns.drop_nulls(column).with_columns(pl.col(column).cast(pl.Float64))
     table = rows.group_by(by).agg(rate=pl.col(column).mean(), n=pl.len()).sort(by)
     over = table.filter(pl.col("rate") >= at)[by]

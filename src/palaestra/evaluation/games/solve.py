@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +91,10 @@ def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float
     """Solves a `Game` or `Tree` by a named solver: a `Solution`, e.g. `solve(game, "risk_averse(lam=.1)")`.
 
     Where payoffs are estimates, `draws` games are drawn from their posterior (flat prior, Student's t per cell, the
-    players' errors in a cell correlated as measured). The gap's interval is that of the reported profile in these
-    games, so it covers what a deviator could gain in truth. A mixture's interval is what the solver says of them.
+    players' errors in a cell correlated as measured). The gap's interval is of what a deviator against the reported
+    profile could gain in truth. Its upper end is that of the gap in these games. Its lower end is the best deviation's
+    lower bound, with bounds that hold for all deviations at once: the best of several that only noise tells apart seems
+    to gain, and so does the gap of a drawn game. A mixture's interval is what the solver says of the drawn games.
 
     Raises:
         InputError: the solver does not take this game; names the reason and alternatives.
@@ -109,16 +112,35 @@ def solve(game: Game | Tree, by: str = "nash", *, draws: int = 100, level: float
     if not np.isfinite(game.covariance).all():
         at = np.argwhere(game.count < 2)[0]
         cell = ", ".join(own[k] for own, k in zip(game.strategies, at, strict=True))
-        raise InputError(f"solve: cell ({cell}) has one episode; intervals need two, or ask for none with draws=0")
+        raise InputError(
+            f"solve: cell ({cell}) has one episode, or episodes of one group alone; intervals need two, or ask for "
+            "none with draws=0"
+        )
     rng = np.random.default_rng(seed)
-    gaps, drawn = [], []
+    gaps, gains, drawn = [], [], []
     for _ in range(draws):
         other = game.draw(rng)
-        of = other.regret(profile)
-        gaps.append(of.max() if found.correlated else of.mean())
+        each = _gains(other, profile)
+        gains.append(np.concatenate(each))
+        gaps.append(_gap(each, found.correlated))
         answer = solver(other)
         drawn.append(marginals(answer) if found.correlated else answer)
     ends = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(gaps, ends)
-    bounds = tuple((*np.quantile(np.array(each), ends, axis=0),) for each in zip(*drawn, strict=True))
-    return Solution(game, profile, found.value, regret, gap, risk, (float(low), float(high)), bounds, draws)
+    high = float(np.quantile(gaps, ends[1]))
+    own = np.concatenate(_gains(game, profile))
+    scale = np.std(gains, axis=0)
+    furthest = np.max((np.array(gains) - own) / np.where(scale > 0, scale, 1.0), axis=1)
+    bounds = np.split(own - np.quantile(furthest, ends[1]) * scale, np.cumsum(game.shape)[:-1])
+    interval = _gap(bounds, found.correlated), high
+    around = tuple((*np.quantile(np.array(each), ends, axis=0),) for each in zip(*drawn, strict=True))
+    return Solution(game, profile, found.value, regret, gap, risk, interval, around, draws)
+
+
+def _gains(game: Game, profile: Any) -> list[np.ndarray]:
+    """What each strategy of each player gains as a deviation."""
+    return [each - value for each, value in zip(game.deviations(profile), game.value(profile), strict=True)]
+
+
+def _gap(gains: Sequence[np.ndarray], correlated: bool) -> float:
+    best = [float(each.max()) for each in gains]
+    return max(best) if correlated else float(np.mean(np.maximum(best, 0.0)))  # a mixture's own strategies gain 0

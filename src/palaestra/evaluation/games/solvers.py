@@ -89,6 +89,8 @@ def cfr(variant: str = "plain", iterations: int = 1000, **options: float) -> Sol
     rule = cfr_rules.rule(variant, **options)
     if iterations < 1:
         raise InputError(f"cfr: iterations={iterations} must be at least 1")
+    if iterations <= rule.start:
+        raise InputError(f"cfr: {variant} averages from iteration start={rule.start} on; {iterations} give no policy")
 
     def solve(game: Game | Tree) -> Any:
         tree = game if isinstance(game, Tree) else game_tree(game)
@@ -164,11 +166,11 @@ def shor(
     def solve(game: Game) -> Any:
         n = max(_matrix(game, "shor").shape) - 1
         if role == "evaluation":
-            return dynamics.shor(game, steps or min(15_000, 8000 + 50 * n), centre=centre)
+            return dynamics.shor(game, min(15_000, 8000 + 50 * n) if steps is None else steps, centre=centre)
         done = min(1.0, n / 75)
         return dynamics.shor(
             game,
-            steps or min(5000, 1000 + 20 * n),
+            min(5000, 1000 + 20 * n) if steps is None else steps,
             blend=0.3 + done * (0.05 - 0.3),
             temperature=0.5 + done * (0.01 - 0.5),
             momentum=0.5,

@@ -205,7 +205,7 @@ def game_tree(game: Game) -> Tree:
 
 
 def normal_form(tree: Tree) -> Game:
-    """Converts a `Tree` in which each player decides once, in one information set, to its matrix `Game`."""
+    """Converts a `Tree` in which each player always decides once, in one information set, to its matrix `Game`."""
     shape = tuple(len(own) for own in tree.actions)
     cell = tuple(leaf // len(shape) for leaf in tree.leaf)
     payoffs = np.zeros((len(shape), *shape))

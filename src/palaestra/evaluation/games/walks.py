@@ -7,6 +7,7 @@ not reversible.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 
 from palaestra.errors import InputError
 
@@ -28,8 +29,7 @@ def metropolis(adjacent: np.ndarray, target: np.ndarray) -> np.ndarray:
         raise InputError(f"metropolis: a symmetric matrix of {len(target)} sites is needed, not {adjacent.shape}")
     if not (np.isfinite(target).all() and (target > 0).all() and abs(target.sum() - 1) < 1e-6):
         raise InputError("metropolis: the target must be positive and add up to 1")
-    reach = np.linalg.matrix_power(adjacent.astype(float) + np.eye(len(target)), len(target)) > 0
-    if not reach.all():
+    if scipy.sparse.csgraph.connected_components(adjacent, directed=False)[0] > 1:
         raise InputError("metropolis: the graph is not connected, so some sites would never be visited")
     degree = adjacent.sum(axis=1)
     accept = np.minimum(1.0, (target / degree)[None, :] * (degree / target)[:, None])

@@ -178,13 +178,14 @@ def load_turns(path: Path) -> Turns:
 
 
 def turns_at(path: Path) -> Path:
-    """The path itself, unchanged; InputError if it is a whole run's folder, whose tables of turns are of several kinds.
+    """The path itself, unchanged; InputError if it is the folder of a run or of a seed.
 
     Raises:
-        InputError: it is a whole run, whose tables are of several kinds.
+        InputError: it is a run or a seed, whose tables of turns are of several kinds.
     """
-    if (path / "recipe.yaml").exists():
-        raise InputError(f"{path}: a run holds turns of several kinds; give one, e.g. {path / 'seed-0' / 'turns'}")
+    seed = path if path.name.startswith("seed-") and (path.parent / "recipe.yaml").exists() else path / "seed-0"
+    if seed == path or (path / "recipe.yaml").exists():
+        raise InputError(f"{path}: a run holds turns of several kinds; give one, e.g. {seed / 'turns'}")
     return path
 
 

@@ -1,11 +1,12 @@
 """Empirical pay-offs between the members of a league: sums per pair, from which mean, interval and game follow.
 
-Rows are who has the seats of the learner, columns who has the seats of the opponents. Left out: covariance between
-cells, which share no episodes.
+Rows are who has the seats of the learner, columns who has the seats of the opponents. Cells share no episodes, except
+two that mirror each other.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 import scipy
 
+from palaestra.algebra.schema import episode_failed
 from palaestra.errors import InputError
 from palaestra.evaluation.games.game import Game
 from palaestra.foundation.files import atomic_write, write_json
@@ -102,7 +104,8 @@ class Payoffs:
         if constant:  # what one side gets, the other loses
             covariance[..., 0, 1] = covariance[..., 1, 0] = -(error**2)
         names = tuple(self.names[row] for row in rows), tuple(self.names)
-        return Game((own, other), ("learner", "opponent"), names, covariance=covariance, count=n.astype(np.int64))
+        known: dict[str, Any] = {"covariance": covariance, "count": n.astype(np.int64), "mirrored": self.mirrored}
+        return Game((own, other), ("learner", "opponent"), names, **known)
 
     def table(self, level: float = 0.95) -> pl.DataFrame:
         """Table `member, opponent, mean, low, high, n` of each pair that has played, with Student's t interval."""
@@ -145,6 +148,7 @@ class Payoffs:
             "strategies": [list(own) for own in game.strategies],
             "error": [table.tolist() for table in game.error],
             "count": game.count.tolist(),
+            "mirrored": game.mirrored,
         }
         write_json(folder / FILES[0], data)
         for name, table in ((FILES[1], self.table()), (FILES[2], self.matches())):
@@ -184,20 +188,28 @@ def tally(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
 def sides(turns: pl.DataFrame, opponents: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Pair of float64[episodes] from a table of turns: mean return of the learner's and of the `opponents`' seats.
 
-    Episodes that failed, or in which one side had no turn, are left out.
+    Episodes that failed are left out. A seat that had no turn, because a game may end before it, counts with what it
+    received; a side that had none and received nothing has 0.
     """
-    kept = turns.filter(pl.col("error").is_null().all().over("group", "episode"))
-    who = pl.col("agent").cast(pl.String)
-    seats = kept.group_by("group", "episode", who, maintain_order=True).agg(pl.col("reward").sum())
-    met = who.is_in(list(opponents))
+    keys = ["group", "episode"]
+    kept = turns.filter(~episode_failed().any().over(keys))
+    rewards = kept.select(*keys, pl.col("agent").cast(pl.String), pl.col("reward").cast(pl.Float64))
+    if "metadata" in kept.columns:
+        told = kept.filter(pl.col("metadata").str.contains(_UNSEATED, literal=True)).select(*keys, "metadata").rows()
+        rows = [(g, e, *item) for g, e, text in told for item in json.loads(text).get(_UNSEATED, {}).items()]
+        rewards = rewards.vstack(pl.DataFrame(rows, schema=rewards.schema, orient="row"))
+    met = pl.col("agent").is_in(list(opponents))
     found = (
-        seats.group_by("group", "episode", maintain_order=True)
+        rewards.group_by(*keys, "agent", maintain_order=True)
+        .agg(pl.col("reward").sum())
+        .group_by(keys, maintain_order=True)
         .agg(own=pl.col("reward").filter(~met).mean(), other=pl.col("reward").filter(met).mean())
-        .drop_nulls()
+        .fill_null(0.0)
     )
     return found["own"].to_numpy(), found["other"].to_numpy()
 
 
+_UNSEATED = "rewards_without_turn"
 _MATCHES = {"player": pl.String, "opponent": pl.String, "score": pl.Float64, "weight": pl.Float64}
 
 
