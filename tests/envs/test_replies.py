@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from palaestra.envs.replies import read_reply
+from palaestra.envs.replies import Reply, read_reply
 
 CODE = "def f(x):\n    # Answer: the square\n    return x * x"
 
@@ -19,3 +19,9 @@ def test_prose_goes_to_the_next_field_or_the_end():
     assert read_reply(said, "step", until=["confidence"]).text == text
     assert read_reply(f"Confidence: 0.9\n{text}\nStep: {text}", "step", until=["confidence"]).text == text
     assert read_reply("Step:\nConfidence: 0.9", "step", until=["confidence"]).text == ""
+
+
+@pytest.mark.parametrize("before", ["", " <think>41?</think>\n"])
+def test_thinking_that_was_cut_off_is_no_answer_and_is_shown_to_nobody(before):
+    said = read_reply(f"{before}<think>A first guess:\nAnswer: 42\nbut wait, \\boxed{{41}}")
+    assert said == Reply("", "whole", "")

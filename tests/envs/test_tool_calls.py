@@ -66,6 +66,9 @@ def test_what_a_model_thinks_first_calls_nothing(name: str) -> None:
         assert (said.text, said.calls, said.error) == (f"{thinking}\n\n42", (), None)
         said = parse(f"{thinking}\n\n{WRITTEN[name]}", "auto", TOOLS)
         assert (said.text, list(said.calls), said.error) == (thinking, ONE, None)
+        said = parse(f"{thinking}\n<think>But {WRITTEN[name]} or", "auto", TOOLS)
+        assert (said.calls, said.error) == ((), None), "what was cut off is thinking, too"
+    assert parse(f"<think>Maybe {WRITTEN[name]} or", "auto", TOOLS).calls == ()
 
 
 def test_json_behind_a_text_is_a_call() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 FORMS = ("json", "line", "boxed", "whole")
 """Where an answer stood in its reply."""
-THOUGHT = "</think>"
+THINKS, THOUGHT = "<think>", "</think>"
 
 
 class Reply(NamedTuple):
@@ -51,10 +51,9 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
     >>> read_reply("7")[:2]
     ('7', 'whole')
     """
-    if ":" not in text and THOUGHT not in text and "\\boxed{" not in text:  # most replies of small policies
-        whole = text.strip()
-        return Reply(whole, "whole", whole)
-    said = text.rpartition(THOUGHT)[2].strip()
+    said = without_thinking(text)
+    if ":" not in said and "\\boxed{" not in said:  # most replies of small policies
+        return Reply(said, "whole", said)
     if (found := _of_json(said, field)) is not None:
         answer = found.pop(field)
         return Reply(answer, "json", "\n".join([*filter(None, found.values()), f"{field.capitalize()}: {answer}"]))
@@ -74,6 +73,16 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
     if (boxed := _boxed(said)) is not None:
         return Reply(boxed, "boxed", said)
     return Reply(said, "whole", said)
+
+
+def without_thinking(text: str) -> str:
+    """The text of a reply behind its thinking, stripped; empty if the thinking was cut off before its end.
+
+    >>> without_thinking("<think>41? No.</think> 42"), without_thinking("<think>41? Or")
+    ('42', '')
+    """
+    said = text.rpartition(THOUGHT)[2].strip()
+    return "" if said.startswith(THINKS) else said
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:

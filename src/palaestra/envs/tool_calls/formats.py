@@ -18,8 +18,8 @@ FAULTS = ("json", "shape", "unclosed", "unopened", "unknown", "arguments", "many
 MOST_CALLS = 32
 LONGEST_FAULT = 200
 Schemas = Sequence[Mapping[str, Any]]
-_THINKING = re.compile(r".*?</think>(\s*<think>.*?</think>)*", re.DOTALL)
-"""Its begin mark may stand in the prompt."""
+_THINKING = re.compile(r"(.*?</think>(\s*<think>.*?</think>)*)?(\s*<think>.*)?", re.DOTALL)
+"""Its begin mark may stand in the prompt, and its end mark be missing where it was cut off."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,14 @@ FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls"
 def split_thinking(text: str) -> tuple[str, str]:
     """Texts of (thinking, answer) of a model that thinks first: all up to `</think>`, with or without a begin mark.
 
+    What begins with `<think>` and was cut off before the end of it is all thinking.
+
     >>> split_thinking("<think>41? No.</think> 42"), split_thinking("42")
     (('<think>41? No.</think>', ' 42'), ('', '42'))
     """
     found = _THINKING.match(text)
-    return (found[0], text[found.end() :]) if found else ("", text)
+    assert found is not None  # all of it is optional
+    return found[0], text[found.end() :]
 
 
 def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
