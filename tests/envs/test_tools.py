@@ -105,6 +105,8 @@ def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
     assert (turns["tool"].to_list(), turns["success"].to_list()) == ([None], [True])
     turns = play(f"{thought}{call('turn')}", f"{thought}Answer: llim")
     assert (turns["tool"].to_list(), turns["success"].to_list()) == (["turn", None], [True, True])
+    said = [each["content"] for each in json.loads(turns["messages"][1]) if each["role"] == "assistant"]
+    assert said == [thought.strip()], "its conversation goes on with all that it said"
 
 
 def test_all_calls_of_an_answer_are_made_or_none() -> None:

@@ -162,6 +162,7 @@ class ToolEnv(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("assistant",)
+    with_thinking = True
     facts: Mapping[str, type] = {
         "tool": str,
         "arguments": str,
