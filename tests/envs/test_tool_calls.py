@@ -211,6 +211,44 @@ def test_values_without_a_schema_are_read_as_json_if_they_are() -> None:
     assert parse(text, "xml").calls == (Call("f", {"a": 3, "b": "x", "c": [1]}),)
 
 
+NULLABLE = [{"type": ["integer", "null"]}, {"anyOf": [{"type": "integer"}, {"type": "null"}]}]
+
+
+@pytest.mark.parametrize("takes", NULLABLE)
+def test_a_value_may_be_of_several_types(takes: dict[str, Any]) -> None:
+    tools = [schema("search", most=takes)]
+    for value, written in ((3, "3"), (None, "null")):
+        call = Call("search", {"most": value})
+        for name in ("hermes", "xml"):
+            assert parse(write([call], name), name, tools) == ParsedAnswer("", (call,)), written
+    wrong = "arguments: search: 'most' is 'three', expected integer or null"
+    assert check(Call("search", {"most": "three"}), tools) == wrong
+
+
+def test_a_text_that_may_be_missing_is_text_or_null() -> None:
+    tools = [schema("search", query={"type": ["string", "null"]})]
+    for written, value in (("null", None), ("3", "3")):
+        text = f"<tool_call><function=search><parameter=query>{written}</parameter></function></tool_call>"
+        assert parse(text, tools=tools).calls == (Call("search", {"query": value}),)
+
+
+@pytest.mark.parametrize(
+    ("takes", "fault"),
+    [
+        ({"type": "object", "additionalProperties": True}, None),
+        ({"type": "object", "properties": {}, "additionalProperties": {}}, None),
+        ({"type": "object"}, None),
+        ({"additionalProperties": {"type": "integer"}}, "arguments: f: 'query' is 'x', expected integer"),
+        ({"additionalProperties": False}, "arguments: f: it takes no 'query'"),
+        ({"properties": {}}, "arguments: f: it takes no 'query'"),
+        ({}, "arguments: f: it takes no 'query'"),
+        ({"properties": {"query": True}}, None),
+    ],
+)
+def test_arguments_that_no_schema_names_are_taken_where_it_says_so(takes: dict[str, Any], fault: str | None) -> None:
+    assert check(Call("f", {"query": "x"}), [{"function": {"name": "f", "parameters": takes}}]) == fault
+
+
 def test_calls_as_facts_are_what_rewards_read() -> None:
     assert match_calls(json.loads(to_json(ONE)), json.loads(to_json(TWO))).calls == 1
     wanted = schema("paint", colour={"enum": ["red", "blue"]})
