@@ -150,10 +150,14 @@ MALFORMED = [
     ("[TOOL_CALLS] search", "json", "Expecting value"),
     ('[TOOL_CALLS] [{"name": "search", "arguments": {"query": "x"}}] so', "shape", "'so' behind the call"),
     ("<|python_tag|>", "json", "nothing behind"),
-    ("<|python_tag|>search.call(query=x)", "shape", "no plain value"),
+    ("<|python_tag|>search.call(query=x)", "shape", "plain value: a number, a text in quotes, or a list of them"),
     ('<|python_tag|>search.call("x")', "shape", "keyword arguments"),
     ('[search(query="x"', "shape", "not an expression"),
     ('[search(query="x"), 3]', "shape", "not a call"),
+    ("[" + "a." * 600 + "a(x=1)]", "shape", "shape"),
+    ('[search("x")]', "shape", "keyword arguments"),
+    ('[serch(query="x")]', "unknown", "did you mean 'search'"),
+    ('{"name": "search"}', "arguments", "'query' is missing"),
     ("[search(query={1, 2})]", "shape", "no plain value"),
     ('{"name": "search", "arguments": {"query": "x"', "json", "delimiter"),
     ("<tool_call>" + "[" * 100_000, "json", "nested too deeply"),
@@ -173,8 +177,12 @@ def test_what_is_malformed_has_a_reason(text: str, kind: str, named: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", "42", "[1, 2, 3]", '{"a": 1}', "a < b and <b>", "see [this](x)", "The answer: {}", "tool_call", "[]", "{"],
-)
+    [
+        "", "42", "[1, 2, 3]", '{"a": 1}', "a < b and <b>", "see [this](x)", "The answer: {}", "tool_call", "[]", "{",
+        '{"name": "Ada Lovelace", "age": 36}', '```json\n{"name": "Ada", "age": 36}\n```', '[{"name": "Ada"}]',
+        '{"function": "f(x)=x"}', '{"parameters": [1]}', "[log(2), 1]", "[sqrt(2), inf)", "[f(x) == 2]",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", [*WRITTEN, "auto"])
 def test_an_answer_is_no_call(name: str, text: str) -> None:
     said = parse(text, name, TOOLS)
