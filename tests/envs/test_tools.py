@@ -109,6 +109,11 @@ def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
     assert said == [thought.strip()], "its conversation goes on with all that it said"
 
 
+@pytest.mark.parametrize("said", ["**Answer:** llim", "So it is $\\boxed{llim}$", '{"answer": "llim"}', "My answer: Llim."])
+def test_an_answer_is_read_as_that_of_a_task(said: str) -> None:
+    assert play(said)["success"].to_list() == [True]
+
+
 def test_all_calls_of_an_answer_are_made_or_none() -> None:
     both = write([Call("turn", {"text": "a"}), Call("turn", {"text": "b"})])
     turns = play(both, write([Call("turn", {"text": "c"}), Call("nix", {})]), "x")

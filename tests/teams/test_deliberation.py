@@ -269,7 +269,8 @@ EDITED = {
 @pytest.mark.parametrize(
     ("word", "arrives"),
     [("c", {"a": [8], "b": [8], "c": []}), ("a: b c; b: a", {"a": [7, 8], "b": [6], "c": []}),
-     ("editor nobody", {"a": [], "b": [], "c": []})],
+     ("editor nobody", {"a": [], "b": [], "c": []}),
+     ("Answer: a, `c`.", {"a": [8], "b": [6, 8], "c": [6]})],
 )  # fmt: skip
 def test_a_role_says_who_is_heard_and_has_no_vote(word, arrives):
     env = workflows.graph(Sums, **EDITED)()

@@ -63,13 +63,14 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
         at = (block or line).end()
     if line is not None:
         answer = said[line.end() :]
+        opened = _opened(line[0])
         if until is not None:
             ends = [ended.start() for name in until if (ended := _line(name).search(answer))]
-            return Reply(_bare(answer[: min(ends, default=len(answer))], prose=True), "line", said)
+            return Reply(_bare(answer[: min(ends, default=len(answer))], opened, prose=True), "line", said)
         if block:
             return Reply(block[1].strip(), "line", said)
         first = answer.partition("\n")[0]
-        return Reply(_bare(first if first.strip(" \t*_`") else answer), "line", said)
+        return Reply(_bare(first if first.strip(" \t*_`") else answer, opened), "line", said)
     if (boxed := _boxed(said)) is not None:
         return Reply(boxed, "boxed", said)
     return Reply(said, "whole", said)
@@ -83,6 +84,18 @@ def without_thinking(text: str) -> str:
     """
     said = text.rpartition(THOUGHT)[2].strip()
     return "" if said.startswith(THINKS) else said
+
+
+def bare_name(text: str) -> str:
+    """A name as it is called, without white space, quotes, emphasis and a full stop at its end.
+
+    >>> [bare_name(each) for each in ("left.", "`left`", '**"left"**.')]
+    ['left', 'left', 'left']
+    """
+    return text.strip(_AROUND).removesuffix(".").strip(_AROUND)
+
+
+_AROUND = " \t\n\r*_`'\"“”‘’"
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
@@ -131,14 +144,32 @@ _BLOCK = re.compile(r"[\s*_]*```[\w+#.-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 """Fenced lines, of which an answer that was cut off lacks the end."""
 
 
-def _bare(answer: str, *, prose: bool = False) -> str:
+_EMPHASIS = re.compile(r"(?!__\w+__\.?\Z)(\*{1,3}|_{1,3}|`{1,2})((?:(?!\1).)+)\1\.?", re.DOTALL)
+"""All of an answer between equal marks; `__init__` is a name."""
+
+
+def _opened(begin: str) -> str:
+    """Marks that the begin of a line leaves open: of `**Answer:` two stars, of `**Answer**:` none."""
+    if begin.rstrip(":： \t").endswith(("*", "_", "`")):
+        return ""
+    before = re.split(r"[^\W_]", begin, maxsplit=1)[0]
+    return before[len(before.rstrip("*_`")) :]
+
+
+def _bare(answer: str, opened: str, *, prose: bool = False) -> str:
     """Without emphasis, and without the fence around several lines; of lines of prose nothing else is taken out."""
-    answer = answer.strip().strip("*_").strip()
-    if fenced := re.fullmatch(r"```[\w-]*\n?(.*?)\n?```", answer, re.DOTALL):
+    answer = answer.strip()
+    shut, ended = opened[::-1], answer.removesuffix(".")
+    if shut and not _EMPHASIS.fullmatch(answer):
+        begins, ends = answer.startswith(shut), ended.endswith(shut)
+        answer = (answer.removeprefix(shut) if begins else ended.removesuffix(shut) if ends else answer).strip()
+    if fenced := re.fullmatch(r"```(?:[\w-]*\n)?(.*?)\n?```", answer, re.DOTALL):
         return fenced[1].strip()
+    while found := _EMPHASIS.fullmatch(answer):
+        answer = found[2].strip()
     if "\\boxed{" in answer and not (prose and "\n" in answer):
         return _boxed(answer) or answer
-    return answer.strip("`").strip()
+    return answer
 
 
 def _boxed(said: str) -> str | None:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.protocol import Observation
-from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, split_thinking, to_json
+from palaestra.envs.replies import read_reply
+from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, to_json
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import EnvError, InputError, nearest
 from palaestra.foundation.registry import Registry
@@ -142,8 +143,8 @@ class ToolConversation:
 class ToolEnv(NativeEnv):
     """Base class of tool-use envs: `assistant` calls tools for up to `turns` - 1 turns, then answers; right pays 1.
 
-    Of an answer counts what stands behind its thinking (`</think>`) and the last "answer:", without case, outer white
-    space and full stop. An answer that cannot be read is not valid, costs a turn and is told why.
+    Of an answer counts what `palaestra.envs.replies.read_reply` reads, or what stands behind its thinking and the last
+    "answer:", without case, outer white space and full stop. An answer that cannot be read is not valid, costs a turn and is told why.
 
     facts: tool and arguments (JSON) of the first call; calls, all of them (JSON), and gold, those that lead to the
     answer; call_error, why a call was not made, and tool_error, why a tool failed, null if nothing did; said, the final
@@ -241,9 +242,10 @@ class ToolEnv(NativeEnv):
         return {}, info
 
     def right(self, text: str) -> bool:
-        """Whether a text answers the task rightly, by what follows its thinking and its last "answer:"."""
-        said = split_thinking(text)[1]
-        return plain(re.split(r"answer:", said, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
+        """Whether a text answers the task rightly, by the answer of a reply, or by what follows its last "answer:"."""
+        said = read_reply(text)
+        answer = re.split(r"answer:", said.text, flags=re.IGNORECASE)[-1] if said.form == "whole" else said.text
+        return plain(answer) == plain(self.state.task.answer)
 
     def _run(self, said: ParsedAnswer, text: str) -> str | None:
         """Run all calls and tell the results; what went wrong first."""
