@@ -47,13 +47,17 @@ def test_emphasis_is_taken_off_where_it_is_around_all_of_an_answer(said, text):
 MARKS = st.sampled_from(["", "*", "**", "***", "_", "`"])
 
 
-@given(st.from_regex(r"[a-z]\w{0,5}( [a-z0-9]{1,3})?", fullmatch=True), MARKS, MARKS, st.booleans(), st.sampled_from(["", "."]))
+ANSWERS = st.from_regex(r"[a-z][a-z0-9]{0,5}( [a-z0-9]{1,3})?", fullmatch=True)
+ENDS = st.sampled_from(["", "."])
+
+
+@given(ANSWERS, MARKS, MARKS, st.booleans(), ENDS)
 def test_emphasis_around_an_answer_and_its_line_says_nothing(answer, inner, outer, whole, end):
     line = f"{outer}Answer: {answer}{outer}" if whole else f"{outer}Answer:{outer} {inner}{answer}{inner}"
     assert read_reply(f"So.\n{line}{end}").text.removesuffix(".") == answer
 
 
-@given(MARKS, MARKS, st.sampled_from(["", '"', "'", "`"]), st.sampled_from(["", "."]), st.sampled_from(["", "Action: "]))
+@given(MARKS, MARKS, st.sampled_from(["", '"', "'", "`"]), ENDS, st.sampled_from(["", "Action: "]))
 def test_a_choice_is_known_in_quotes_with_emphasis_and_a_full_stop(outer, inner, quote, end, field):
     seen = Observation("", ("right", "go left", "[0]"))
     for place, name in enumerate(seen.choices):

@@ -150,7 +150,7 @@ MALFORMED = [
     ("[TOOL_CALLS] search", "json", "Expecting value"),
     ('[TOOL_CALLS] [{"name": "search", "arguments": {"query": "x"}}] so', "shape", "'so' behind the call"),
     ("<|python_tag|>", "json", "nothing behind"),
-    ("<|python_tag|>search.call(query=x)", "shape", "plain value: a number, a text in quotes, or a list of them"),
+    ("<|python_tag|>search.call(query=x)", "shape", "plain value: a number, text in quotes, or a list of them"),
     ('<|python_tag|>search.call("x")', "shape", "keyword arguments"),
     ('[search(query="x"', "shape", "not an expression"),
     ('[search(query="x"), 3]', "shape", "not a call"),

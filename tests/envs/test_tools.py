@@ -109,7 +109,9 @@ def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
     assert said == [thought.strip()], "its conversation goes on with all that it said"
 
 
-@pytest.mark.parametrize("said", ["**Answer:** llim", "So it is $\\boxed{llim}$", '{"answer": "llim"}', "My answer: Llim."])
+@pytest.mark.parametrize(
+    "said", ["**Answer:** llim", "So it is $\\boxed{llim}$", '{"answer": "llim"}', "My answer: Llim."]
+)
 def test_an_answer_is_read_as_that_of_a_task(said: str) -> None:
     assert play(said)["success"].to_list() == [True]
 

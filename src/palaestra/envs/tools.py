@@ -144,7 +144,8 @@ class ToolEnv(NativeEnv):
     """Base class of tool-use envs: `assistant` calls tools for up to `turns` - 1 turns, then answers; right pays 1.
 
     Of an answer counts what `palaestra.envs.replies.read_reply` reads, or what stands behind its thinking and the last
-    "answer:", without case, outer white space and full stop. An answer that cannot be read is not valid, costs a turn and is told why.
+    "answer:", without case, outer white space and full stop. An answer that cannot be read is not valid, costs a turn
+    and is told why.
 
     facts: tool and arguments (JSON) of the first call; calls, all of them (JSON), and gold, those that lead to the
     answer; call_error, why a call was not made, and tool_error, why a tool failed, null if nothing did; said, the final

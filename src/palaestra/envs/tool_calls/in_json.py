@@ -261,7 +261,9 @@ def _python_call(node: ast.expr) -> Call:
         given = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
         return Call(ast.unparse(node.func), json.loads(json.dumps(given, allow_nan=False)))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # some tell an address in memory
-        raise FaultError("shape", "an argument is no plain value: a number, a text in quotes, or a list of them") from None
+        raise FaultError(
+            "shape", "an argument is no plain value: a number, text in quotes, or a list of them"
+        ) from None
 
 
 def _named(call: Call) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class NativeEnv(ABC):
 
     facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
     `rng`. prompt: name of a template in `envs/prompts` with the rules, the system prompt of chat models; it knows the
-    world as `env` and the `agent`. Replies to it end with a line `Action: …`. with_thinking: whether `play` gets of free
-    text also what the agent thinks first, up to `</think>`; for worlds that show an agent its own replies.
+    world as `env` and the `agent`. Replies to it end with a line `Action: …`. with_thinking: whether `play` gets of
+    free text also what the agent thinks first, up to `</think>`; for worlds that show an agent its own replies.
     """
 
     agents: tuple[str, ...]
