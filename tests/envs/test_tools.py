@@ -165,6 +165,12 @@ def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
         ("[i for i in range(3)]", "[0, 1, 2]", None),
         ("x = 1", "(nothing was printed)", None),
         ("", "(nothing was printed)", None),
+        ("xs = [3, 1]\nxs.sort()", "(nothing was printed)", None),
+        ("n = 0\ndef more():\n    global n\n    n += 6\nmore()\nn", "6", None),
+        ("def main(): return 6\nmain()", "6", None),
+        ("def f(): return 3\nf", "<function f>", None),
+        ("return 5", "error: SyntaxError: 'return' outside function", "SyntaxError"),
+        ("type(3)", "error: screen: 'type' is not allowed", "screen: 'type' is not allowed"),
         ("import math\nmath.comb(5, 2)", "10", None),
         ("print(3)\n1 / 0", "error: ZeroDivisionError: division by zero; it printed 3", "ZeroDivisionError"),
         ("1 +", "error: SyntaxError", "SyntaxError: invalid syntax (line 1)"),
@@ -175,6 +181,7 @@ def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
 def test_python(code: str, result: str, problem: str | None) -> None:
     said, found = python().run({"code": code})
     assert said == result if problem is None else said.startswith(result)
+    assert "reward program" not in said, "whoever calls a tool knows of none"
     assert (found is None) == (problem is None)
     assert problem is None or found.startswith(problem)  # type: ignore[union-attr]
 
