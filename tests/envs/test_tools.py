@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,31 @@ def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
     assert (turns["tool"].to_list(), turns["success"].to_list()) == (["turn", None], [True, True])
     said = [each["content"] for each in json.loads(turns["messages"][1]) if each["role"] == "assistant"]
     assert said == [thought.strip()], "its conversation goes on with all that it said"
+
+
+def test_whatever_a_tool_does_is_told_and_ends_nothing() -> None:
+    def silent(text: str) -> str:
+        raise ToolError("")
+
+    assert Tool("leave", "Leave.", TEXT, lambda text: sys.exit(text)).run({"text": "3"}) == ("error: SystemExit: 3",) * 2
+    assert Tool("silent", "Fail.", TEXT, silent).run({"text": "x"}) == ("error: it failed", "it failed")
+
+
+def test_a_whole_number_is_one_however_it_is_written() -> None:
+    takes = {"n": {"type": ["integer", "null"]}, "x": {"type": "number"}}
+    tool = Tool("repeat", "Repeat.", takes, lambda n, x: f"{n} {x}")
+    assert tool.run({"n": 2.0, "x": 2.0}) == ("2 2.0", None)
+    assert tool.run({"n": None, "x": 1}) == ("None 1", None)
+
+
+def test_a_tool_is_checked_when_it_is_made() -> None:
+    async def later(text: str) -> str:
+        return text
+
+    with pytest.raises(InputError, match="'later': its function is async"):
+        Tool("later", "Later.", TEXT, later)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="optional has 'Text'; did you mean 'text'"):
+        Tool("turn", "Turn.", TEXT, str, optional=("Text",))
 
 
 @pytest.mark.parametrize(

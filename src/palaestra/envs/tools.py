@@ -8,6 +8,7 @@ wait for each other.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from abc import abstractmethod
@@ -19,6 +20,7 @@ from palaestra.algebra.turns import clean
 from palaestra.envs.protocol import Observation
 from palaestra.envs.replies import read_reply
 from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, to_json
+from palaestra.envs.tool_calls.formats import types_of
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import EnvError, InputError, nearest
 from palaestra.foundation.registry import Registry
@@ -35,7 +37,10 @@ class Tool:
     """Data of a tool that agents may call: name, description, JSON schemas of parameters, and its function.
 
     parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
-    keyword arguments to text; whatever it raises is told to the agent.
+    keyword arguments to text; whatever it raises is told to the agent. Whole numbers reach it as int, also if 2.0 was said.
+
+    Raises:
+        InputError: the function is async, or a name in `optional` is no parameter.
 
     >>> Tool("add", "The sum.", {"a": {"type": "number"}}, lambda a: str(a + 1)).run({"a": 1})
     ('2', None)
@@ -46,6 +51,13 @@ class Tool:
     parameters: Mapping[str, Mapping[str, Any]]
     function: Callable[..., str]
     optional: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if inspect.iscoroutinefunction(self.function):
+            raise InputError(f"Tool {self.name!r}: its function is async; give one that runs it, as by asyncio.run")
+        for name in self.optional:
+            if name not in self.parameters:
+                raise InputError(f"Tool {self.name!r}: optional has {name!r}{nearest(name, self.parameters)}")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -60,14 +72,20 @@ class Tool:
     def run(self, arguments: Mapping[str, Any]) -> tuple[str, str | None]:
         """Call the tool: (result as text, error or None), both of bounded length."""
         try:
-            result, problem = clean(str(self.function(**arguments))), None
+            given = {name: self._whole(name, value) for name, value in arguments.items()}
+            result, problem = clean(str(self.function(**given))), None
         except ToolError as error:
-            result, problem = f"error: {error}", str(error)
-        except Exception as error:  # it runs on what a model wrote
+            problem = str(error) or "it failed"
+            result = f"error: {problem}"
+        except (Exception, SystemExit) as error:  # it runs on what a model wrote
             result = problem = f"error: {type(error).__name__}: {error}"
         if len(result) > LONGEST_RESULT:
             result = f"{result[:LONGEST_RESULT]} … ({len(result)} characters)"
         return clean(result), problem and clean(problem)[:LONGEST_RESULT]
+
+    def _whole(self, name: str, value: Any) -> Any:
+        types = types_of(self.parameters.get(name, {})) if isinstance(value, float) else ()
+        return int(value) if "integer" in types and "number" not in types and value.is_integer() else value
 
 
 TOOLS: Registry[Tool] = Registry(
