@@ -114,7 +114,9 @@ def test_whatever_a_tool_does_is_told_and_ends_nothing() -> None:
     def silent(text: str) -> str:
         raise ToolError("")
 
-    assert Tool("leave", "Leave.", TEXT, lambda text: sys.exit(text)).run({"text": "3"}) == ("error: SystemExit: 3",) * 2
+    assert (
+        Tool("leave", "Leave.", TEXT, lambda text: sys.exit(text)).run({"text": "3"}) == ("error: SystemExit: 3",) * 2
+    )
     assert Tool("silent", "Fail.", TEXT, silent).run({"text": "x"}) == ("error: it failed", "it failed")
 
 
