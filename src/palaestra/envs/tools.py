@@ -37,7 +37,7 @@ class Tool:
     """Data of a tool that agents may call: name, description, JSON schemas of parameters, and its function.
 
     parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
-    keyword arguments to text; whatever it raises is told to the agent. Whole numbers reach it as int, also if 2.0 was said.
+    keyword arguments to text; whatever it raises is told to the agent. Whole numbers reach it as int, 2.0 as 2.
 
     Raises:
         InputError: the function is async, or a name in `optional` is no parameter.
