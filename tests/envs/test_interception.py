@@ -72,3 +72,22 @@ def test_a_form_of_answers_is_refused_and_not_dropped(post: Post) -> None:
     code, body = post({**ASKED, "response_format": {"type": "json_object"}})
     assert code == 400
     assert b"response_format: answers are held to no form here" in body
+
+
+def test_only_text_is_read_and_all_else_is_refused(post: Post) -> None:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}]
+    seen: list[Intercepted] = []
+    assert post({"messages": [{"role": "user", "content": parts}]}, "yes", seen)[0] == 200
+    assert seen[0].messages == ({"role": "user", "content": "What is this?"},)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    code, body = post({"messages": [{"role": "user", "content": [*parts, picture]}]})
+    assert code == 400
+    assert b"a message has a part of type 'image_url': only text is read here" in body
+
+
+def test_a_request_may_choose_what_is_called() -> None:
+    other = {"type": "function", "function": {"name": "other"}}
+    named = {"type": "function", "function": {"name": "say"}}
+    for choice, offered in (("none", ()), (named, (TOOL,)), ("auto", (TOOL, other)), (None, (TOOL, other))):
+        request = Intercepted({**ASKED, "tools": [TOOL, other], "tool_choice": choice})
+        assert request.tools == offered

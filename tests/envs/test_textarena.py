@@ -259,3 +259,31 @@ def test_the_download_that_is_missing_is_named_in_one_line(name, monkeypatch):
     monkeypatch.setattr(nltk, "download", lambda *_, **__: False)
     with pytest.raises(MissingExtraError, match=r"needs data that NLTK downloads: python -m nltk.downloader words$"):
         textarena(name, players=1)
+
+
+REASONED = '{"reasoning": "[0] is a corner, but the centre is better.", "action": "[4]"}'
+
+
+@pytest.mark.parametrize("said", [REASONED, "<think>[0] or [4]?</think>\n[4]", "Not [0].\nAction: [4]"])
+def test_a_move_is_the_action_of_a_reply_and_the_other_reads_nothing_else(said):
+    env = textarena("TicTacToe-v0")()
+    env.reset(7)
+    seen = env.step({"player_0": said}).observations["player_1"]
+    assert seen.legal == tuple(f"[{cell}]" for cell in range(9) if cell != 4)
+    assert "Player 0: [4]\n" in seen.text
+    assert "[0] " not in seen.text
+
+
+@pytest.mark.parametrize("said", ['{"reasoning": "No.", "action": "[Deny]"}', "I refuse.\nAction: [Deny]"])
+def test_a_short_negotiation_takes_the_replies_that_it_asks_for(said):
+    env = textarena("SimpleNegotiation-v0", observation="short", max_turns=2)()
+    env.reset(2)
+    assert env.step({"player_0": said}).info["valid"] == {"player_0": True}
+
+
+def test_free_speech_is_heard_without_its_thinking():
+    env = textarena("SimpleNegotiation-v0", max_turns=2)()
+    env.reset(2)
+    seen = env.step({"player_0": "<think>Ore is worth 50 to me.</think>\nNo deal yet. [Deny]"}).observations["player_1"]
+    assert "Player 0: No deal yet. [Deny]" in seen.text
+    assert "50 to me" not in seen.text

@@ -66,6 +66,9 @@ def test_what_a_model_thinks_first_calls_nothing(name: str) -> None:
         assert (said.text, said.calls, said.error) == (f"{thinking}\n\n42", (), None)
         said = parse(f"{thinking}\n\n{WRITTEN[name]}", "auto", TOOLS)
         assert (said.text, list(said.calls), said.error) == (thinking, ONE, None)
+        said = parse(f"{thinking}\n<think>But {WRITTEN[name]} or", "auto", TOOLS)
+        assert (said.calls, said.error) == ((), None), "what was cut off is thinking, too"
+    assert parse(f"<think>Maybe {WRITTEN[name]} or", "auto", TOOLS).calls == ()
 
 
 def test_json_behind_a_text_is_a_call() -> None:
@@ -147,10 +150,14 @@ MALFORMED = [
     ("[TOOL_CALLS] search", "json", "Expecting value"),
     ('[TOOL_CALLS] [{"name": "search", "arguments": {"query": "x"}}] so', "shape", "'so' behind the call"),
     ("<|python_tag|>", "json", "nothing behind"),
-    ("<|python_tag|>search.call(query=x)", "shape", "no plain value"),
+    ("<|python_tag|>search.call(query=x)", "shape", "plain value: a number, text in quotes, or a list of them"),
     ('<|python_tag|>search.call("x")', "shape", "keyword arguments"),
     ('[search(query="x"', "shape", "not an expression"),
     ('[search(query="x"), 3]', "shape", "not a call"),
+    ("[" + "a." * 600 + "a(x=1)]", "shape", "shape"),
+    ('[search("x")]', "shape", "keyword arguments"),
+    ('[serch(query="x")]', "unknown", "did you mean 'search'"),
+    ('{"name": "search"}', "arguments", "'query' is missing"),
     ("[search(query={1, 2})]", "shape", "no plain value"),
     ('{"name": "search", "arguments": {"query": "x"', "json", "delimiter"),
     ("<tool_call>" + "[" * 100_000, "json", "nested too deeply"),
@@ -170,8 +177,12 @@ def test_what_is_malformed_has_a_reason(text: str, kind: str, named: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", "42", "[1, 2, 3]", '{"a": 1}', "a < b and <b>", "see [this](x)", "The answer: {}", "tool_call", "[]", "{"],
-)
+    [
+        "", "42", "[1, 2, 3]", '{"a": 1}', "a < b and <b>", "see [this](x)", "The answer: {}", "tool_call", "[]", "{",
+        '{"name": "Ada Lovelace", "age": 36}', '```json\n{"name": "Ada", "age": 36}\n```', '[{"name": "Ada"}]',
+        '{"function": "f(x)=x"}', '{"parameters": [1]}', "[log(2), 1]", "[sqrt(2), inf)", "[f(x) == 2]",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", [*WRITTEN, "auto"])
 def test_an_answer_is_no_call(name: str, text: str) -> None:
     said = parse(text, name, TOOLS)
@@ -206,6 +217,44 @@ def test_a_call_that_is_cut_off_is_no_other_call(cut: int, name: str) -> None:
 def test_values_without_a_schema_are_read_as_json_if_they_are() -> None:
     text = "<function=f><parameter=a>3</parameter><parameter=b>x</parameter><parameter=c>[1]</parameter></function>"
     assert parse(text, "xml").calls == (Call("f", {"a": 3, "b": "x", "c": [1]}),)
+
+
+NULLABLE = [{"type": ["integer", "null"]}, {"anyOf": [{"type": "integer"}, {"type": "null"}]}]
+
+
+@pytest.mark.parametrize("takes", NULLABLE)
+def test_a_value_may_be_of_several_types(takes: dict[str, Any]) -> None:
+    tools = [schema("search", most=takes)]
+    for value, written in ((3, "3"), (None, "null")):
+        call = Call("search", {"most": value})
+        for name in ("hermes", "xml"):
+            assert parse(write([call], name), name, tools) == ParsedAnswer("", (call,)), written
+    wrong = "arguments: search: 'most' is 'three', expected integer or null"
+    assert check(Call("search", {"most": "three"}), tools) == wrong
+
+
+def test_a_text_that_may_be_missing_is_text_or_null() -> None:
+    tools = [schema("search", query={"type": ["string", "null"]})]
+    for written, value in (("null", None), ("3", "3")):
+        text = f"<tool_call><function=search><parameter=query>{written}</parameter></function></tool_call>"
+        assert parse(text, tools=tools).calls == (Call("search", {"query": value}),)
+
+
+@pytest.mark.parametrize(
+    ("takes", "fault"),
+    [
+        ({"type": "object", "additionalProperties": True}, None),
+        ({"type": "object", "properties": {}, "additionalProperties": {}}, None),
+        ({"type": "object"}, None),
+        ({"additionalProperties": {"type": "integer"}}, "arguments: f: 'query' is 'x', expected integer"),
+        ({"additionalProperties": False}, "arguments: f: it takes no 'query'"),
+        ({"properties": {}}, "arguments: f: it takes no 'query'"),
+        ({}, "arguments: f: it takes no 'query'"),
+        ({"properties": {"query": True}}, None),
+    ],
+)
+def test_arguments_that_no_schema_names_are_taken_where_it_says_so(takes: dict[str, Any], fault: str | None) -> None:
+    assert check(Call("f", {"query": "x"}), [{"function": {"name": "f", "parameters": takes}}]) == fault
 
 
 def test_calls_as_facts_are_what_rewards_read() -> None:

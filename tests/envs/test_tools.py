@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,42 @@ def test_what_was_thought_first_is_no_part_of_the_answer() -> None:
     assert (turns["tool"].to_list(), turns["success"].to_list()) == ([None], [True])
     turns = play(f"{thought}{call('turn')}", f"{thought}Answer: llim")
     assert (turns["tool"].to_list(), turns["success"].to_list()) == (["turn", None], [True, True])
+    said = [each["content"] for each in json.loads(turns["messages"][1]) if each["role"] == "assistant"]
+    assert said == [thought.strip()], "its conversation goes on with all that it said"
+
+
+def test_whatever_a_tool_does_is_told_and_ends_nothing() -> None:
+    def silent(text: str) -> str:
+        raise ToolError("")
+
+    assert (
+        Tool("leave", "Leave.", TEXT, lambda text: sys.exit(text)).run({"text": "3"}) == ("error: SystemExit: 3",) * 2
+    )
+    assert Tool("silent", "Fail.", TEXT, silent).run({"text": "x"}) == ("error: it failed", "it failed")
+
+
+def test_a_whole_number_is_one_however_it_is_written() -> None:
+    takes = {"n": {"type": ["integer", "null"]}, "x": {"type": "number"}}
+    tool = Tool("repeat", "Repeat.", takes, lambda n, x: f"{n} {x}")
+    assert tool.run({"n": 2.0, "x": 2.0}) == ("2 2.0", None)
+    assert tool.run({"n": None, "x": 1}) == ("None 1", None)
+
+
+def test_a_tool_is_checked_when_it_is_made() -> None:
+    async def later(text: str) -> str:
+        return text
+
+    with pytest.raises(InputError, match="'later': its function is async"):
+        Tool("later", "Later.", TEXT, later)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="optional has 'Text'; did you mean 'text'"):
+        Tool("turn", "Turn.", TEXT, str, optional=("Text",))
+
+
+@pytest.mark.parametrize(
+    "said", ["**Answer:** llim", "So it is $\\boxed{llim}$", '{"answer": "llim"}', "My answer: Llim."]
+)
+def test_an_answer_is_read_as_that_of_a_task(said: str) -> None:
+    assert play(said)["success"].to_list() == [True]
 
 
 def test_all_calls_of_an_answer_are_made_or_none() -> None:
@@ -156,6 +193,12 @@ def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
         ("[i for i in range(3)]", "[0, 1, 2]", None),
         ("x = 1", "(nothing was printed)", None),
         ("", "(nothing was printed)", None),
+        ("xs = [3, 1]\nxs.sort()", "(nothing was printed)", None),
+        ("n = 0\ndef more():\n    global n\n    n += 6\nmore()\nn", "6", None),
+        ("def main(): return 6\nmain()", "6", None),
+        ("def f(): return 3\nf", "<function f>", None),
+        ("return 5", "error: SyntaxError: 'return' outside function", "SyntaxError"),
+        ("type(3)", "error: screen: 'type' is not allowed", "screen: 'type' is not allowed"),
         ("import math\nmath.comb(5, 2)", "10", None),
         ("print(3)\n1 / 0", "error: ZeroDivisionError: division by zero; it printed 3", "ZeroDivisionError"),
         ("1 +", "error: SyntaxError", "SyntaxError: invalid syntax (line 1)"),
@@ -166,6 +209,7 @@ def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
 def test_python(code: str, result: str, problem: str | None) -> None:
     said, found = python().run({"code": code})
     assert said == result if problem is None else said.startswith(result)
+    assert "reward program" not in said, "whoever calls a tool knows of none"
     assert (found is None) == (problem is None)
     assert problem is None or found.startswith(problem)  # type: ignore[union-attr]
 

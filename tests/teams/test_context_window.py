@@ -101,6 +101,21 @@ def test_the_latest_messages_stay_however_long_they_are() -> None:
     assert turns["shown_tokens"][7] > 5
 
 
+@pytest.mark.parametrize("method", ["drop", "summarise", "clear"])
+def test_the_request_stays_that_a_turn_with_tools_answers(method: str) -> None:
+    call = [{"role": "assistant", "content": "go"}, {"role": "tool", "content": "r " * 10}]
+    asked = [{"role": "assistant", "content": "8"}, {"role": "user", "content": "the second order"}]
+
+    class Asked(Long):
+        def look(self) -> Mapping[str, Observation]:
+            return {"a": Observation("all", messages=(*self.told, *call * 3, *asked, *call * 3))}
+
+    seen = context_window(Asked, budget=30, down_to=10, method=method)().reset(0)["a"].conversation()
+    assert [(m["role"], m["content"]) for m in seen if m["role"] == "user"][1:] == [("user", "the second order")]
+    if method != "clear":
+        assert [m["role"][0] for m in seen] == ["s", "u", "a", "u", "a", "t"], "in turn, as templates want them"
+
+
 def test_a_short_conversation_is_left_alone() -> None:
     turns = play()
     assert turns["shown_tokens"].to_list() == turns["history_tokens"].to_list()

@@ -168,6 +168,13 @@ def test_chat_models_read_a_conversation_with_names():
     assert result.observations["one"].text == "3 + 4 = | 5 | It is 6."
 
 
+def test_thinking_that_was_cut_off_is_read_by_nobody():
+    made = workflows.graph(Sums, {"one": "", "two": ""}, edges="all", rounds=2)()
+    made.reset(43)
+    seen = made.step({"one": "5", "two": "<think>A secret:\nAnswer: 7\nor"}).observations["one"]
+    assert "secret" not in seen.text + seen.messages[-1]["content"]
+
+
 def test_who_did_not_act_is_an_error():
     made = workflows.debate(Sums, 2)()
     made.reset(0)
@@ -262,7 +269,8 @@ EDITED = {
 @pytest.mark.parametrize(
     ("word", "arrives"),
     [("c", {"a": [8], "b": [8], "c": []}), ("a: b c; b: a", {"a": [7, 8], "b": [6], "c": []}),
-     ("editor nobody", {"a": [], "b": [], "c": []})],
+     ("editor nobody", {"a": [], "b": [], "c": []}),
+     ("Answer: a, `c`.", {"a": [8], "b": [6, 8], "c": [6]})],
 )  # fmt: skip
 def test_a_role_says_who_is_heard_and_has_no_vote(word, arrives):
     env = workflows.graph(Sums, **EDITED)()

@@ -107,8 +107,13 @@ def test_turns_are_bounded_and_a_pick_of_nobody_costs_one():
 def test_the_seat_reads_that_its_choice_was_none_and_who_is_away():
     env = supervisor(Seven, ["alice", "bob"], on_error="skip")()
     env.reset(0)
+    for early in ("carol", "FINISH"):  # before there is an answer
+        again = env.step({"supervisor": early}).observations["supervisor"].conversation()[-1]["content"]
+        assert "Your last choice was none of: alice, bob\n" in again
+    env.step({"supervisor": "alice"})
+    env.step({"alice": "8"})
     again = env.step({"supervisor": "carol"}).observations["supervisor"].conversation()[-1]["content"]
-    assert "Your last choice was none of: alice, bob, FINISH" in again
+    assert "Your last choice was none of: alice, bob, FINISH\n" in again
     made = supervisor(Seven, ["alice", "bob"], on_error="skip")
     rows = play(made, supervisor=("alice", "bob", "FINISH"), alice=("",), bob=("7",))
     assert rows["success"].all()

@@ -2,7 +2,7 @@
 
 A program that asks `OPENAI_BASE_URL` for chat completions runs unchanged; each of its requests waits here until
 somebody answers it (`palaestra.teams.program`). Left out: embeddings, the responses API, several choices of a
-request, answers that are held to a form.
+request, answers that are held to a form or to a call (of `tool_choice` only what may be called is heeded), images.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.tool_calls import parse
+from palaestra.envs.tool_calls.formats import function_of
 
 LONGEST = 32 * 2**20
 """Bytes of a request; more is refused."""
@@ -51,8 +52,12 @@ class Intercepted:
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """Schemas of the tools that may be called."""
-        return tuple(self.body.get("tools") or ())
+        """Schemas of the tools that may be called; `tool_choice` may name one, or say none."""
+        given, choice = tuple(self.body.get("tools") or ()), self.body.get("tool_choice")
+        if not isinstance(choice, Mapping):
+            return () if choice == "none" else given
+        named = function_of(choice).get("name")
+        return tuple(tool for tool in given if named is None or function_of(tool).get("name") == named)
 
     def answer(self, text: str) -> None:
         """Send the answer; tool calls in it, in whatever form models write them, become those of the API."""
@@ -145,6 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
         if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
             self._fail(400, "response_format: answers are held to no form here; say it in the prompt, or by tools")
             return
+        if (kind := _unread(body["messages"])) is not None:
+            self._fail(400, f"a message has a part of type {kind!r}: only text is read here")
+            return
         call = Intercepted(body)
         self.arrived.put(call)
         message, problem = call.wait(self.patience)
@@ -201,10 +209,23 @@ def _completion(call: Intercepted, message: Mapping[str, Any]) -> dict[str, Any]
     }  # fmt: skip
 
 
+_WORDS = ("text", "refusal")
+"""Where the text of a part stands."""
+
+
+def _unread(messages: Sequence[Any]) -> str | None:
+    """Type of the first part of a message that is no text."""
+    contents = [each.get("content") for each in messages if isinstance(each, dict)]
+    parts = [part for found in contents if isinstance(found, list) for part in found if isinstance(part, dict)]
+    kinds = (part.get("type") for part in parts if part.keys().isdisjoint(_WORDS))
+    return next(map(str, kinds), None)
+
+
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
     content = given.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        parts = [part for part in content if isinstance(part, Mapping)]
+        content = "".join(str(part.get(word) or "") for part in parts for word in _WORDS)
     role = "system" if given.get("role") == "developer" else str(given.get("role", "user"))
     message: dict[str, Any] = {"role": role, "content": content or ""}
     for name in ("tool_calls", "tool_call_id", "name"):

@@ -24,7 +24,7 @@ CUT = "… (what was printed after this is left out)"
 
 @TOOLS.register()
 def python(limits: Limits = LIMITS) -> Tool:
-    r"""Makes a `Tool` that runs Python code in a sandbox and returns printed output and the value of the last line.
+    r"""Makes a `Tool` that runs Python code in a sandbox and returns printed output and the last line's value, if any.
 
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
     are run once per process: nothing in the sandbox tells the time or draws without a seed. Output that is longer than
@@ -45,19 +45,21 @@ def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
         body = read(code).body
     except SyntaxError as error:
         return "", f"SyntaxError: {error.msg} (line {error.lineno})"
-    if body and isinstance(last := body[-1], ast.Expr) and not _prints(last.value):
-        body[-1] = ast.Expr(ast.Call(ast.Name("print", ast.Load()), [last.value], []))
-    main = ast.parse("def main(): pass").body[0]
-    assert isinstance(main, ast.FunctionDef)
-    main.body = body or main.body
-    program = ast.unparse(ast.fix_missing_locations(ast.Module([main], [])))
+    if body and isinstance(last := body[-1], ast.Expr):
+        body[-1:] = [ast.Assign([ast.Name("_", ast.Store())], last.value), *_SHOWN]
+    program = f"{ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))}\ndef main(): pass"
     most = limits.printed
     outcome = run_program(program, "main", limits=dataclasses.replace(limits, printed=most + 2))
     problem = outcome.error
-    if problem is not None:  # lines of the program as it was wrapped are not those of the one that was written
-        problem = re.sub(r" \(line \d+\)|\bline \d+: ", "", problem)
-    printed, rest = outcome.printed[:most].strip(), outcome.printed[most:]
+    if problem is not None:  # lines of the program as it was rewritten are not those of the one that was written
+        problem = _ADDRESS.sub("", re.sub(r" \((<program>, )?line \d+\)|\bline \d+: ", "", problem))
+    printed, rest = _ADDRESS.sub("", outcome.printed[:most]).strip(), outcome.printed[most:]
     return (printed if rest in ("", "\n") else f"{printed}\n{CUT}"), problem
+
+
+_SHOWN = ast.parse("if _ is not None: print(_)").body
+_ADDRESS = re.compile(r" at 0x[0-9a-f]*")
+"""Of a function or an object as it is printed: another one in every process."""
 
 
 def _python(code: str, limits: Limits) -> str:
@@ -65,10 +67,6 @@ def _python(code: str, limits: Limits) -> str:
     if problem is not None:
         raise ToolError(f"{problem}{f'; it printed {printed}' if printed else ''}")
     return printed or "(nothing was printed)"
-
-
-def _prints(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
 
 
 class Library:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from palaestra.envs.conversations import WORDS, ChatMessage, Conversation, Reader, choosing
-from palaestra.envs.replies import read_reply, schema
+from palaestra.envs.replies import bare_name, read_reply, schema
 
 Action = str | int
 """Text, or the index of one of `Observation.choices`."""
@@ -103,14 +103,17 @@ class Observation:
     def index(self, action: Action) -> int | None:
         """The id of `action` if it is legal here, else None. Text is matched without case and outer white space.
 
-        Text that is no name is read as a chat model's reply, whose last line is `Action: NAME`.
+        Text that is no name is read as a chat model's reply, whose last line is `Action: NAME`, with or without quotes,
+        emphasis and a full stop.
         """
         if self.choices is None:
             return None
         if isinstance(action, str):
             found = self._place(action.strip())
             if found is None:
-                found = self._place(read_reply(action, self.fields[-1] if self.fields else "action").text)
+                said = read_reply(action, self.fields[-1] if self.fields else "action").text
+                places = (self._place(name) for name in (said, bare_name(said)))
+                found = next((place for place in places if place is not None), None)
         else:
             found = int(action) if 0 <= int(action) < len(self.choices) and int(action) == action else None
         if found is None or (self.mask is not None and not self.mask[found]):

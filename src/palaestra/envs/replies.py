@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 FORMS = ("json", "line", "boxed", "whole")
 """Where an answer stood in its reply."""
-THOUGHT = "</think>"
+THINKS, THOUGHT = "<think>", "</think>"
 
 
 class Reply(NamedTuple):
@@ -51,10 +51,9 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
     >>> read_reply("7")[:2]
     ('7', 'whole')
     """
-    if ":" not in text and THOUGHT not in text and "\\boxed{" not in text:  # most replies of small policies
-        whole = text.strip()
-        return Reply(whole, "whole", whole)
-    said = text.rpartition(THOUGHT)[2].strip()
+    said = without_thinking(text)
+    if ":" not in said and "\\boxed{" not in said:  # most replies of small policies
+        return Reply(said, "whole", said)
     if (found := _of_json(said, field)) is not None:
         answer = found.pop(field)
         return Reply(answer, "json", "\n".join([*filter(None, found.values()), f"{field.capitalize()}: {answer}"]))
@@ -64,16 +63,39 @@ def read_reply(text: str, field: str = "answer", until: Sequence[str] | None = N
         at = (block or line).end()
     if line is not None:
         answer = said[line.end() :]
+        opened = _opened(line[0])
         if until is not None:
             ends = [ended.start() for name in until if (ended := _line(name).search(answer))]
-            return Reply(_bare(answer[: min(ends, default=len(answer))], prose=True), "line", said)
+            return Reply(_bare(answer[: min(ends, default=len(answer))], opened, prose=True), "line", said)
         if block:
             return Reply(block[1].strip(), "line", said)
         first = answer.partition("\n")[0]
-        return Reply(_bare(first if first.strip(" \t*_`") else answer), "line", said)
+        return Reply(_bare(first if first.strip(" \t*_`") else answer, opened), "line", said)
     if (boxed := _boxed(said)) is not None:
         return Reply(boxed, "boxed", said)
     return Reply(said, "whole", said)
+
+
+def without_thinking(text: str) -> str:
+    """The text of a reply behind its thinking, stripped; empty if the thinking was cut off before its end.
+
+    >>> without_thinking("<think>41? No.</think> 42"), without_thinking("<think>41? Or")
+    ('42', '')
+    """
+    said = text.rpartition(THOUGHT)[2].strip()
+    return "" if said.startswith(THINKS) else said
+
+
+def bare_name(text: str) -> str:
+    """A name as it is called, without white space, quotes, emphasis and a full stop at its end.
+
+    >>> [bare_name(each) for each in ("left.", "`left`", '**"left"**.')]
+    ['left', 'left', 'left']
+    """
+    return text.strip(_AROUND).removesuffix(".").strip(_AROUND)
+
+
+_AROUND = " \t\n\r*_`'\"“”‘’"
 
 
 def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
@@ -122,14 +144,32 @@ _BLOCK = re.compile(r"[\s*_]*```[\w+#.-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 """Fenced lines, of which an answer that was cut off lacks the end."""
 
 
-def _bare(answer: str, *, prose: bool = False) -> str:
+_EMPHASIS = re.compile(r"(?!__\w+__\.?\Z)(\*{1,3}|_{1,3}|`{1,2})((?:(?!\1).)+)\1\.?", re.DOTALL)
+"""All of an answer between equal marks; `__init__` is a name."""
+
+
+def _opened(begin: str) -> str:
+    """Marks that the begin of a line leaves open: of `**Answer:` two stars, of `**Answer**:` none."""
+    if begin.rstrip(":： \t").endswith(("*", "_", "`")):
+        return ""
+    before = re.split(r"[^\W_]", begin, maxsplit=1)[0]
+    return before[len(before.rstrip("*_`")) :]
+
+
+def _bare(answer: str, opened: str, *, prose: bool = False) -> str:
     """Without emphasis, and without the fence around several lines; of lines of prose nothing else is taken out."""
-    answer = answer.strip().strip("*_").strip()
-    if fenced := re.fullmatch(r"```[\w-]*\n?(.*?)\n?```", answer, re.DOTALL):
+    answer = answer.strip()
+    shut, ended = opened[::-1], answer.removesuffix(".")
+    if shut and not _EMPHASIS.fullmatch(answer):
+        begins, ends = answer.startswith(shut), ended.endswith(shut)
+        answer = (answer.removeprefix(shut) if begins else ended.removesuffix(shut) if ends else answer).strip()
+    if fenced := re.fullmatch(r"```(?:[\w-]*\n)?(.*?)\n?```", answer, re.DOTALL):
         return fenced[1].strip()
+    while found := _EMPHASIS.fullmatch(answer):
+        answer = found[2].strip()
     if "\\boxed{" in answer and not (prose and "\n" in answer):
         return _boxed(answer) or answer
-    return answer.strip("`").strip()
+    return answer
 
 
 def _boxed(said: str) -> str | None:

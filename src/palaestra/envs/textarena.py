@@ -26,6 +26,7 @@ import numpy as np
 from palaestra.envs.conversations import TEMPLATES, Conversation, choosing
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.replies import read_reply, without_thinking
 from palaestra.errors import EnvError, InputError, MissingExtraError, missing_extra, nearest
 
 Text = Literal["full", "last", "short"] | Callable[[Any, int], str]
@@ -98,7 +99,7 @@ class TextArenaEnv:
         if actions.keys() != self._turn.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._turn)}")
         ((agent, action),) = actions.items()
-        text, self._invalid = self._say(action)
+        text, self._invalid = self._say(action, self._turn[agent])
         self._calls += 1
         guard = isolated(self._seed * 1_000_003 + self._calls, numpy=self._numpy) if self._random else nullcontext()
         with guard:
@@ -120,15 +121,14 @@ class TextArenaEnv:
             info["reason"] = reason
         return StepResult({}, rewards, terminated=True, info=info)
 
-    def _say(self, action: Action) -> tuple[str, bool]:
-        """The text of an action and whether it is already known to be illegal."""
-        if isinstance(action, str):
-            if self._view is not None and self._view.only_short and action not in next(iter(self._turn.values())).legal:
-                return "", True  # the game takes any text for a move; here only what was offered is one
-            return action, False
-        if self._choices is not None and 0 <= action < len(self._choices):
-            return self._choices[action], False
-        return "", True
+    def _say(self, action: Action, seen: Observation) -> tuple[str, bool]:
+        """What the game and the other players are told of an action, and whether it is already known to be illegal."""
+        place = seen.index(action) if isinstance(action, str) else action
+        if self._choices is not None and place is not None and 0 <= place < len(self._choices):
+            return self._choices[place], False
+        if not isinstance(action, str) or (self._view is not None and self._view.only_short):
+            return "", True  # the game takes any text for a move; here only what was offered is one
+        return (without_thinking(action) if self._choices is None else read_reply(action, "action").text), False
 
     def _watch(self, state: Any) -> None:
         """Notice when the game rejects a move: it always says so to its state."""

@@ -8,6 +8,7 @@ wait for each other.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from abc import abstractmethod
@@ -17,7 +18,9 @@ from typing import Any, NamedTuple
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.protocol import Observation
-from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, split_thinking, to_json
+from palaestra.envs.replies import read_reply
+from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, to_json
+from palaestra.envs.tool_calls.formats import types_of
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import EnvError, InputError, nearest
 from palaestra.foundation.registry import Registry
@@ -34,7 +37,10 @@ class Tool:
     """Data of a tool that agents may call: name, description, JSON schemas of parameters, and its function.
 
     parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
-    keyword arguments to text; whatever it raises is told to the agent.
+    keyword arguments to text; whatever it raises is told to the agent. Whole numbers reach it as int, 2.0 as 2.
+
+    Raises:
+        InputError: the function is async, or a name in `optional` is no parameter.
 
     >>> Tool("add", "The sum.", {"a": {"type": "number"}}, lambda a: str(a + 1)).run({"a": 1})
     ('2', None)
@@ -45,6 +51,13 @@ class Tool:
     parameters: Mapping[str, Mapping[str, Any]]
     function: Callable[..., str]
     optional: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if inspect.iscoroutinefunction(self.function):
+            raise InputError(f"Tool {self.name!r}: its function is async; give one that runs it, as by asyncio.run")
+        for name in self.optional:
+            if name not in self.parameters:
+                raise InputError(f"Tool {self.name!r}: optional has {name!r}{nearest(name, self.parameters)}")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -59,14 +72,20 @@ class Tool:
     def run(self, arguments: Mapping[str, Any]) -> tuple[str, str | None]:
         """Call the tool: (result as text, error or None), both of bounded length."""
         try:
-            result, problem = clean(str(self.function(**arguments))), None
+            given = {name: self._whole(name, value) for name, value in arguments.items()}
+            result, problem = clean(str(self.function(**given))), None
         except ToolError as error:
-            result, problem = f"error: {error}", str(error)
-        except Exception as error:  # it runs on what a model wrote
+            problem = str(error) or "it failed"
+            result = f"error: {problem}"
+        except (Exception, SystemExit) as error:  # it runs on what a model wrote
             result = problem = f"error: {type(error).__name__}: {error}"
         if len(result) > LONGEST_RESULT:
             result = f"{result[:LONGEST_RESULT]} … ({len(result)} characters)"
         return clean(result), problem and clean(problem)[:LONGEST_RESULT]
+
+    def _whole(self, name: str, value: Any) -> Any:
+        types = types_of(self.parameters.get(name, {})) if isinstance(value, float) else ()
+        return int(value) if "integer" in types and "number" not in types and value.is_integer() else value
 
 
 TOOLS: Registry[Tool] = Registry(
@@ -142,8 +161,9 @@ class ToolConversation:
 class ToolEnv(NativeEnv):
     """Base class of tool-use envs: `assistant` calls tools for up to `turns` - 1 turns, then answers; right pays 1.
 
-    Of an answer counts what stands behind its thinking (`</think>`) and the last "answer:", without case, outer white
-    space and full stop. An answer that cannot be read is not valid, costs a turn and is told why.
+    Of an answer counts what `palaestra.envs.replies.read_reply` reads, or what stands behind its thinking and the last
+    "answer:", without case, outer white space and full stop. An answer that cannot be read is not valid, costs a turn
+    and is told why.
 
     facts: tool and arguments (JSON) of the first call; calls, all of them (JSON), and gold, those that lead to the
     answer; call_error, why a call was not made, and tool_error, why a tool failed, null if nothing did; said, the final
@@ -162,6 +182,7 @@ class ToolEnv(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("assistant",)
+    with_thinking = True
     facts: Mapping[str, type] = {
         "tool": str,
         "arguments": str,
@@ -240,9 +261,10 @@ class ToolEnv(NativeEnv):
         return {}, info
 
     def right(self, text: str) -> bool:
-        """Whether a text answers the task rightly, by what follows its thinking and its last "answer:"."""
-        said = split_thinking(text)[1]
-        return plain(re.split(r"answer:", said, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
+        """Whether a text answers the task rightly, by the answer of a reply, or by what follows its last "answer:"."""
+        said = read_reply(text)
+        answer = re.split(r"answer:", said.text, flags=re.IGNORECASE)[-1] if said.form == "whole" else said.text
+        return plain(answer) == plain(self.state.task.answer)
 
     def _run(self, said: ParsedAnswer, text: str) -> str | None:
         """Run all calls and tell the results; what went wrong first."""

@@ -1,9 +1,9 @@
 """Histories that must fit: what an agent is shown of a long conversation, and what is left out, in the table.
 
-System messages, the first message of a user and the latest messages always stay. What is between goes turn by turn, an
-answer together with the results that it brought, oldest first. One cut goes far below the budget, so that the turns
-after it extend what is shown, and their tokens are kept. Left out: snapshots, and conversations without messages, which
-are shown as they are; `self_summary` lets an agent write its memory itself.
+System messages, the first and the last message of a user and the latest messages always stay. What is between goes turn
+by turn, an answer together with the results that it brought, oldest first. One cut goes far below the budget, so that
+the turns after it extend what is shown, and their tokens are kept. Left out: snapshots, and conversations without
+messages, which are shown as they are; `self_summary` lets an agent write its memory itself.
 """
 
 from __future__ import annotations
@@ -175,11 +175,12 @@ class ContextWindowEnv:
         """Places that may go, oldest first: each answer with what follows it up to the next one."""
         starts = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
         first = next((place for place, message in enumerate(messages) if message["role"] == "user"), None)
+        asked = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
         fixed = {place for place, message in enumerate(messages) if message["role"] == "system"} | {first}
         turns = [
             [place for place in range(start, end) if place not in fixed]
             for start, end in pairwise([*starts, len(messages)])
-            if end <= len(messages) - self._keep
+            if end <= len(messages) - self._keep and not start < asked < end  # what this turn answers stays
         ]
         if self._method == "clear":
             turns = [[place for place in turn if messages[place]["role"] != "assistant"] for turn in turns]

@@ -21,7 +21,7 @@ import numpy as np
 
 from palaestra.envs.conversations import ChatMessage, Conversation, Reader, first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
-from palaestra.envs.replies import THOUGHT, Reply, read_reply
+from palaestra.envs.replies import Reply, read_reply, without_thinking
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError, nearest
 from palaestra.teams.absence import Absence
@@ -189,7 +189,7 @@ class Deliberation(AroundTask):
         if role in self._talks:
             self._talks[role] = (self._talks[role][0], reply)
         fields = ASKS[self._asked_for(role)]
-        public = reply.rpartition(THOUGHT)[2].strip()
+        public = without_thinking(reply)
         text, form, shown = read_reply(reply, fields[-1]) if fields else Reply(public, "whole", public)
         if text.casefold().rstrip(".") == self._accept:
             heard = self._acting[role]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from palaestra.envs.replies import bare_name
 from palaestra.errors import InputError
 from palaestra.foundation.registry import Registry
 
@@ -143,7 +144,7 @@ def named(by: str) -> Gate:
         if ":" in word:
             parts = (part.partition(":") for part in word.split(";"))
             word = " ".join(names for head, _, names in parts if head.strip() == receiver)
-        chosen = set(re.split(r"[\s,]+", word)) - {by}
+        chosen = set(map(bare_name, re.split(r"[\s,]+", word))) - {by}
         return [(1.0, None if each.role in chosen else f"not named by {by}") for each in said]
 
     return gate

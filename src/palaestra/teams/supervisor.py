@@ -131,7 +131,8 @@ class Supervised(Deliberation):
         away = [each for each in self._absence.down if each != self.seat]
         notes = [("Could not be reached", ", ".join(away))] if away else []
         if self._unread and not self._closed:
-            notes.append(("Your last choice was none of", ", ".join(self._choices)))
+            legal = Observation("", self._choices, mask=self._mask).legal
+            notes.append(("Your last choice was none of", ", ".join(legal)))
         return notes
 
     # -- what is said -------------------------------------------------------------------------------------------------

@@ -87,3 +87,10 @@ def test_options_are_checked():
         Halves(condition="jont")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="least=20"):
         Halves(least=20)
+
+
+def test_what_one_thinks_the_other_does_not_read():
+    env = Halves()
+    env.reset(0)
+    seen = env.step(dict.fromkeys("ab", "<think>A secret: left.</think>wait for me")).observations["b"]
+    assert seen.text.endswith("| for me")

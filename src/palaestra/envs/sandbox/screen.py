@@ -97,7 +97,7 @@ def _node(node: ast.AST) -> Iterator[str]:
             other = "; write an f-string" if name.startswith("format") else ""
             yield f"the attribute {name!r} is not allowed{other}"
         elif not attribute and name in _NEVER:
-            yield f"{name!r} is not allowed in a reward program"
+            yield f"{name!r} is not allowed"
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from _import(node)
     if isinstance(node, ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith | ast.Await):

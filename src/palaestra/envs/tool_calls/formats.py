@@ -18,8 +18,8 @@ FAULTS = ("json", "shape", "unclosed", "unopened", "unknown", "arguments", "many
 MOST_CALLS = 32
 LONGEST_FAULT = 200
 Schemas = Sequence[Mapping[str, Any]]
-_THINKING = re.compile(r".*?</think>(\s*<think>.*?</think>)*", re.DOTALL)
-"""Its begin mark may stand in the prompt."""
+_THINKING = re.compile(r"(.*?</think>(\s*<think>.*?</think>)*)?(\s*<think>.*)?", re.DOTALL)
+"""Its begin mark may stand in the prompt, and its end mark be missing where it was cut off."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,14 @@ FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls"
 def split_thinking(text: str) -> tuple[str, str]:
     """Texts of (thinking, answer) of a model that thinks first: all up to `</think>`, with or without a begin mark.
 
+    What begins with `<think>` and was cut off before the end of it is all thinking.
+
     >>> split_thinking("<think>41? No.</think> 42"), split_thinking("42")
     (('<think>41? No.</think>', ' 42'), ('', '42'))
     """
     found = _THINKING.match(text)
-    return (found[0], text[found.end() :]) if found else ("", text)
+    assert found is not None  # all of it is optional
+    return found[0], text[found.end() :]
 
 
 def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
@@ -122,19 +125,37 @@ def check(call: Call, tools: Schemas) -> str | None:
     known = {str(function_of(tool).get("name")): function_of(tool).get("parameters") or {} for tool in tools}
     if call.name not in known:
         return fault("unknown", f"no tool {call.name[:60]!r}{nearest(call.name[:60], known)}")
-    takes = known[call.name].get("properties") or {}
-    for name in known[call.name].get("required") or ():
+    given = known[call.name]
+    takes = given.get("properties") or {}
+    rest = given.get("additionalProperties", bool(given) and "properties" not in given)
+    for name in given.get("required") or ():
         if name not in call.arguments:
             return fault("arguments", f"{call.name}: {name!r} is missing")
     for name, value in call.arguments.items():
-        if name not in takes:
+        schema = takes.get(name, rest)
+        if schema is False:
             return fault("arguments", f"{call.name}: it takes no {name[:60]!r}{nearest(name[:60], takes)}")
-        wanted = takes[name].get("type")
-        if wanted in _TYPES and not _is(value, wanted):
-            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected {wanted}")
-        if "enum" in takes[name] and value not in takes[name]["enum"]:
-            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected one of {takes[name]['enum']}")
+        if not isinstance(schema, Mapping):
+            continue  # true: anything
+        wanted = types_of(schema)
+        if wanted and _TYPES.keys() >= set(wanted) and not any(_is(value, each) for each in wanted):
+            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected {' or '.join(wanted)}")
+        if "enum" in schema and value not in schema["enum"]:
+            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected one of {schema['enum']}")
     return None
+
+
+def types_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types that a JSON schema names, a list or in `anyOf` and `oneOf`, too; empty if a value may have any.
+
+    >>> types_of({"type": ["string", "null"]}), types_of({"anyOf": [{"type": "integer"}, {"type": "null"}]})
+    (('string', 'null'), ('integer', 'null'))
+    """
+    named = schema.get("type")
+    if named is not None:
+        return (named,) if isinstance(named, str) else tuple(named)
+    parts = [types_of(each) for each in schema.get("anyOf") or schema.get("oneOf") or ()]
+    return tuple(name for part in parts for name in part) if all(parts) else ()
 
 
 _TYPES: dict[str, Any] = {

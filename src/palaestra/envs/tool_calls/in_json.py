@@ -11,7 +11,7 @@ from typing import Any
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.sandbox import read
-from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, short
+from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, function_of, short
 from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 
@@ -59,7 +59,7 @@ class LlamaFormat(Format):
         said = behind.strip() if tag else text.strip()
         if tag and re.match(r"[\w.]+\(", said):
             return before, [_python(said.replace(".call(", "(", 1))]
-        if not tag and not _looks_like_calls(said):
+        if not tag and not _looks_like_calls(said, tools):
             return text, []
         calls: list[Call] = []
         at = 0
@@ -81,7 +81,7 @@ class LlamaFormat(Format):
 class Json(Format):
     """Tool-call format of plain JSON: an object with "name" and "arguments", or a list, alone or in a code fence.
 
-    It may stand at the end of a text. Other JSON is an answer.
+    It may stand at the end of a text, and the arguments of a tool that there is be missing. Other JSON is an answer.
     """
 
     BEHIND = re.compile(
@@ -93,10 +93,10 @@ class Json(Format):
         """Split a text into its words and its calls in plain JSON (see `Format.find`)."""
         fenced = re.fullmatch(r"\s*```(?:json|tool_call)?\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
         said = fenced[1].strip() if fenced else text.strip()
-        if _looks_like_calls(said):
+        if _looks_like_calls(said, tools):
             return "", _list(said)
         behind = self.BEHIND.search(text)
-        if behind is None or not all(re.search(rf'"({key})"\s*:', behind[1]) for key in _KEYS):
+        if behind is None or not _looks_like_calls(behind[1], tools):
             return text, []
         return text[: behind.start()], _list(re.sub(r"\s*```\s*\Z", "", behind[1]).strip())
 
@@ -131,7 +131,7 @@ class Pythonic(Format):
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
         """Split a text into its words and its calls in Python's syntax (see `Format.find`)."""
         said = text.strip()
-        if not re.match(r"\[\s*[\w.]+\(", said):
+        if not _looks_pythonic(said, tools):
             return text, []
         body = _parsed(said)
         if not isinstance(body, ast.List):
@@ -160,7 +160,7 @@ class Auto(Format):
             return Mistral().find(text, tools)
         if LlamaFormat.TAG in text:
             return LlamaFormat().find(text, tools)
-        if re.match(r"\s*\[\s*[\w.]+\(", text):
+        if _looks_pythonic(text.lstrip(), tools):
             return Pythonic().find(text, tools)
         if re.search(r"\}\s*;\s*\{", text):
             return LlamaFormat().find(text, tools)
@@ -205,11 +205,23 @@ def _list(text: str) -> list[Call]:
     return calls
 
 
-_KEYS = ("name", "arguments|parameters")
+def _names(tools: Schemas) -> set[str]:
+    return {str(function_of(tool).get("name")) for tool in tools}
 
 
-def _looks_like_calls(text: str) -> bool:
-    return text[:1] in ("{", "[") and re.search(r'"(name|arguments|parameters|function)"', text) is not None
+def _looks_like_calls(text: str, tools: Schemas) -> bool:
+    """Whether JSON has names with arguments, or the name of a tool that there is."""
+    if text[:1] not in ("{", "["):
+        return False
+    if re.search(r'"(arguments|parameters)"\s*:', text) and re.search(r'"(name|function)"\s*:', text):
+        return True
+    return not _names(tools).isdisjoint(re.findall(r'"(?:name|function)"\s*:\s*"([^"]*)"', text))
+
+
+def _looks_pythonic(text: str, tools: Schemas) -> bool:
+    """Whether a list begins with a call, of a tool that there is or as no formula has it: f(x=3), f()."""
+    found = re.match(r"\[\s*([\w.]+)\((\s*(?:\)|\w+\s*=(?!=)))?", text)
+    return found is not None and (found[2] is not None or found[1] in _names(tools))
 
 
 def _call(value: Any, calls: Iterable[Call]) -> Call:
@@ -248,8 +260,10 @@ def _python_call(node: ast.expr) -> Call:
     try:
         given = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
         return Call(ast.unparse(node.func), json.loads(json.dumps(given, allow_nan=False)))
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise FaultError("shape", f"an argument is no plain value: {error}") from None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # some tell an address in memory
+        raise FaultError(
+            "shape", "an argument is no plain value: a number, text in quotes, or a list of them"
+        ) from None
 
 
 def _named(call: Call) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, function_of, short
+from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, function_of, short, types_of
 
 
 class _Marked(Format):
@@ -89,8 +89,9 @@ class Invoke(_Marked):
 
 def _typed(text: str, schema: Mapping[str, Any] | None) -> Any:
     """A value from its text: as the schema says; without one, what is JSON is read, all else is text."""
-    if schema is not None and schema.get("type") in (None, "string"):
-        return text
+    types = () if schema is None else types_of(schema)
+    if schema is not None and (not types or "string" in types):
+        return None if "null" in types and text.strip() == "null" else text
     try:
         value = json.loads(text.strip(), parse_constant=_no_number)
     except (ValueError, RecursionError):

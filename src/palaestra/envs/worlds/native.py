@@ -16,7 +16,7 @@ import numpy as np
 
 from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, action_request, opening
 from palaestra.envs.protocol import Action, Observation, StepResult
-from palaestra.envs.replies import read_reply
+from palaestra.envs.replies import read_reply, without_thinking
 from palaestra.errors import EnvError
 
 Chosen = Mapping[str, Any]
@@ -30,11 +30,13 @@ class NativeEnv(ABC):
 
     facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
     `rng`. prompt: name of a template in `envs/prompts` with the rules, the system prompt of chat models; it knows the
-    world as `env` and the `agent`. Replies to it end with a line `Action: …`.
+    world as `env` and the `agent`. Replies to it end with a line `Action: …`. with_thinking: whether `play` gets of
+    free text also what the agent thinks first, up to `</think>`; for worlds that show an agent its own replies.
     """
 
     agents: tuple[str, ...]
     prompt: str | None = None
+    with_thinking = False
     task: str = ""
     facts: Mapping[str, type] = {}
     state: Any = None
@@ -65,7 +67,7 @@ class NativeEnv(ABC):
         turn = self._turn or {}
         if actions.keys() != turn.keys() or not turn:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(turn)}")
-        chosen = {agent: _read(actions[agent], seen) for agent, seen in turn.items()}
+        chosen = {agent: _read(actions[agent], seen, self.with_thinking) for agent, seen in turn.items()}
         rewards, info = self.play(chosen)
         self._turn = self._look()
         valid = {agent: action is not None for agent, action in chosen.items()} | info.pop("valid", {})
@@ -101,9 +103,11 @@ class NativeEnv(ABC):
         return Conversation(write)
 
 
-def _read(action: Action, seen: Observation) -> int | str | None:
+def _read(action: Action, seen: Observation, with_thinking: bool) -> int | str | None:
     if seen.choices is not None:
         return seen.index(action)
     if not isinstance(action, str):
         return None
-    return read_reply(action, "action").text if seen.fields == ("action",) else action.strip()
+    if seen.fields == ("action",):
+        return read_reply(action, "action").text
+    return action.strip() if with_thinking else without_thinking(action)

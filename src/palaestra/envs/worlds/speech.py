@@ -13,7 +13,7 @@ from palaestra.envs.replies import read_reply
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
     r"""Splits an action text into (index in names `moves` of its last line, or None; text before it); an int stays.
 
-    >>> spoken("I have no time.\nKeep 60", ["keep 60", "accept"])
+    >>> spoken("I have no time.\n**Keep 60.**", ["keep 60", "accept"])
     (0, 'I have no time.')
     """
     if not isinstance(action, str):
@@ -24,9 +24,8 @@ def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, 
     else:
         *said, move = reply.shown.split("\n")
         move = reply.text if reply.form == "line" else move
-    names = [name.casefold() for name in moves]
-    found = move.strip().casefold()
-    return (names.index(found) if found in names else None), " ".join(" ".join(said).split())
+    found = Observation("", tuple(moves)).index(move)
+    return found, " ".join(" ".join(said).split())
 
 
 def ask(text: str, moves: tuple[str, ...], legal: Sequence[bool], *, talk: bool) -> Observation:
