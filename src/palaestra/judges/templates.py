@@ -27,6 +27,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "cluster": ("aspects", "known"),
     "match": ("aspect", "metrics"),
     "message": ("goal", "message"),
+    "indicator": ("task", "response", "expected"),
+    "same_indicator": ("new", "known"),
     "plant": ("task", "rules"),
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),
