@@ -109,7 +109,8 @@ def indicators_of(
             row["similar_to"] = alike.name
             if not decide:
                 continue
-            values = {"new": made._asdict(), "known": alike._asdict()}
+            values = {"known": _said(alike), "known_trigger": alike.trigger}
+            values |= {"new": _said(made), "new_trigger": made.trigger}
             (told,) = _asked(writer, [write_prompt("same_indicator", values, own)], read_same, ("same",))
             row |= {"tokens": row["tokens"] + _tokens(told), "cost": row["cost"] + told.cost}
             same = None if told.text is None else read_same(told.text)
@@ -189,7 +190,7 @@ def extract_indicators(
 
     def answer(turns: Path) -> pl.DataFrame:
         rows = read_logs(turns).turns.frame if turns.is_dir() else table(turns)
-        failed = failed_messages(rows, threshold).head(most)
+        failed = failed_messages(rows, threshold)[:most]
         known = read_indicators(path) if Path(path).exists() else []
         kept = None
         if made is not None and ledger is not None:
@@ -216,6 +217,10 @@ def _scripted(text: str) -> Policy:
 def _asked(policy: Policy, prompts: Sequence[str], read: Callable[[str], Any], fields: Sequence[str]) -> list[Reply]:
     asked = [(each, 0) for each in prompts]
     return replies(policy, asked, [read] * len(asked), agent="writer", fields=tuple(fields)) if asked else []
+
+
+def _said(indicator: Indicator) -> str:
+    return f"{indicator.name}: {indicator.definition}"
 
 
 def _tokens(reply: Reply) -> int:

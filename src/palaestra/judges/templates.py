@@ -28,7 +28,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "match": ("aspect", "metrics"),
     "message": ("goal", "message"),
     "indicator": ("task", "response", "expected"),
-    "same_indicator": ("new", "known"),
+    "same_indicator": ("known", "known_trigger", "new", "new_trigger"),
     "plant": ("task", "rules"),
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),

@@ -214,8 +214,8 @@ class AuditorDeliberation(AuditedDeliberation):
     calls the error significant. One that cannot be read does not count, and its turn is not valid. Auditors get the
     team's score, too, and `price` is not asked for their turns.
 
-    facts: its own; of an auditor's turn audited, whose message; indicator, by name; flawed, its verdict; and those of
-    the audit and the attempt, which stand there and not in the turn of the message.
+    facts: its own; of an auditor's turn audited, whose message; indicator, by name; flawed, its verdict; and the
+    attempt, audit_failed and audit_passed of that message, which stand there and not in its own turn.
 
     Args:
         audit: text of a pool. instructions: those of the role `auditor` are the auditors' system prompt.
@@ -240,7 +240,7 @@ class AuditorDeliberation(AuditedDeliberation):
         made = self._audit
         assert isinstance(made, IndicatorPool)
         self.pool = made
-        self.auditors = tuple(f"{AUDITOR}-{at}" for at in range(1, min(made.k, len(made.indicators)) + 1))
+        self.auditors = tuple(f"{AUDITOR}-{at}" for at in range(1, made.k + 1))
         self.agents = (*self.agents, *self.auditors)
         self._brief = Instructions(AUDITOR, dict.fromkeys(self.auditors, ""), own)
 
@@ -267,7 +267,8 @@ class AuditorDeliberation(AuditedDeliberation):
         self._found: dict[str, list[str | None]] = {role: [] for role in actions}
         self._left = deque(self._latest)
         if observations := self._next_audit():
-            return StepResult(observations, info=self._facts_of(self._latest))
+            tries = {role: self._tries[role] for role in actions}
+            return StepResult(observations, info=self._facts_of(self._latest) | {"attempt": tries})
         return self._settle(self._latest, self._found)
 
     def _hear(self, actions: Mapping[str, Action]) -> StepResult:
