@@ -102,7 +102,7 @@ def test_each_message_is_audited_by_the_indicators_that_fit_it_anew_for_each_att
     assert own["audit_passed"].null_count() == 3
     assert rows.drop_nulls("audited")["audit_passed"].to_list() == [False, False, False, True]
     assert own["observation"][1] == f"{own['observation'][0]} | 2 | audit: say 1"
-    assert rows["success"].all()
+    assert set(rows["success"]) == {True}
 
 
 def test_what_an_auditor_finds_counts_if_it_is_significant_and_can_be_mended():
@@ -119,6 +119,8 @@ def test_what_an_auditor_finds_counts_if_it_is_significant_and_can_be_mended():
             True, "say 1,\nand only that"
         ),
         "It is flawed.": (None, None),
+        "yes": (None, None),
+        "Significant: yes\nFlawed: yes": (False, None),
         "": (None, None),
     }  # fmt: skip
     for text, verdict in cases.items():
@@ -129,8 +131,11 @@ def test_a_verdict_that_cannot_be_read_counts_neither_way_and_its_turn_is_not_va
     def say(request):
         if not request.agent.startswith("auditor"):
             return "digits in columns\nAnswer: 1"
-        return "who knows" if "carry" in request.observation.text else FINE
+        return "who knows" if "carry" in request.observation.text else verdict
 
+    verdict = FLAWED
+    assert set(play(pool, say, attempts=1).frame.drop_nulls("audited")["audit_failed"]) == {1.0}
+    verdict = FINE
     rows = play(pool, say).frame.drop_nulls("audited").sort("indicator")
     assert rows["indicator"].to_list() == ["carry", "unit"]
     assert rows["valid"].to_list() == [False, True]
@@ -148,7 +153,7 @@ def test_messages_said_at_once_are_audited_one_after_the_other_and_lost_ones_are
     rows = turns.frame
     assert rows.drop_nulls("audited")["audited"].to_list() == ["agent-1", "agent-2", "agent-3", "agent-1"]
     assert rows.filter(pl.col("agent").cast(str) == "agent-1")["turn"].to_list() == [0, 4]
-    assert rows["success"].all()
+    assert set(rows["success"]) == {True}
     talk = play(pool, say, agents=3, attempts=2)
     heard = messages(talk)
     assert not heard.filter(pl.col("sender") == "agent-1")["kept"].any()
@@ -221,7 +226,7 @@ def test_chat_models_audit_in_calls_of_their_own(pool, structured):
     team = Team({seat: seats[seat.partition("-")[0]] for seat in env().agents})
     rows = rollout(env, team, groups=1, seed=0).frame
     endpoint.close()
-    assert rows["success"].all()
+    assert set(rows["success"]) == {True}
     audits = [body for body in endpoint.bodies if body["model"] == "judge"]
     assert len(audits) == rows.drop_nulls("audited").height == 2
     for body in audits:

@@ -292,8 +292,7 @@ class AuditorDeliberation(AuditedDeliberation):
         if observations := self._next_audit():
             return StepResult(observations, info=info)
         result = self._settle(self._latest, self._found)
-        whole = {name: value for name, value in result.info.items() if not isinstance(value, Mapping)}
-        return dataclasses.replace(result, info=whole | info)
+        return dataclasses.replace(result, info={**result.info, **info})
 
     def _next_audit(self) -> dict[str, Observation]:
         """What the auditors of the next message see; nothing if none is left that an indicator fits."""
