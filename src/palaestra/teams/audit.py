@@ -102,7 +102,8 @@ class AuditedDeliberation(Deliberation):
         super().__init__(tasks, graph, **options)
         if attempts < 1 or not 0 < pass_rate <= 1 or least < 0:
             raise InputError(f"audited: {attempts=} >= 1, pass_rate={pass_rate} in (0, 1], {least=} >= 0")
-        self._audit, self.attempts, self.pass_rate, self.least = AUDITS.build(audit), attempts, pass_rate, least
+        self._audit: Any = AUDITS.build(audit)
+        self.attempts, self.pass_rate, self.least = attempts, pass_rate, least
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin as `Deliberation` does; every message will be audited."""
@@ -237,10 +238,8 @@ class AuditorDeliberation(AuditedDeliberation):
         given = dict(instructions or {})
         own = {role: given.pop(role) for role in list(given) if family(role) == AUDITOR}
         super().__init__(tasks, graph, audit=audit, instructions=given, **options)
-        made = self._audit
-        assert isinstance(made, IndicatorPool)
-        self.pool = made
-        self.auditors = tuple(f"{AUDITOR}-{at}" for at in range(1, made.k + 1))
+        self.pool: IndicatorPool = self._audit
+        self.auditors = tuple(f"{AUDITOR}-{at}" for at in range(1, self.pool.k + 1))
         self.agents = (*self.agents, *self.auditors)
         self._brief = Instructions(AUDITOR, dict.fromkeys(self.auditors, ""), own)
 

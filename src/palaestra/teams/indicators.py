@@ -92,7 +92,7 @@ def read_indicators(path: str | Path) -> list[Indicator]:
             continue
         try:
             row = json.loads(line)
-            made = Indicator(*(row[name] for name in Indicator._fields[:3]), row.get("risk") or "")
+            made = Indicator(row["name"], row["definition"], row["trigger"], row.get("risk") or "")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"{path}, line {number}: no object with {', '.join(Indicator._fields)}") from error
         if not all(isinstance(each, str) for each in made) or not all(each.strip() for each in made[:3]):
