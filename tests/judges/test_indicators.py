@@ -180,6 +180,7 @@ def test_own_instructions_and_bad_options(tmp_path):
     for options, message in (
         ("", "give a policy"),
         ("model='m', policy='a:b()'", "give a policy"),
+        ("policy='a:b()', base_url='http://x', ledger='y'", "base_url, ledger: options of model"),
         ("model='m', similarity=2", "from 0 to 1"),
         ("model='m', most=0", "at least 1"),
         ("model='m', instructions={'indicator': '{{ x }}'}", "there is no {{ x }}"),

@@ -179,11 +179,14 @@ def extract_indicators(
         **endpoint: further options of `ChatPolicy`: `base_url`, `api_key_env`, `price_in`; `temperature` is 0.
 
     Raises:
-        InputError: none or both of policy and model.
+        InputError: none or both of policy and model, or a policy with options of a model.
     """
     own = own_prompts(instructions, ("indicator", "same_indicator"), "extract_indicators")
     if (policy is None) == (model is None):
         raise InputError("extract_indicators: give a policy, module:name(…), or model=… of an endpoint")
+    if policy is not None and (ledger is not None or endpoint):
+        given = ", ".join([*endpoint, *(["ledger"] if ledger is not None else [])])
+        raise InputError(f"extract_indicators: {given}: options of model=…, not of policy={policy!r}")
     if not 0 <= similarity <= 1 or (most is not None and most < 1):
         raise InputError(f"extract_indicators: {similarity=} must be from 0 to 1, {most=} at least 1 or null")
     made = None if model is None else ChatPolicy(model, **{"temperature": 0.0, **endpoint})

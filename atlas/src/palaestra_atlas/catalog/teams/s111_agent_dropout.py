@@ -5,10 +5,9 @@ method: no audit; rejection without a second try; and an audit that fires on bot
 workflow `audited`.
 
 The pool of indicators has a world of its own, `Exercises`: wrong messages make one of sixteen typical slips, two for
-each kind of exercise, and say in words how they were worked out. A script writes an indicator of a failed message, as a
-model does elsewhere, and a scripted auditor knows for each indicator a test of that slip alone: whether the answer is
-the one that the slip gives. It never reads the task's score. Left out: the authors' released results, which are not
-here to be read, and embeddings.
+each kind of exercise, and say in words how they were worked out. Scripts write an indicator of a failed message, and
+audit: each indicator is a test whether the answer is the one that its slip gives, which never reads the task's score.
+Left out: the authors' released results, which are not here to be read, and embeddings.
 """
 
 from __future__ import annotations
@@ -169,9 +168,9 @@ def worker(accuracy: float) -> Callable[[Request], str]:
             return f"It is worked out step for step.\nAnswer: {right}"
         if luck[1] < ODD:
             return f"It is guessed.\nAnswer: {right + IMPOSSIBLE}"
-        slips = [slip for slip in kind.slips if not before or str(slip.gives(a, b)) != before[0]]
-        slip = slips[int(luck[2] * len(slips))]
-        return f"Here {slip.works}.\nAnswer: {slip.gives(a, b)}"
+        slips = [(slip, slip.gives(a, b)) for slip in kind.slips]
+        slip, wrong = [each for each in slips if str(each[1]) not in before[:1]][int(luck[2] * (1 if before else 2))]
+        return f"Here {slip.works}.\nAnswer: {wrong}"
 
     return say
 
@@ -248,9 +247,8 @@ def audits(seed: int, groups: int = 60) -> tuple[pl.DataFrame, pl.DataFrame]:
     with tempfile.TemporaryDirectory() as folder:
         told = pool_of_failures(seed, Path(folder))
         env = audited(Exercises, 5, talk=False, audit=f"pool({str(Path(folder) / POOL)!r}, k=3)")
-        plays = {"agent": worker(ACCURACIES[0]), "auditor": auditor()}
-        policies = {name: ScriptedPolicy(play, name=name) for name, play in plays.items()}
-        team = Team({seat: policies[seat.partition("-")[0]] for seat in env().agents})
+        agent, audit = ScriptedPolicy(worker(ACCURACIES[0]), name="agent"), ScriptedPolicy(auditor(), name="auditor")
+        team = Team({seat: audit if seat.startswith("auditor") else agent for seat in env().agents})
         turns = rollout(env, team, groups=groups, seed=seed + 1, timeout=None).frame
     works = {f"Here {slip.works}.": slip.name for slip in SLIPS.values()}
     slip = pl.col("action").str.split("\n").list.first().replace_strict(works, default=None)
@@ -339,19 +337,18 @@ def once_without_audit() -> None:
 def wrong_messages_fail() -> None:
     """Audited by the pool, at most .2 of wrong messages pass, and all right ones."""
     _, found = audits(0)
-    wrong = found.filter(~pl.col("right"))
-    assert wrong["passed"].mean() <= 0.2
+    assert found.filter(~pl.col("right"))["passed"].to_numpy().mean() <= 0.2
     assert found.filter("right")["passed"].all()
 
 
 @exact
 def each_error_once() -> None:
-    """A pool from two hundred failures has each slip once, also where another definition is as similar as its own."""
+    """A pool from a hundred failures has each slip once, also where another definition is as similar as its own."""
     told, _ = audits(0)
     assert len(told) > 100
     assert sorted(told.filter("kept")["name"]) == sorted(SLIPS)
     assert len(told.filter("kept", pl.col("similarity") >= 0.65)) >= 1
-    assert told.filter(~pl.col("kept"), pl.col("name").is_not_null())["similarity"].min() >= 0.65
+    assert told.filter(~pl.col("kept"), pl.col("name").is_not_null())["similarity"].to_numpy().min() >= 0.65
 
 
 @exact
@@ -359,7 +356,7 @@ def planted_indicator_is_asked() -> None:
     """The indicator of the slip that a message makes is asked about, on the first attempt and on later ones."""
     _, found = audits(0)
     for attempt in (0, 1):
-        assert found.drop_nulls("slip").filter(pl.col("attempt") == attempt)["asked"].mean() >= 0.95
+        assert found.drop_nulls("slip").filter(pl.col("attempt") == attempt)["asked"].to_numpy().mean() >= 0.95
 
 
 @exact
