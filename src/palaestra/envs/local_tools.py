@@ -18,6 +18,8 @@ from palaestra.errors import InputError, StorageError
 LIMITS = Limits(cpu=2, wall=3.0, memory=256 * 2**20)
 LARGEST = 2**20
 """Bytes of a file that is searched; what is longer is cut."""
+MOST_WORDS = 64
+"""Words of a query that are looked for, its first ones."""
 CUT = "… (what was printed after this is left out)"
 """Stands where the output of a program was cut."""
 
@@ -122,7 +124,7 @@ class Library:
         words = re.findall(r"\w+", query)
         if not words:
             return []
-        asked = " OR ".join(f'"{word}"' for word in words[:64])
+        asked = " OR ".join(f'"{word}"' for word in words[:MOST_WORDS])
         with self._lock:
             rows = self._base.execute(
                 "SELECT name, text, snippet(documents, 1, '', '', '', ?) FROM documents WHERE documents MATCH ? "

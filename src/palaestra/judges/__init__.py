@@ -7,6 +7,7 @@ from palaestra.judges.aggregate import aggregate, both_orders, order_balance, sw
 from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.corrupt import corrupt, replayed
 from palaestra.judges.endpoint import Budget, Endpoint, Progress
+from palaestra.judges.indicators import failed_messages, indicators_of
 from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
 from palaestra.judges.ledger import Ledger
@@ -76,7 +77,9 @@ __all__ = [
     "corrupt",
     "current_vs_reference",
     "ensemble",
+    "failed_messages",
     "hindsight",
+    "indicators_of",
     "judge",
     "judged",
     "labels",

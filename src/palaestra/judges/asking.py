@@ -108,19 +108,20 @@ def ask(
     attempts: int = 2,
     seed: int = 0,
     agent: str = "judge",
+    fields: Sequence[str] = (),
 ) -> list[Answer | None]:
     """Ask a policy (prompt, vote number) pairs in one batch; answers parsed by function `read`, None where that failed.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed
     is not, the policy has retried it. What a prompt draws from depends on the prompt, its vote and the seed, not on its
-    neighbours.
+    neighbours. fields: of the reply, to whose JSON schema an endpoint is held that knows one.
 
     Raises:
         InputError: attempts is not positive.
     """
     reads = [read] * len(prompts) if callable(read) else list(read)
-    found = replies(policy, prompts, reads, cache=cache, attempts=attempts, seed=seed, agent=agent)
+    found = replies(policy, prompts, reads, cache=cache, attempts=attempts, seed=seed, agent=agent, fields=fields)
     return [None if each.text is None or each.error else how(each.text) for each, how in zip(found, reads, strict=True)]
 
 
@@ -133,6 +134,7 @@ def replies(
     attempts: int = 2,
     seed: int = 0,
     agent: str = "judge",
+    fields: Sequence[str] = (),
 ) -> list[Reply]:
     """As `ask`, but a list of unparsed `Reply` (text, error, tokens, cost); functions `reads` tell what to ask again.
 
@@ -152,7 +154,7 @@ def replies(
         if not open_:
             break
         streams = [np.random.default_rng([seed, attempt, *bytes.fromhex(key)]) for key in open_]
-        observations = [Observation(prompt) for prompt in open_.values()]
+        observations = [Observation(prompt, fields=tuple(fields)) for prompt in open_.values()]
         requests = [Request(seen, agent, stream) for seen, stream in zip(observations, streams, strict=True)]
         fresh: dict[str, str] = {}
         for key, decision in zip(list(open_), policy.act(requests), strict=True):

@@ -27,6 +27,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "cluster": ("aspects", "known"),
     "match": ("aspect", "metrics"),
     "message": ("goal", "message"),
+    "indicator": ("task", "response", "expected"),
+    "same_indicator": ("known", "known_trigger", "new", "new_trigger"),
     "plant": ("task", "rules"),
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),
