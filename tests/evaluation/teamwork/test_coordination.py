@@ -85,6 +85,8 @@ def test_flips_are_counted_where_they_are_seen():
                        "overruled_right": 1}  # fmt: skip
     assert rows[1] == {"turn": 1, "stayed_right": 1, "stayed_wrong": 0, "to_right": 1, "to_wrong": 1,
                        "overruled_right": 1}  # fmt: skip
+    late = turns.with_column(success=pl.Series([None, None, None, True, None, False]))
+    assert flips(late).rows(named=True) == rows, "success stands on the last row of an episode"
     with pytest.raises(MissingColumnError, match="score"):
         flips(Turns({"episode": [0], "turn": [0], "agent": ["a"]}))
 

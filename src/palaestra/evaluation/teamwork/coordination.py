@@ -143,7 +143,9 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | N
         *kinds,
         _now=pl.col(score).cast(pl.Float64).fill_nan(None) >= right,
         _lost=~pl.col("success") if "success" in turns.columns else pl.lit(False),
-    ).sort("_episode", "agent", "turn")
+    )
+    frame = frame.with_columns(pl.col("_lost").any().over("_episode"))  # a log may say it on the last row alone
+    frame = frame.sort("_episode", "agent", "turn")
     moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
     now, then = pl.col("_now"), pl.col("_then")
     return (

@@ -15,6 +15,7 @@ from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.execution import execution
 from palaestra.evaluation.triage.interaction import interaction
 from palaestra.evaluation.triage.quality import episodes
+from palaestra.evaluation.trials import episode_outcomes
 
 Detector = Callable[[Turns], pl.DataFrame]
 DETECTORS: dict[str, Detector] = {"interaction": interaction, "execution": execution}
@@ -192,11 +193,20 @@ def _because(types: pl.Series) -> str:
 
 
 def _keys(turns: Turns) -> pl.DataFrame:
-    """Key, task, turns and outcome of each episode."""
-    extra = [n for n in ("system", "task", "success", "error") if n in turns.columns]
-    names = [*turns.key_columns(["episode"]), *(n for n in extra if n not in turns.key_columns(["episode"]))]
-    frame = turns.frame.select(names).with_columns(episode_code=pl.Series(turns.codes("episode").ids))
-    return frame.group_by("episode_code", maintain_order=True).agg(pl.col(names).first(), pl.len().alias("turns"))
+    """Key, task, turns and outcome of each episode, the outcome that `trials` gives it."""
+    keys = turns.key_columns(["episode"])
+    names = [*keys, *(n for n in ("system", "task", "success", "error") if n in turns.columns and n not in keys)]
+    frame = turns.frame.with_columns(episode_code=pl.Series(turns.codes("episode").ids, dtype=pl.Int64))
+    first = [pl.col(n) if n in keys else pl.col(n).drop_nulls() for n in names]
+    table = frame.group_by("episode_code", maintain_order=True).agg(*(n.first() for n in first), pl.len().alias("turns"))
+    if "success" not in names:
+        return table
+    read = [n for n in ("run", "iteration", "group", "task", "success", "error") if n in turns.columns]
+    absent = {"group": 0, "task": None}
+    told = frame.select(*read, *(pl.lit(absent[n]).alias(n) for n in absent if n not in read), episode="episode_code")
+    told = episode_outcomes(told)
+    told = told.select("success", *(n for n in ("task", "error") if n in names), episode_code="episode")
+    return table.drop(told.columns[:-1]).join(told, on="episode_code", maintain_order="left").select(table.columns)
 
 
 def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "random") -> pl.DataFrame:
