@@ -44,6 +44,13 @@ def test_a_status_of_400_is_an_error_and_one_of_399_is_not() -> None:
     assert resources(500) == resources(400) < resources(399) == resources(200)
 
 
+@pytest.mark.parametrize("none", [None, False, "", "none"])
+def test_an_empty_tool_error_is_no_failed_call(none: object) -> None:
+    rows = [CALL | {"system": "s", "episode": n, "tool_error": none if n else None, "status": "ok"} for n in range(2)]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    assert reliability(frame).row(0, named=True)["resources"] == 1
+
+
 def test_one_trial_of_a_task_has_no_consistency() -> None:
     found = reliability(pl.DataFrame([CALL | {"system": "s", "episode": 0, "success": True}])).row(0, named=True)
     assert (found["success"], found["outcome"], found["overall"]) == (1, None, None)

@@ -16,6 +16,7 @@ from palaestra.errors import need_columns
 from palaestra.evaluation.calibration import calibration
 from palaestra.evaluation.consistency import PARTS, consistency
 from palaestra.evaluation.dominance import frontier
+from palaestra.evaluation.logs.rows import unless_none
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.robustness import call_robustness, gated_score, robustness, safety_score
 from palaestra.evaluation.trials import trials
@@ -71,10 +72,12 @@ def _by_trial(turns: pl.DataFrame) -> pl.DataFrame:
     keys = [name for name in _EPISODE if name in turns.columns]
 
     def column(name: str, kind: Any) -> pl.Expr:
-        return pl.col(name).cast(kind) if name in turns.columns else pl.lit(None, kind)
+        return pl.col(name).cast(kind, strict=False) if name in turns.columns else pl.lit(None, kind)
 
     called = column("tool", pl.String)
-    wrong = column("tool_error", pl.String).is_not_null() | (column("status", pl.Int64) >= 400).fill_null(False)
+    wrong = (column("status", pl.Int64) >= 400).fill_null(False)
+    if "tool_error" in turns.columns:
+        wrong |= unless_none("tool_error").is_not_null()
     logged = "tool_error" in turns.columns or "status" in turns.columns
     return (
         turns.with_columns(called=called, seconds=column("duration", pl.Float64), sure=column("confidence", pl.Float64))

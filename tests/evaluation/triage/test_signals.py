@@ -187,6 +187,13 @@ def test_a_status_is_believed_before_words() -> None:
     assert types(fine.with_column(status=[403, 200])) == ["execution.failure.auth"]
 
 
+@pytest.mark.parametrize("none", [False, "", " ", "None", "false"])
+def test_an_empty_tool_error_or_limit_is_none(none: object) -> None:
+    fine = calls(("read", "{}", None), ("look", "{}", None)).frame.with_columns(limit=pl.lit(none))
+    assert not types(Turns(fine.with_columns(tool_error=pl.lit(none))))
+    assert types(Turns(fine.with_columns(status=pl.lit("ok")))) == [], "a word is no status"
+
+
 def test_messages_tell_people_from_tools() -> None:
     turns = calls(("search", "{}", "thank you"), ("search", "{2}", None))
     roles = messages(turns).select("role", "text").rows()

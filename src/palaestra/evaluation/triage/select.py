@@ -197,8 +197,8 @@ def _keys(turns: Turns) -> pl.DataFrame:
     keys = turns.key_columns(["episode"])
     names = [*keys, *(n for n in ("system", "task", "success", "error") if n in turns.columns and n not in keys)]
     frame = turns.frame.with_columns(episode_code=pl.Series(turns.codes("episode").ids, dtype=pl.Int64))
-    first = [pl.col(n) if n in keys else pl.col(n).drop_nulls() for n in names]
-    table = frame.group_by("episode_code", maintain_order=True).agg(*(n.first() for n in first), pl.len().alias("turns"))
+    first = [(pl.col(n) if n in keys else pl.col(n).drop_nulls()).first() for n in names]
+    table = frame.group_by("episode_code", maintain_order=True).agg(*first, pl.len().alias("turns"))
     if "success" not in names:
         return table
     read = [n for n in ("run", "iteration", "group", "task", "success", "error") if n in turns.columns]
