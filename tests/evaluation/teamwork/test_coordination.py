@@ -192,3 +192,13 @@ def test_a_law_that_knows_only_the_mean_of_the_others_is_worse_than_the_mean_of_
     """Of 0, 1 and 2 it says 1.5, 1 and .5: 1 - 4.5 / 2."""
     frame = pl.DataFrame({"x": [0.0] * 3, "task": ["a", "b", "c"], "success": [0.0, 1.0, 2.0]})
     assert ScalingLaw(["x"]).held_out(frame, "task") == pytest.approx(-1.25)
+
+
+def test_a_turn_with_several_calls_of_tools_is_one_turn() -> None:
+    """Readers of traces write a row for each further call, with what it called and nothing else."""
+    turn = {"system": "s", "episode": 0, "agent": "a", "success": True}
+    rows = [turn | {"turn": n, "answer": f"step {n}", "tokens_out": 5, "score": float(n)} for n in range(2)]
+    more = [turn | {"turn": n, "tool": f"f{i}"} for n in range(2) for i in range(2)]
+    whole = coordination(Turns(pl.DataFrame([*rows, *more], infer_schema_length=None)), baseline="s")
+    assert whole.equals(coordination(Turns(pl.DataFrame(rows)), baseline="s"))
+    assert whole.select("turns", "success_per_1k").row(0) == (2.0, 100.0)

@@ -44,7 +44,9 @@ def test_majority_sway_tells_five_outcomes() -> None:
         for turn, votes in enumerate((before, after)):
             rows += [(episode, turn, f"a{i}", None if v == "-" else v, "R") for i, v in enumerate(votes)]
     names = ("episode", "turn", "agent", "answer", "truth")
-    table = majority_sway(Turns(dict(zip(names, zip(*rows, strict=True), strict=True))))
+    told = Turns(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    table = majority_sway(told)
+    assert majority_sway(Turns(told.frame.reverse())).equals(table), "turns say what came first"
     assert table["outcome"].to_list() == ["kept", "recovered", "swayed", "wrong", "kept"]
     assert table["risk"].to_list() == [False, False, True, False, False]
     tie = majority_sway(
