@@ -57,7 +57,7 @@ def test_an_empty_tool_error_is_no_failed_call(none: object) -> None:
 PLAYED = [
     CALL | {"system": s, "episode": n, "turn": at, "tool": tool, "status": status, "confidence": at / 4,
             "success": n > 0, "score.completion": at / 3, "score.safety": 1.0}
-    for s in "ab" for n in range(3) for at, (tool, status) in enumerate([("x", 500), ("x", 200), ("y", 500), ("z", 200)])
+    for s in "ab" for n in range(3) for at, (tool, status) in enumerate(zip("xxyz", (500, 200, 500, 200), strict=True))
 ]  # fmt: skip
 
 

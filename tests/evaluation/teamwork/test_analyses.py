@@ -94,8 +94,8 @@ QUESTIONS = ("importance", "hindsight", 'flips("score")', 'flips("score", by="sy
 def test_episodes_of_two_systems_or_tasks_may_have_one_number(tmp_path: Path, question: str, shared: str) -> None:
     """As a run of this package plays the same episodes with every system."""
     rows = [
-        row | {"system": s, "task": f"t{s if shared == 'task' else ''}", "answer": "y" if (s, row["agent"]) == ("t", "q")
-               else "x", "score": float(s == "s"), "success": s == "s", "helped": s == "s"}
+        row | {"system": s, "task": s if shared == "task" else "t", "answer": "xy"[(s, row["agent"]) == ("t", "q")],
+               "score": float(s == "s"), "success": s == "s", "helped": s == "s"}
         for s in "st" for row in SEATS
     ]  # fmt: skip
     frame = pl.DataFrame(rows, schema_overrides={"heard": pl.List(pl.String), "heard_turn": pl.List(pl.Int64)})

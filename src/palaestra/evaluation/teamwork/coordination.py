@@ -45,6 +45,7 @@ def coordination(
     tokens = pl.col("tokens_out").cast(pl.Float64) if "tokens_out" in frame.columns else pl.lit(None, pl.Float64)
     said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
     given, nothing = pl.col("_said").drop_nulls(), pl.lit(None, pl.Int64)
+    repeated = given.len() - given.n_unique() if said else nothing
     score = pl.col("score").cast(pl.Float64).fill_nan(None) if "score" in frame.columns else pl.lit(None, pl.Float64)
     wrong = pl.when(pl.col("_score").count() > 0).then((pl.col("_score") < 1).sum())
     rows = frame.select(
@@ -65,7 +66,7 @@ def coordination(
         pl.col("success").max(),
         pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()),
         _answers=given.len() if said else nothing,
-        _repeated=given.len() - given.n_unique() if said else nothing,
+        _repeated=repeated,
         _wrong=wrong,
     )
     priced = pl.col("_tokens").is_not_null() & pl.col("success").is_not_null()
