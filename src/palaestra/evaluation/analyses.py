@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from palaestra.errors import InputError, StorageError, nearest, need_columns
 from palaestra.evaluation import (
@@ -172,11 +173,11 @@ def adaptive(
 def agreement(a: str = "a", b: str = "b") -> Analysis:
     """Returns a function (VERDICTS file, 0/1 columns `a`, `b`) -> one-row table: share that are equal, Cohen's kappa.
 
-    VERDICTS: a column of 0 and 1 of each judge.
+    VERDICTS: a column of each judge, of 1/0, true/false or yes/no.
     """
 
     def answer(verdicts: Path) -> pl.DataFrame:
-        both = table(verdicts, a, b).drop_nulls([a, b])
+        both = table(verdicts, a, b).with_columns(cs.float().fill_nan(None)).drop_nulls([a, b])
         same, kappa = rubric.agreement(both[a], both[b])
         return pl.DataFrame({"verdicts": [len(both)], "same": [same], "kappa": [kappa]})
 

@@ -178,6 +178,25 @@ def test_a_law_with_products_advises_what_it_has_not_seen() -> None:
         ScalingLaw(["members"], products)
 
 
+def test_what_a_law_knows_nothing_of_is_not_advised() -> None:
+    rows = {
+        "task": ["t1", "t1", "t2", "t2", "new", "new", "dark", "dark"], "architecture": ["solo", "team"] * 4,
+        "success": [0.2, 0.8, 0.1, 0.9, None, None, None, None], "tools": [1, 3, 1, 3, None, 3, None, None],
+    }  # fmt: skip
+    frame = pl.DataFrame(rows)
+    assert advise(frame, ["tools"]).rows() == [("dark", None, None), ("new", "team", pytest.approx(0.85, abs=0.01))]
+    holed = frame.with_columns(tools=pl.when(pl.int_range(pl.len()) != 2).then("tools"))
+    assert advise(holed, ["tools"])["architecture"].to_list() == [None, "team"], "a hole in what was tried"
+    assert np.isfinite(ScalingLaw(["tools"]).held_out(holed, "task"))
+    unseen = frame.with_columns(architecture=pl.Series([*["solo", "team"] * 2, "duo", "solo", "duo", "trio"]))
+    assert advise(unseen, ["tools"], by="average").rows() == [
+        ("dark", None, None),
+        ("new", "solo", pytest.approx(0.15)),
+    ]
+    with pytest.raises(InputError, match="no row has a 'success' and all of tools"):
+        advise(frame.with_columns(tools=None), ["tools"])
+
+
 def test_a_law_by_hand() -> None:
     """Standardised -1 and 1 with success 1 and 3: a slope of 2 / (2 + 1 · 2); members count by their logarithm."""
     rows = {"x": [0.0, 2.0], "members": [0.0, np.exp(2) - 1], "success": [1.0, 3.0]}
