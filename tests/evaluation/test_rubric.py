@@ -120,7 +120,7 @@ def test_all_of_no_bonus_is_nothing() -> None:
     assert score({"rude": (1.0, "penalty"), "safe": (1.0, "gate")}, [1, 1], "all") is None
 
 
-@pytest.mark.parametrize("yes, no", [(1, 0), (1.0, 0.0), (True, False), ("yes", "no")])
+@pytest.mark.parametrize(("yes", "no"), [(1, 0), (1.0, 0.0), (True, False), ("yes", "no")])
 def test_agreement_reads_words_and_numbers(yes: object, no: object) -> None:
     assert agreement([yes, yes, no, no], [yes, no, no, no]) == (0.75, 0.5)
 

@@ -56,7 +56,7 @@ def coordination(
         _said=pl.col(said) if said else nothing,
         _score=score,
     )
-    if {"agent", "turn"} <= set(frame.columns):  # a turn with several calls of tools has a row for each
+    if {"agent", "turn", "tool"} <= set(frame.columns):  # a turn with several calls of tools has a row for each
         known = pl.col("_said", "_score").drop_nulls().first()
         spent = pl.when(pl.col("_tokens").count() > 0).then(pl.col("_tokens").sum())
         each = dict.fromkeys((by, *keys, "agent", "turn"))
