@@ -94,7 +94,7 @@ def _literal(value: float) -> str:
 def _cut(value: float) -> str:
     """The number in decimals, cut after six digits, but not before the point."""
     whole, _, after = f"{Decimal(repr(float(value))):f}".partition(".")
-    digits = whole.strip("-0")
+    digits = whole.lstrip("-0")
     zeros = 0 if digits else len(after) - len(after.lstrip("0"))
     return f"{whole}.{after[: max(0, zeros + 6 - len(digits))]}".rstrip(".")
 
