@@ -58,9 +58,9 @@ def coordination(
     )
     if {"agent", "turn", "tool"} <= set(frame.columns):  # a turn with several calls of tools has a row for each
         known = pl.col("_said", "_score").drop_nulls().first()
-        spent = pl.when(pl.col("_tokens").count() > 0).then(pl.col("_tokens").sum())
+        own = pl.when(pl.col("_tokens").count() > 0).then(pl.col("_tokens").sum())
         each = dict.fromkeys((by, *keys, "agent", "turn"))
-        rows = rows.group_by(*each, maintain_order=True).agg(pl.col("success").max(), known, spent)
+        rows = rows.group_by(*each, maintain_order=True).agg(pl.col("success").max(), known, own)
     episodes = rows.group_by(by, *keys, maintain_order=True).agg(
         pl.len().alias("_turns"),
         pl.col("success").max(),

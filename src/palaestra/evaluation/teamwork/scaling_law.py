@@ -129,5 +129,5 @@ def advise(
     new = rows.with_columns(expected=pl.Series(worth).fill_nan(None)).filter(pl.col("success").is_null())
     new = new.sort("expected", descending=True, nulls_last=True, maintain_order=True)
     best = new.group_by("task", maintain_order=True).first()
-    known = pl.when(pl.col("expected").is_not_null()).then("architecture")
-    return best.select("task", known, "expected").sort("task")
+    advised = pl.when(pl.col("expected").is_not_null()).then("architecture")
+    return best.select("task", advised, "expected").sort("task")
