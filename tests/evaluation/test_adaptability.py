@@ -56,3 +56,10 @@ def test_what_cannot_be_normalised_is_named():
         adaptability(rows("later", [1.0]))
     with pytest.raises(MissingColumnError, match="reference"):
         adaptability(rows("frozen", [1.0]).drop("reference"))
+
+
+def test_a_return_that_is_missing_is_not_known():
+    holed = [rows("frozen", [7.0, None]), rows("retrained", [None, 12.0]), rows("retrained", [2.0, 12.0], seed=1)]
+    row = adaptability(pl.concat(holed)).row(0, named=True)
+    assert (row["zero_shot"], row["recovery"], row["recovered"], row["regret"]) == (0.5, 2.0, 1.0, 1.0)
+    assert adaptability(pl.concat(holed[:2]))["regret"].to_list() == [None]

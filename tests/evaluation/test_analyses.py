@@ -46,6 +46,20 @@ def test_levels() -> None:
     assert ask("levels", "levels.csv")[0]["closed"] == pytest.approx(0.0496, abs=5e-5)
 
 
+def test_files_of_integrity_and_numbers_of_a_rerun_are_named_when_they_are_none(tmp_path: Path) -> None:
+    (tmp_path / "hashes.json").write_text("{}")
+    for name, text, why in (("gone.json", None, "cannot be read"), ("list.json", '["a.py"]', "names with values"),
+                            ("bad.json", "{", "cannot be read")):  # fmt: skip
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        for files in ((name,), ("hashes.json", name)):
+            with pytest.raises(InputError, match=rf"{name}: .*{why}"):
+                analyze("integrity", tmp_path, *(tmp_path / each for each in files))
+    (tmp_path / "series.csv").write_text("task,reported,rerun\na,abc,1\n")
+    with pytest.raises(InputError, match=r"series.csv: .*abc"):
+        analyze("rerun", tmp_path / "series.csv")
+
+
 def test_rerun_and_series(tmp_path: Path) -> None:
     lines = [{"task": "right", "reported": x, "rerun": x} for x in (1.0, 2.0)]
     lines += [{"task": "made up", "reported": 1.0, "rerun": 3.0}]

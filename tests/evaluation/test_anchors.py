@@ -6,6 +6,7 @@ import pytest
 
 from palaestra.evaluation.anchors import (
     capability_level,
+    gap_closed,
     improvement,
     luck_of_the_best,
     normalise_between,
@@ -50,3 +51,25 @@ def test_luck() -> None:
     assert luck_of_the_best(2) == pytest.approx(1 / np.sqrt(np.pi))
     best = np.random.default_rng(0).standard_normal((20_000, 8)).max(1).mean()
     assert luck_of_the_best(8) == pytest.approx(best, abs=0.02)
+
+
+def test_a_run_that_failed_has_no_score_however_it_is_written() -> None:
+    anchors = {"task": "a", "baseline": 0.5, "reference": 1.0}
+    none = pl.DataFrame({**anchors, "dev": [None, 0.8], "test": [None, 0.9]})
+    nan = none.with_columns(pl.col("dev", "test").fill_null(float("nan")))
+    level = capability_level("dev", "test", "baseline", "reference")
+    assert nan.select(level).to_series().to_list() == none.select(level).to_series().to_list() == [1, 6]
+    for reducer in ("dev", "max", "mean", "median"):
+        assert gap_closed(nan, reducer).equals(gap_closed(none, reducer))
+    blank = none.head(1).with_columns(pl.col("dev", "test").cast(pl.String))
+    assert gap_closed(blank).rows() == [("a", 1, 1, 1, 0.0)], "as a CSV gives a column without a value"
+
+
+def test_the_level_is_of_the_scores_that_are_reduced() -> None:
+    """The best run by dev misses the baseline; another closes .8 of the gap."""
+    runs = pl.DataFrame({"task": "a", "dev": [0.9, 0.8], "test": [0.4, 0.9], "baseline": 0.5, "reference": 1.0})
+    found = {r: gap_closed(runs, r).select("level", "closed").row(0) for r in ("dev", "max", "mean")}
+    assert found == {"dev": (4, pytest.approx(-0.2)), "max": (6, pytest.approx(0.8)), "mean": (6, pytest.approx(0.3))}
+    failed = runs.with_columns(test=pl.when(pl.col("dev") < 0.9).then("test"))
+    assert gap_closed(failed, "dev").select("level", "failed").row(0) == (2, 1)
+    assert gap_closed(failed, "max").select("level", "failed").row(0) == (6, 1)

@@ -49,3 +49,9 @@ def test_a_row_without_a_cluster_is_its_own_and_one_without_a_value_is_left_out(
     assert_frame_equal(found, effects(named, "gain", ["a", "b"], cluster="pair"))
     spoilt = pl.concat([table, table.head(1).with_columns(gain=float("nan"))])
     assert_frame_equal(effects(spoilt, "gain", ["a", "b"]), effects(table, "gain", ["a", "b"]))
+
+
+def test_levels_that_are_numbers_stand_in_their_order() -> None:
+    table = pl.DataFrame({"gain": [1.0, 2.0, 3.0, 4.0] * 3, "members": [2, 2, 10, 10] * 3})
+    row = effects(table, "gain", ["members"]).row(0, named=True)
+    assert (row["level"], row["against"], row["effect"]) == ("10", "2", pytest.approx(2.0))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from palaestra.errors import MissingColumnError
 from palaestra.evaluation.reliability import evidence, gated, reliability
@@ -42,6 +45,37 @@ def test_a_status_of_400_is_an_error_and_one_of_399_is_not() -> None:
         return float(reliability(pl.DataFrame(rows)).row(0, named=True)["resources"])
 
     assert resources(500) == resources(400) < resources(399) == resources(200)
+
+
+@pytest.mark.parametrize("none", [None, False, "", "none"])
+def test_an_empty_tool_error_is_no_failed_call(none: object) -> None:
+    rows = [CALL | {"system": "s", "episode": n, "tool_error": none if n else None, "status": "ok"} for n in range(2)]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    assert reliability(frame).row(0, named=True)["resources"] == 1
+
+
+PLAYED = [
+    CALL | {"system": s, "episode": n, "turn": at, "tool": tool, "status": status, "confidence": at / 4,
+            "success": n > 0, "score.completion": at / 3, "score.safety": 1.0}
+    for s in "ab" for n in range(3) for at, (tool, status) in enumerate(zip("xxyz", (500, 200, 500, 200), strict=True))
+]  # fmt: skip
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.permutations(PLAYED))
+def test_rows_in_any_order_are_read_by_their_turns(rows: list[dict[str, object]]) -> None:
+    for question in (reliability, gated):
+        known = question(pl.DataFrame(PLAYED)).sort("system")
+        assert_frame_equal(question(pl.DataFrame(rows)).sort("system"), known)
+
+
+def test_episodes_numbered_within_each_task_are_told_apart() -> None:
+    rows = [CALL | {"system": "s", "task": task, "episode": n, "success": True, "tool": task, "confidence": sure,
+                    "score.completion": sure, "score.safety": 1.0}
+            for task, sure in (("a", 0.9), ("b", 0.1)) for n in range(2)]  # fmt: skip
+    own = [row | {"episode": n} for n, row in enumerate(rows)]
+    assert_frame_equal(reliability(pl.DataFrame(rows)), reliability(pl.DataFrame(own)))
+    assert_frame_equal(gated(pl.DataFrame(rows), k=2), gated(pl.DataFrame(own), k=2))
 
 
 def test_one_trial_of_a_task_has_no_consistency() -> None:

@@ -94,6 +94,43 @@ def test_errors() -> None:
         rubric(judgements, criteria.drop("step"), "path")
 
 
+def test_what_a_rubric_does_not_know_is_refused() -> None:
+    judgements, criteria = judged(THREE, [1, 1, 0, 0])
+    with pytest.raises(InputError, match=r"'a' has kind='penality'; did you mean 'penalty'"):
+        rubric(judgements, criteria.with_columns(kind=pl.lit("penality")))
+    with pytest.raises(InputError, match=r"'a' is judged more than once in a trial \(task\)"):
+        rubric(pl.concat([judgements, judgements[:1]]), criteria)
+    by_judge = pl.concat([judgements.with_columns(judge=pl.lit(name)) for name in "xy"])
+    assert rubric(by_judge, criteria, by=("task", "judge"))["score"].to_list() == pytest.approx([2 / 3] * 2)
+    with pytest.raises(InputError, match="'b' occurs twice"):
+        rubric(judgements, pl.concat([criteria, criteria[1:2]]))
+
+
+@pytest.mark.parametrize("blank", [None, "", " "])
+def test_a_blank_kind_or_weight_is_its_default(blank: str | None) -> None:
+    judgements, criteria = judged(THREE | {"c": (2.0, "bonus")}, [1, 0, 0, 0])
+    cell = pl.when(pl.col("criterion") != "a").then
+    with_blanks = criteria.with_columns(
+        cell("weight").alias("weight"), cell("kind").otherwise(pl.lit(blank)).alias("kind")
+    )
+    assert rubric(judgements, with_blanks)["score"].item() == rubric(judgements, criteria)["score"].item() == 0.25
+
+
+def test_all_of_no_bonus_is_nothing() -> None:
+    assert score({"rude": (1.0, "penalty"), "safe": (1.0, "gate")}, [1, 1], "all") is None
+
+
+@pytest.mark.parametrize(("yes", "no"), [(1, 0), (1.0, 0.0), (True, False), ("yes", "no")])
+def test_agreement_reads_words_and_numbers(yes: object, no: object) -> None:
+    assert agreement([yes, yes, no, no], [yes, no, no, no]) == (0.75, 0.5)
+
+
+@pytest.mark.parametrize("odd", [0.2, "A", None, float("nan")])
+def test_a_verdict_that_is_neither_is_refused(odd: object) -> None:
+    with pytest.raises(InputError, match="is no verdict"):
+        agreement(pl.Series([odd, odd]), [1, 0])
+
+
 def test_agreement() -> None:
     assert agreement([1, 1, 0, 0], [1, 0, 0, 0]) == (0.75, 0.5)
     same, kappa = agreement([1] * 9 + [0], [0] + [1] * 9)

@@ -51,6 +51,27 @@ def test_a_task_is_the_mean_of_its_problems() -> None:
         suite_score(table, Suite.of({"tasks": [{"name": "a", "metric": "f1"}]}))
 
 
+def test_a_cost_is_the_mean_over_problems_as_a_score_is() -> None:
+    table = pl.DataFrame({
+        "system": "s", "run": "run", "task": ["a/1", *["a/2"] * 3], "trial": [0, 0, 1, 2], "score": 1.0,
+        "cost": [1.0, 5.0, 5.0, 5.0],
+    })  # fmt: skip
+    suite = Suite.of({"tasks": [{"name": "a"}]})
+    assert suite_score(table, suite)["cost"][0] == 3.0
+    assert suite_score(table.with_columns(cost=pl.when(pl.col("trial") < 2).then("cost")), suite)["cost"][0] is None
+
+
+def test_one_tag_needs_no_list() -> None:
+    tags = [Suite.of({"tasks": [{"name": "a", "tags": x}]}).tasks[0].tags for x in ("lit", ["lit"], None)]
+    assert tags == [("lit",), ("lit",), ()]
+
+
+def test_more_cached_tokens_than_tokens_have_no_cost() -> None:
+    prices = Prices("2026-01-01", {"m": Price(3, 15, cache_read=0.3)})
+    turns = pl.DataFrame({"policy": "m", "tokens_in": [200, 800], "tokens_cached": 800, "tokens_out": 10})
+    assert price(turns, prices)["cost"].to_list() == [None, pytest.approx((800 * 0.3 + 150) / 1e6)]
+
+
 def test_configurations(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text("tasks:\n- {name: a, tags: [x]}\n")
     assert Suite.of(tmp_path / "suite.yaml").tasks[0].tags == ("x",)

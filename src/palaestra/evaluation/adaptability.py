@@ -73,8 +73,9 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
 
     Returns:
         zero_shot (frozen); jumpstart (first step of the retrained team less that of a new one); recovery (median of
-        the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over seeds);
-        forgetting (base task before less after). Null where a phase is missing.
+        the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over seeds
+        whose returns are all known); forgetting (base task before less after). Null where a phase is missing; a return
+        that is missing leaves the means.
     """
     need_columns("adaptability", rows.columns, NEEDED)
     if unknown := set(rows["phase"].cast(pl.String)) - set(PHASES):
@@ -82,7 +83,7 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
     for name in ("magnitude", "seed"):
         rows = rows if name in rows.columns else rows.with_columns(pl.lit(0.0).alias(name))
     norm = normalised(*(rows[name].to_numpy() for name in ("return", "random", "reference")))
-    rows = rows.with_columns(norm=pl.Series(norm)).sort("step", maintain_order=True)
+    rows = rows.with_columns(norm=pl.Series(norm).fill_nan(None)).sort("step", maintain_order=True)
     found = []
     for (shift, magnitude), each in rows.group_by("shift", "magnitude", maintain_order=True):
         parts = {phase: each.filter(pl.col("phase") == phase) for phase in PHASES}
@@ -111,11 +112,12 @@ def _recoveries(curves: Sequence[np.ndarray], level: float) -> dict[str, float |
     if not curves:
         return {"recovery": None, "recovered": None, "regret": None}
     steps, done = zip(*(recovery(curve, level) for curve in curves), strict=True)
+    whole = [regret(each) for each in curves if not np.isnan(each).any()]
     curve = kaplan_meier(steps, done).filter(pl.col("survival") <= 0.5)
     return {
         "recovery": float(curve["time"][0]) if len(curve) else None,
         "recovered": float(np.mean(done)),
-        "regret": float(np.mean([regret(each) for each in curves])),
+        "regret": float(np.mean(whole)) if whole else None,
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from palaestra.errors import InputError, StorageError, nearest, need_columns
 from palaestra.evaluation import (
@@ -172,11 +173,11 @@ def adaptive(
 def agreement(a: str = "a", b: str = "b") -> Analysis:
     """Returns a function (VERDICTS file, 0/1 columns `a`, `b`) -> one-row table: share that are equal, Cohen's kappa.
 
-    VERDICTS: a column of 0 and 1 of each judge.
+    VERDICTS: a column of each judge, of 1/0, true/false or yes/no.
     """
 
     def answer(verdicts: Path) -> pl.DataFrame:
-        both = table(verdicts, a, b).drop_nulls([a, b])
+        both = table(verdicts, a, b).with_columns(cs.float().fill_nan(None)).drop_nulls([a, b])
         same, kappa = rubric.agreement(both[a], both[b])
         return pl.DataFrame({"verdicts": [len(both)], "same": [same], "kappa": [kappa]})
 
@@ -301,10 +302,20 @@ def integrity() -> Analysis:
     """
 
     def answer(run: Path, hashes: Path, reported: Path | None = None) -> pl.DataFrame:
-        said = None if reported is None else json.loads(reported.read_text(encoding="utf-8"))
-        return triage.integrity(run, graders=json.loads(hashes.read_text(encoding="utf-8")), reported=said)
+        said = None if reported is None else _mapping(reported)
+        return triage.integrity(run, graders=_mapping(hashes), reported=said)
 
     return answer
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected an object of JSON, names with values, found {type(found).__name__}")
+    return found
 
 
 @ANALYSES.register("levels")
@@ -317,7 +328,7 @@ def levels() -> Analysis:
     def answer(scores: Path) -> pl.DataFrame:
         names = ("dev", "test", "baseline", "reference")
         frame = table(scores, *names)
-        closed = anchors.normalise_between(*(pl.col(name) for name in names[1:]))
+        closed = anchors.normalise_between(*(pl.col(name).cast(pl.Float64).fill_nan(None) for name in names[1:]))
         return frame.with_columns(anchors.capability_level(*names), closed=closed)
 
     return answer
@@ -360,7 +371,8 @@ def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analys
     def answer(series: Path) -> pl.DataFrame:
         rows = []
         for (key,), own in table(series, by, "reported", "rerun").group_by(by, maintain_order=True):
-            found = tolerance.check_rerun(own["reported"], own["rerun"], rtol=rtol, atol=atol)
+            both = own.select(pl.col("reported", "rerun").cast(pl.Float64))
+            found = tolerance.check_rerun(both["reported"], both["rerun"], rtol=rtol, atol=atol)
             rows.append({by: key, "points": len(own), **vars(found)})
         return pl.DataFrame(rows, infer_schema_length=None)
 

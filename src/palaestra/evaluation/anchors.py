@@ -69,7 +69,8 @@ def capability_level(
     >>> table.select(capability_level("dev", "test", pl.lit(.4933), pl.lit(.83))).to_series().to_list()
     [1, 2, 3, 4, 5, 6]
     """
-    d, t, b, r = (pl.col(x) if isinstance(x, str) else x for x in (dev, test, baseline, reference))
+    given = (pl.col(x) if isinstance(x, str) else x for x in (dev, test, baseline, reference))
+    d, t, b, r = (x.cast(pl.Float64).fill_nan(None) for x in given)  # NaN is no score
     margin = t - b
     small = (margin < 0.05 * (r - b)) | (margin < 1e-3)
     level = pl.when(d.is_null() & t.is_null()).then(1).when(t.is_null()).then(2)
@@ -82,8 +83,9 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
 
     Columns: task, level, runs, failed, closed. reducer says how the runs of a task become one number.
 
-    runs: task, dev, test, baseline, reference; a null test score is a failed run, which closes nothing. reducer: "dev"
-    takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
+    runs: task, dev, test, baseline, reference; a null test score (NaN) is a failed run, which closes nothing. reducer:
+    "dev" takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
+    level: of the scores that are reduced in the same way, a failed test counting as the baseline.
 
     Raises:
         InputError: there is no such reducer.
@@ -94,14 +96,23 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
     need_columns("gap_closed", runs.columns, ("task", "dev", "test", "baseline", "reference"))
     closed = normalise_between(pl.col("test"), pl.col("baseline"), pl.col("reference")).fill_null(0.0)
     best = pl.col("dev").fill_null(-math.inf).arg_max()
-    reduced = {"dev": pl.col("closed").get(best), "max": pl.col("closed").max(), "mean": pl.col("closed").mean(),
-               "median": pl.col("closed").median()}  # fmt: skip
     shown = ("dev", "test", "baseline", "reference")
+
+    def reduced(column: pl.Expr) -> pl.Expr:
+        return column.get(best) if reducer == "dev" else getattr(column, reducer)()
+
+    test = pl.col("test") if reducer == "dev" else pl.col("test").fill_null(pl.col("baseline"))
     return (
-        runs.with_columns(closed=closed)
+        runs.with_columns(pl.col(shown).cast(pl.Float64).fill_nan(None))
+        .with_columns(closed=closed)
         .group_by("task", maintain_order=True)
         .agg(
-            reduced[reducer].alias("value"), pl.col(shown).get(best), runs=pl.len(), failed=pl.col("test").null_count()
+            reduced(pl.col("closed")).alias("value"),
+            reduced(pl.col("dev")),
+            pl.when(pl.col("test").count() > 0).then(reduced(test)).alias("test"),
+            pl.col("baseline", "reference").get(best),
+            runs=pl.len(),
+            failed=pl.col("test").null_count(),
         )
         .select("task", capability_level(*shown), "runs", "failed", closed="value")
     )

@@ -21,6 +21,8 @@ def effects(
 ) -> pl.DataFrame:
     """Table: effect on `value` of each level of `factors` against its first, in a sparse design, with interval and p.
 
+    The first is the smallest number, or the first by name.
+
     The effect is the mean of the level minus that of the first, over all cells.
 
     Columns: factor, level, against, effect, low, high, p.
@@ -35,7 +37,7 @@ def effects(
     """
     need_columns("effects", table.columns, (value, *factors, *([cluster] if cluster else [])))
     rows = table.with_columns(pl.col(value).cast(pl.Float64).fill_nan(None)).drop_nulls([value, *factors])
-    levels = {name: rows[name].cast(pl.String).unique().sort().to_list() for name in factors}
+    levels = {name: _levels(rows[name]) for name in factors}
     for name, each in levels.items():
         if len(each) < 2:
             raise InputError(f"effects: factor {name!r} has {len(each)} level")
@@ -64,6 +66,12 @@ def effects(
             p = 2 * scipy.stats.t.sf(abs(effect) / error, freedom) if error > 0 else float("nan")
             found.append((name, levels[name][place], levels[name][0], effect, effect - margin, effect + margin, p))
     return pl.DataFrame(found, schema=["factor", "level", "against", "effect", "low", "high", "p"], orient="row")
+
+
+def _levels(factor: pl.Series) -> list[str]:
+    """Numbers in their order, others in that of their names."""
+    ordered = factor if factor.dtype.is_numeric() else factor.cast(pl.String)
+    return ordered.unique().sort().cast(pl.String).to_list()
 
 
 def _coded(places: dict[str, np.ndarray], levels: dict[str, list[str]]) -> np.ndarray:

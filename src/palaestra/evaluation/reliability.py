@@ -16,9 +16,10 @@ from palaestra.errors import need_columns
 from palaestra.evaluation.calibration import calibration
 from palaestra.evaluation.consistency import PARTS, consistency
 from palaestra.evaluation.dominance import frontier
+from palaestra.evaluation.logs.rows import unless_none
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.robustness import call_robustness, gated_score, robustness, safety_score
-from palaestra.evaluation.trials import trials
+from palaestra.evaluation.trials import trials, with_groups
 
 PASS = 0.75
 """Gated score of a trial that passes (arXiv 2604.06132)."""
@@ -37,6 +38,7 @@ def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame
 
     `confidence_order` is the AUROC; `calibrated` and `sharp` are 1 - ECE and 1 - Brier; `kept` is 1 - E-AURC.
     """
+    turns = _in_order(turns)
     table = trials(turns).join(
         _by_trial(turns), on=["system", "run", "task", "trial"], how="left", maintain_order="left"
     )
@@ -66,15 +68,23 @@ def reliability(turns: pl.DataFrame, *, base: str | None = None) -> pl.DataFrame
     return frontier(found, score="success").drop("hull").sort("overall", descending=True, nulls_last=True)
 
 
+def _in_order(turns: pl.DataFrame) -> pl.DataFrame:
+    """The rows in the order of play, in episodes of one task each."""
+    turns = with_groups(turns)
+    return turns.sort("turn", maintain_order=True) if "turn" in turns.columns else turns
+
+
 def _by_trial(turns: pl.DataFrame) -> pl.DataFrame:
     """What `trials` does not keep of an episode, with the same numbers: tools, resources, confidence."""
     keys = [name for name in _EPISODE if name in turns.columns]
 
     def column(name: str, kind: Any) -> pl.Expr:
-        return pl.col(name).cast(kind) if name in turns.columns else pl.lit(None, kind)
+        return pl.col(name).cast(kind, strict=False) if name in turns.columns else pl.lit(None, kind)
 
     called = column("tool", pl.String)
-    wrong = column("tool_error", pl.String).is_not_null() | (column("status", pl.Int64) >= 400).fill_null(False)
+    wrong = (column("status", pl.Int64) >= 400).fill_null(False)
+    if "tool_error" in turns.columns:
+        wrong |= unless_none("tool_error").is_not_null()
     logged = "tool_error" in turns.columns or "status" in turns.columns
     return (
         turns.with_columns(called=called, seconds=column("duration", pl.Float64), sure=column("confidence", pl.Float64))
@@ -139,6 +149,7 @@ def gated(turns: pl.DataFrame, *, k: int = 3, threshold: float = PASS) -> pl.Dat
     Raises:
         MissingColumnError: neither is there.
     """
+    turns = _in_order(turns)
     keys = [name for name in _EPISODE if name in turns.columns]
     calls = turns.filter(pl.col("tool").is_not_null()) if "tool" in turns.columns else turns.clear()
     recovery = call_robustness(calls.with_columns(pl.col("status").fill_null(200)), by=keys) if len(calls) else None

@@ -15,9 +15,11 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.logs.columns import truth_of
 
 Method = Literal["mean", "net", "gated", "all", "path"]
 KEY = ("system", "run", "task", "trial")
+KINDS = ("bonus", "penalty", "gate")
 
 
 def rubric(
@@ -37,13 +39,15 @@ def rubric(
     "net": clip((Σ bonus met - Σ penalties triggered) / Σ bonus, 0, 1), weights in each sum; null where no bonus exists.
         AgentIF-OneDay [133] (arXiv 2601.20613); the formula is a reconstruction from its abstract.
     "gated": the mean times every gate's value: safety · (.8 completion + .2 robustness), Claw-Eval (arXiv 2604.06132).
-    "all": 1 if every bonus criterion reaches `threshold`, else 0; PRBench's end-to-end rate [157] (arXiv 2603.27646).
+    "all": 1 if every bonus criterion reaches `threshold`, else 0, null where no bonus exists; PRBench's end-to-end rate
+        [157] (arXiv 2603.27646).
     "path": `path_credit` of the bonus criteria in the order of `step`; ExCyTIn [187] (arXiv 2507.14201).
 
     by: what one trial is; those of the names that the judgements have.
 
     Raises:
-        InputError: no such method, a judgement outside [0, 1], or of a criterion that does not exist.
+        InputError: no such method or kind, a judgement outside [0, 1] or of a criterion that does not exist, or a
+            criterion that stands twice in a task or is judged twice in a trial.
         MissingColumnError: a column is missing.
 
     >>> criteria = pl.DataFrame({"criterion": ["a", "b", "c", "rude"], "kind": ["bonus"] * 3 + ["penalty"]})
@@ -60,7 +64,7 @@ def rubric(
         "mean": mean,
         "net": pl.when(total > 0).then(((earned - (weight * met).filter(kind == "penalty").sum()) / total).clip(0, 1)),
         "gated": mean * met.filter(kind == "gate").product(),
-        "all": (met.filter(bonus) >= threshold).all().cast(pl.Float64),
+        "all": pl.when(bonus.any()).then((met.filter(bonus) >= threshold).all().cast(pl.Float64)),
         "path": _path(met.filter(bonus), gamma),
     }
     unjudged = met.is_null().sum()
@@ -97,18 +101,33 @@ def _joined(
     criteria = criteria.with_columns(
         value.alias(name) for name, value in defaults.items() if name not in criteria.columns
     )
+    blank = pl.col("kind").cast(pl.String).str.strip_chars() == ""  # a cell of a CSV in quotes
+    criteria = criteria.with_columns(
+        pl.col("weight").cast(pl.Float64).fill_nan(None).fill_null(1.0),
+        kind=pl.when(~blank).then("kind").fill_null("bonus"),
+    )
+    if len(odd := criteria.filter(~pl.col("kind").is_in(KINDS))):
+        kind = odd["kind"][0]
+        raise InputError(f"rubric: criterion {odd['criterion'][0]!r} has kind={kind!r}{nearest(kind, KINDS)}")
+    if (twice := criteria.select(on).is_duplicated()).any():
+        raise InputError(f"rubric: criterion {criteria.filter(twice)['criterion'][0]!r} occurs twice in a task")
     judged = judgements.select(*key, "criterion", pl.col("met").cast(pl.Float64))
     wrong = judged.filter(~pl.col("met").is_between(0, 1))
     if len(wrong):
         raise InputError(
             f"rubric: criterion {wrong['criterion'][0]!r} is judged {wrong['met'][0]}, not between 0 and 1"
         )
+    if (twice := judged.select(*key, "criterion").is_duplicated()).any():
+        raise InputError(
+            f"rubric: criterion {judged.filter(twice)['criterion'][0]!r} is judged more than once in a trial "
+            f"({', '.join(key)}); give the mean of its judges, or say in by= what tells them apart"
+        )
     stray = judged.join(criteria, on=on, how="anti")
     if len(stray):
         where = f" of task {stray['task'][0]!r}" if "task" in on else ""
         raise InputError(f"rubric: {stray['criterion'][0]!r} is judged, but no criterion{where}")
     everything = judged.select(key).unique(maintain_order=True)
-    wanted = criteria.select(*on, pl.col("weight").cast(pl.Float64), "kind", "step")
+    wanted = criteria.select(*on, "weight", "kind", "step")
     asked = everything.join(wanted, on="task") if "task" in on else everything.join(wanted, how="cross")
     return asked.join(judged, on=[*key, "criterion"], how="left", nulls_equal=True), key
 
@@ -122,16 +141,27 @@ def _path(met: pl.Expr, gamma: float) -> pl.Expr:
 def agreement(a: Any, b: Any) -> tuple[float, float]:
     """(share of equal verdicts, Cohen's kappa) of two judges' binary verdicts; kappa NaN if both always say the same.
 
-    Kappa is NaN if both give one and the same verdict everywhere.
+    Verdicts are true/false, yes/no or 1/0. Kappa is NaN if both give one and the same verdict everywhere.
 
     Agreement alone flatters where one verdict is common: judges who say yes 90 % of the time agree on 82 % by chance.
+
+    Raises:
+        InputError: a verdict is missing or none of these, or not both judge every point.
 
     >>> tuple(round(x, 4) for x in agreement([1, 1, 0, 0], [1, 0, 0, 0]))
     (0.75, 0.5)
     """
-    left, right = np.asarray(a).astype(bool), np.asarray(b).astype(bool)
+    left, right = _binary(a), _binary(b)
     if left.shape != right.shape or not left.size:
         raise InputError(f"agreement: {left.shape} and {right.shape} verdicts; give one of each per point")
     same = float((left == right).mean())
     chance = float(left.mean() * right.mean() + (1 - left.mean()) * (1 - right.mean()))
     return same, (same - chance) / (1 - chance) if chance < 1 else math.nan
+
+
+def _binary(verdicts: Any) -> np.ndarray:
+    given = verdicts if isinstance(verdicts, pl.Series) else pl.Series(np.asarray(verdicts))
+    odd = [each for each in given.unique(maintain_order=True).to_list() if truth_of(each) is None]
+    if odd:
+        raise InputError(f"agreement: {odd[0]!r} is no verdict; they are true/false, yes/no or 1/0")
+    return np.array([truth_of(each) for each in given.to_list()], bool)

@@ -62,7 +62,8 @@ class Suite:
                     raise InputError(f"suite: task {entry.get('name')!r}: no field {name!r}{nearest(name, known)}")
             if "name" not in entry:
                 raise InputError(f"suite: a task without a name: {entry!r}")
-            tasks.append(SuiteTask(**{**entry, "tags": tuple(entry.get("tags", ()))}))
+            tags = entry.get("tags") or ()
+            tasks.append(SuiteTask(**{**entry, "tags": (tags,) if isinstance(tags, str) else tuple(tags)}))
         if len({task.name for task in tasks}) < max(len(tasks), 1):
             raise InputError("suite: no tasks, or two of one name")
         return Suite(tuple(tasks))
@@ -113,8 +114,8 @@ def _task(trials: pl.DataFrame, task: SuiteTask) -> dict[str, Any]:
     if found.is_empty():
         return {"score": None, "stderr": None, "cost": None, "n": 0}
     values = matrix(found, "mean")
-    costs = own["cost"] if "cost" in own.columns else pl.Series([None], dtype=pl.Float64)
-    cost = None if costs.null_count() else float(costs.to_numpy().mean())
+    known = "cost" in own.columns and not own["cost"].cast(pl.Float64).fill_nan(None).null_count()
+    cost = cells(own, "cost")["mean"].mean() if known else None
     error = clustered_variance(values, families(found))[0] ** 0.5
     return {"score": found["mean"].mean(), "stderr": error, "cost": cost, "n": int(found["n"].sum())}
 
@@ -178,7 +179,8 @@ def price(turns: pl.DataFrame, prices: Prices) -> pl.DataFrame:
     """The table with `cost` filled in where it is null, from tokens and the `Prices` of `policy` (the model).
 
     (tokens_in - cached - written)·input + cached·cache_read + written·cache_write + tokens_out·output, per million.
-    Null if the model has no price, tokens are not known, or cached tokens have no price of their own.
+    Null if the model has no price, tokens are not known, cached tokens have no price of their own, or there are more of
+    them than of tokens_in, which has them all.
 
     >>> prices = Prices("2026-01-01", {"m": Price(3, 15, cache_read=0.3)})
     >>> turns = pl.DataFrame({"policy": ["m", "x"], "tokens_in": 1000, "tokens_cached": [800, 0], "tokens_out": 100})
@@ -190,7 +192,7 @@ def price(turns: pl.DataFrame, prices: Prices) -> pl.DataFrame:
             raise MissingColumnError(f"price: the table has no column {name!r}{nearest(name, turns.columns)}")
 
     def column(name: str) -> pl.Expr:
-        return (pl.col(name) if name in turns.columns else pl.lit(None, pl.Int32)).fill_null(0)
+        return (pl.col(name) if name in turns.columns else pl.lit(None, pl.Int32)).fill_null(0).cast(pl.Int64)
 
     def of(kind: str) -> pl.Expr:
         table = {model: getattr(p, kind) for model, p in prices.models.items() if getattr(p, kind) is not None}
@@ -199,7 +201,7 @@ def price(turns: pl.DataFrame, prices: Prices) -> pl.DataFrame:
 
     read, written = column("tokens_cached"), column("tokens_cache_write")
     fresh = pl.col("tokens_in") - read - written
-    parts = [fresh * of("input"), pl.col("tokens_out") * of("output")]
+    parts = [pl.when(fresh >= 0).then(fresh * of("input")), pl.col("tokens_out") * of("output")]
     for tokens, kind in ((read, "cache_read"), (written, "cache_write")):
         parts.append(pl.when(tokens == 0).then(0.0).otherwise(tokens * of(kind)))
     before = pl.col("cost") if "cost" in turns.columns else pl.lit(None, pl.Float64)

@@ -15,7 +15,7 @@ from palaestra.algebra.schema import episode_failed
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from palaestra.algebra.turns import Turns
 
@@ -150,6 +150,25 @@ def with_groups(frame: pl.DataFrame) -> pl.DataFrame:
     if (several.collect().item() or 0) < 2:
         return frame
     return frame.with_columns(group=task.rank("dense").fill_null(0).cast(pl.Int32))
+
+
+def with_own_keys(frame: pl.DataFrame, over: Sequence[str] = ("group", "episode")) -> pl.DataFrame:
+    """The table of turns with keys that are one task's and one system's: `group` by task, `run` by system, if needed.
+
+    A run of this package plays the same episodes with every system. over: the key, within `run` and `iteration`.
+    """
+    frame = with_groups(frame)
+    keys = [name for name in ("run", "iteration", *over) if name in frame.columns]
+    if "system" not in frame.columns or "system" in keys or not keys:
+        return frame
+    shared = frame.lazy().group_by(keys).agg(pl.col("system").n_unique()).select((pl.col("system") > 1).any())
+    return frame.with_columns(run=run_of_system(frame.columns)) if shared.collect().item() else frame
+
+
+def run_of_system(columns: Collection[str]) -> pl.Expr:
+    """Polars expression of a run's name unique across systems, `SYSTEM, run RUN`, from those two of `columns`."""
+    names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in columns]
+    return pl.concat_str(names, separator=", run ")
 
 
 def episode_outcomes(

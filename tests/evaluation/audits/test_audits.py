@@ -317,6 +317,14 @@ def test_a_sum_depends_on_scales_and_signs_do_not() -> None:
     assert summed.numbers["r_energy"] < 0.8
     ordered = where(col("r_success") > 0.0, 1.0, where(col("r_energy") > -0.5, 0.5, 0.0))
     assert scale_sensitivity(turns, 1.0 * (col("r_success") > 0.0)).verdict == "pass"
+    parts = np.random.default_rng(0).permuted(np.tile([0.1, 0.2, 0.3, 0.4, 0.6, 0.7], (30, 1)), axis=1).ravel()
+    rows = {"episode": np.repeat(np.arange(30), 6), "turn": np.tile(np.arange(6), 30), "r_one": parts}
+    alike = scale_sensitivity(Turns(rows), col("r_one"))
+    assert (alike.verdict, "all of one score" in alike.sentence) == ("cannot tell", True), (
+        "sums that differ by rounding"
+    )
+    bonus = Turns(rows | {"r_one": parts + (np.arange(180) == 5)})
+    assert scale_sensitivity(bonus, col("r_one")).numbers == pytest.approx({"r_one": 1, "top": 1})
     assert scale_sensitivity(turns, ordered).numbers["r_success"] == pytest.approx(1)
     assert scale_sensitivity(turns, as_signal("state")).verdict == "cannot tell"
 

@@ -306,12 +306,14 @@ def test_success_is_not_guessed_from_the_tasks_whose_score_is_0_or_1(tmp_path: P
 
 @pytest.mark.parametrize("none", ["", " ", "None", "null", "NaN", "no", False, 0])
 @pytest.mark.parametrize("more", [{}, {"episode": 0}], ids=["records", "table"])
-def test_an_empty_error_is_none(tmp_path: Path, none: object, more: dict[str, int]) -> None:
-    rows = [{"system": "a", "task": f"t{n}", "success": n > 0, "error": none} for n in range(3)]
+def test_an_empty_error_is_none(tmp_path: Path, none: object, more: dict[str, object]) -> None:
+    rows = [{"system": "a", "task": f"t{n}", "success": n > 0} for n in range(3)]
+    more = more | {"error": none, "limit": none, "tool_error": none}
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(row | more) + "\n" for row in rows))
-    found = trials(read_logs(path).turns)
-    assert columns(found, "success", "error") == [(False, None), (True, None), (True, None)]
+    turns = read_logs(path).turns
+    assert columns(trials(turns), "success", "error") == [(False, None), (True, None), (True, None)]
+    assert all(not turns[n].count() for n in ("limit", "tool_error") if n in turns.columns)
 
 
 def test_an_error_in_quotes_without_words_is_none(tmp_path: Path) -> None:

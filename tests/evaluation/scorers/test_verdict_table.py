@@ -36,6 +36,8 @@ def test_silence_is_an_action_and_a_missing_verdict_is_nothing():
     assert confusion(rows) == Confusion(1, 1, 1, 1, missing=2)
     assert confusion(rows, action_null_ok=False) == Confusion(1, 1, 0, 0, missing=4)
     assert confusion(rows.with_columns(action=pl.col("action").is_not_null())) == Confusion(1, 1, 1, 1, missing=2)
+    as_csv = rows.with_columns(action=pl.col("action").is_not_null().cast(pl.Int64))
+    assert confusion(as_csv) == Confusion(1, 1, 1, 1, missing=2), "false is silence, also as 0"
     assert math.isnan(Confusion(0, 0, 1, 0).precision)
 
 

@@ -78,3 +78,41 @@ def test_members_trees_and_votes_are_asked_for_by_name(tmp_path):
     assert analyze("tree(729, .02, .5, fidelity=.95)")["team"].to_list() == [False]
     assert "constant" not in analyze("decisions(audit=False)", DATA / "decisions.jsonl").columns
     assert len(analyze("importance(keep=2)", DATA / "team.parquet")) == 2
+
+
+SEATS = [
+    {"episode": 0, "turn": turn, "agent": name, "heard": ["p", "q"][: 2 * turn], "heard_turn": [0, 0][: 2 * turn]}
+    for turn in range(2)
+    for name in "pq"
+]
+VECTORS = {"s": [[1.0, 0.0, 0.0]] * 2, "t": [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
+QUESTIONS = ("importance", "hindsight", 'flips("score")', 'flips("score", by="system")', 'coordination("s")')
+
+
+@pytest.mark.parametrize("shared", ["system", "task"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_episodes_of_two_systems_or_tasks_may_have_one_number(tmp_path: Path, question: str, shared: str) -> None:
+    """As a run of this package plays the same episodes with every system."""
+    rows = [
+        row | {"system": s, "task": s if shared == "task" else "t", "answer": "xy"[(s, row["agent"]) == ("t", "q")],
+               "score": float(s == "s"), "success": s == "s", "helped": s == "s"}
+        for s in "st" for row in SEATS
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, schema_overrides={"heard": pl.List(pl.String), "heard_turn": pl.List(pl.Int64)})
+    frame.write_parquet(tmp_path / "shared.parquet")
+    own = frame.with_columns(episode=(pl.col("system") == "t").cast(pl.Int32), group=pl.lit(0))
+    own.write_parquet(tmp_path / "own.parquet")
+    assert analyze(question, tmp_path / "shared.parquet").equals(analyze(question, tmp_path / "own.parquet"))
+
+
+def test_answers_of_two_systems_are_not_of_one_team(tmp_path: Path) -> None:
+    frame = pl.DataFrame([
+        {"system": s, "group": 0, "turn": 0, "episode": 0, "agent": name, "embedding": vector}
+        for s, vectors in VECTORS.items() for name, vector in zip("pq", vectors, strict=True)
+    ])  # fmt: skip
+    frame.write_parquet(tmp_path / "team.parquet")
+    assert analyze("channels", tmp_path / "team.parquet")["channels"].to_list() == pytest.approx([1, 2])
+    assert set(analyze("added_channels", tmp_path / "team.parquet")["added"].to_list()) == {0.5}
+    assert analyze("contribution", tmp_path / "team.parquet")["contribution"].to_list() == pytest.approx(
+        [0.8536] * 2, abs=1e-4
+    )

@@ -85,6 +85,8 @@ def test_flips_are_counted_where_they_are_seen():
                        "overruled_right": 1}  # fmt: skip
     assert rows[1] == {"turn": 1, "stayed_right": 1, "stayed_wrong": 0, "to_right": 1, "to_wrong": 1,
                        "overruled_right": 1}  # fmt: skip
+    late = turns.with_column(success=pl.Series([None, None, None, True, None, False]))
+    assert flips(late).rows(named=True) == rows, "success stands on the last row of an episode"
     with pytest.raises(MissingColumnError, match="score"):
         flips(Turns({"episode": [0], "turn": [0], "agent": ["a"]}))
 
@@ -176,6 +178,25 @@ def test_a_law_with_products_advises_what_it_has_not_seen() -> None:
         ScalingLaw(["members"], products)
 
 
+def test_what_a_law_knows_nothing_of_is_not_advised() -> None:
+    rows = {
+        "task": ["t1", "t1", "t2", "t2", "new", "new", "dark", "dark"], "architecture": ["solo", "team"] * 4,
+        "success": [0.2, 0.8, 0.1, 0.9, None, None, None, None], "tools": [1, 3, 1, 3, None, 3, None, None],
+    }  # fmt: skip
+    frame = pl.DataFrame(rows)
+    assert advise(frame, ["tools"]).rows() == [("dark", None, None), ("new", "team", pytest.approx(0.85, abs=0.01))]
+    holed = frame.with_columns(tools=pl.when(pl.int_range(pl.len()) != 2).then("tools"))
+    assert advise(holed, ["tools"])["architecture"].to_list() == [None, "team"], "a hole in what was tried"
+    assert np.isfinite(ScalingLaw(["tools"]).held_out(holed, "task"))
+    unseen = frame.with_columns(architecture=pl.Series([*["solo", "team"] * 2, "duo", "solo", "duo", "trio"]))
+    assert advise(unseen, ["tools"], by="average").rows() == [
+        ("dark", None, None),
+        ("new", "solo", pytest.approx(0.15)),
+    ]
+    with pytest.raises(InputError, match="no row has a 'success' and all of tools"):
+        advise(frame.with_columns(tools=None), ["tools"])
+
+
 def test_a_law_by_hand() -> None:
     """Standardised -1 and 1 with success 1 and 3: a slope of 2 / (2 + 1 · 2); members count by their logarithm."""
     rows = {"x": [0.0, 2.0], "members": [0.0, np.exp(2) - 1], "success": [1.0, 3.0]}
@@ -190,3 +211,13 @@ def test_a_law_that_knows_only_the_mean_of_the_others_is_worse_than_the_mean_of_
     """Of 0, 1 and 2 it says 1.5, 1 and .5: 1 - 4.5 / 2."""
     frame = pl.DataFrame({"x": [0.0] * 3, "task": ["a", "b", "c"], "success": [0.0, 1.0, 2.0]})
     assert ScalingLaw(["x"]).held_out(frame, "task") == pytest.approx(-1.25)
+
+
+def test_a_turn_with_several_calls_of_tools_is_one_turn() -> None:
+    """Readers of traces write a row for each further call, with what it called and nothing else."""
+    turn = {"system": "s", "episode": 0, "agent": "a", "success": True}
+    rows = [turn | {"turn": n, "answer": f"step {n}", "tokens_out": 5, "score": float(n)} for n in range(2)]
+    more = [turn | {"turn": n, "tool": f"f{i}"} for n in range(2) for i in range(2)]
+    whole = coordination(Turns(pl.DataFrame([*rows, *more], infer_schema_length=None)), baseline="s")
+    assert whole.equals(coordination(Turns(pl.DataFrame(rows)), baseline="s"))
+    assert whole.select("turns", "success_per_1k").row(0) == (2.0, 100.0)

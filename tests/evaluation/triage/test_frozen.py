@@ -121,7 +121,7 @@ def conversation() -> Turns:
                 "action": [SAID[i] for i in rng.integers(len(SAID), size=n)],
                 "tool": [("look", "go", None, "take")[i] for i in rng.integers(4, size=n)],
                 "arguments": [("a", "b")[i] for i in rng.integers(2, size=n)],
-                "tool_error": [("no", None)[int(i > 0)] for i in rng.integers(9, size=n)],
+                "tool_error": [("bad", None)[int(i > 0)] for i in rng.integers(9, size=n)],
                 "status": [(200, 399, 400, 500, None)[i] for i in rng.integers(5, size=n)],
                 "error": [None] * 149 + ["policy: late"],
                 "limit": [None] * 59 + ["turns"] + [None] * 90,

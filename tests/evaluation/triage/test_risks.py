@@ -44,7 +44,9 @@ def test_majority_sway_tells_five_outcomes() -> None:
         for turn, votes in enumerate((before, after)):
             rows += [(episode, turn, f"a{i}", None if v == "-" else v, "R") for i, v in enumerate(votes)]
     names = ("episode", "turn", "agent", "answer", "truth")
-    table = majority_sway(Turns(dict(zip(names, zip(*rows, strict=True), strict=True))))
+    told = Turns(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    table = majority_sway(told)
+    assert majority_sway(Turns(told.frame.reverse())).equals(table), "turns say what came first"
     assert table["outcome"].to_list() == ["kept", "recovered", "swayed", "wrong", "kept"]
     assert table["risk"].to_list() == [False, False, True, False, False]
     tie = majority_sway(
@@ -102,3 +104,18 @@ def test_prices_that_fall_are_no_collusion() -> None:
     turns = Turns(pl.DataFrame(rows))
     assert len(collusion(turns, nash=10.0, monopoly=20.0)) == 0
     assert len(collusion(turns, nash=10.0, monopoly=20.0, falling=1.0)) == 1
+
+
+@pytest.mark.parametrize("value", [0.8512567, 1234567.8, 12345678, -0.73125, 3.21e-05, 85.125678])
+@pytest.mark.parametrize("typed", ["{!r}", "{:.6g}", "{:.9f}"])
+def test_a_metric_of_many_digits_is_found_however_it_is_typed(tmp_path: Path, value: float, typed: str) -> None:
+    (tmp_path / "a.py").write_text(f"metric = {typed.format(value)}\n")
+    assert integrity(tmp_path, reported={"metric": value})["rule"].to_list() == ["metric typed in"]
+    assert integrity(tmp_path, reported={"metric": str(value)}).height == 1, "a number in quotes"
+    assert integrity(tmp_path, reported={"metric": value * 1.01}).is_empty()
+
+
+@pytest.mark.parametrize("odd", ["good", None, [1]])
+def test_a_metric_that_is_no_number_is_named(tmp_path: Path, odd: object) -> None:
+    with pytest.raises(InputError, match=r"'metric' is .*expected a number"):
+        integrity(tmp_path, reported={"metric": odd})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
@@ -12,6 +14,7 @@ from palaestra.evaluation.triage import detect, efficiency, episodes, loops, mes
 from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.select import because
 from palaestra.evaluation.triage.talk import cosine, phrase_match, shorten
+from palaestra.evaluation.trials import trials
 
 
 def talk(*said: tuple[str, str], episode: int = 0) -> pl.DataFrame:
@@ -184,6 +187,13 @@ def test_a_status_is_believed_before_words() -> None:
     assert types(fine.with_column(status=[403, 200])) == ["execution.failure.auth"]
 
 
+@pytest.mark.parametrize("none", [False, "", " ", "None", "false"])
+def test_an_empty_tool_error_or_limit_is_none(none: object) -> None:
+    fine = calls(("read", "{}", None), ("look", "{}", None)).frame.with_columns(limit=pl.lit(none))
+    assert not types(Turns(fine.with_columns(tool_error=pl.lit(none))))
+    assert types(Turns(fine.with_columns(status=pl.lit("ok")))) == [], "a word is no status"
+
+
 def test_messages_tell_people_from_tools() -> None:
     turns = calls(("search", "{}", "thank you"), ("search", "{2}", None))
     roles = messages(turns).select("role", "text").rows()
@@ -292,3 +302,24 @@ def test_what_was_right_and_is_wrong_comes_first() -> None:
     assert because(chosen.row(0, named=True)) == "right before, wrong now"
     unknown = table.frame.with_columns(success=pl.lit(None, pl.Boolean))
     assert triage(Turns(unknown), 3)["outcome"].null_count() == 3
+
+
+TOLD = st.lists(
+    st.tuples(st.sampled_from((None, True, False)), st.sampled_from((None, "boom", "env: no disk", "skipped: late"))),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(TOLD, min_size=1, max_size=5))
+def test_an_outcome_is_that_of_evaluate(told: list[list[tuple[bool | None, str | None]]]) -> None:
+    """Whichever rows of an episode say it: a row of each agent, or the last one alone."""
+    rows = [(e, i, f"a{i}", "t", *row) for e, episode in enumerate(told) for i, row in enumerate(episode)]
+    schema = {"episode": pl.Int32, "turn": pl.Int32, "agent": pl.String, "task": pl.String, "success": pl.Boolean,
+              "error": pl.String}  # fmt: skip
+    table = pl.DataFrame(rows, schema, orient="row")
+    known = trials(table)
+    chosen = triage(Turns(table), len(told)).sort("episode")
+    assert chosen["outcome"].to_list() == [{True: "succeeded", False: "failed"}.get(x) for x in known["success"]]
+    assert chosen["error"].to_list() == known["error"].to_list()

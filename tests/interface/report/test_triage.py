@@ -61,6 +61,9 @@ def test_the_command_chooses_says_why_and_writes(tmp_path: Path, capsys: pytest.
     assert code == 0
     assert "drawn without" in said
     assert "2 of 6 episodes chosen" in said
+    assert "; 1 drawn without looking" in said
+    said = say(capsys, "triage", log, "--budget", 2, "--out", out, "--random", 0.1)[1]
+    assert "; 0 drawn without looking" in said, "a share that is less than an episode"
 
 
 def test_bad_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import torch
 from palaestra.errors import InputError
 from palaestra.learning.score_models import Prior, Source, kalman_fuse
 from palaestra.learning.score_models.denoising import NoiseSchedule, denoising_losses
-from palaestra.learning.score_models.files import fit_prior, fuse_readings
+from palaestra.learning.score_models.files import fit_prior, fuse_readings, read_sources
 
 
 @pytest.fixture
@@ -58,6 +58,18 @@ def test_what_cannot_be_read_is_named(prior, tmp_path):
         Prior.load(tmp_path)
     with pytest.raises(InputError, match="noise"):
         Source(np.eye(2)[:1], np.array([1.0]), 0.0)
+
+
+def test_readings_of_names_with_blanks_of_one_name_twice_and_of_nothing():
+    rows = {"reads": ["wind speed", "a a", "a a wind", "a", "a"], "value": [1.0, 2.0, 3.0, None, float("nan")],
+            "noise": [0.5] * 5}  # fmt: skip
+    (sources,) = read_sources(pl.DataFrame(rows), ["wind speed", "a", "wind"]).values()
+    operators = [source.operator.tolist() for source in sources]
+    assert operators == [[[1, 0, 0]], [[0, 1, 0]], [[0, pytest.approx(2 / 3), pytest.approx(1 / 3)]]]
+    for name, odd in (("value", "high"), ("noise", None), ("noise", "low"), ("weight", "much")):
+        wrong = {"reads": ["a"], "value": [1.0], "noise": [0.5], name: [odd]}
+        with pytest.raises(InputError, match=f"the {name} of a reading of 'a' is .*, expected a number"):
+            read_sources(pl.DataFrame(wrong), ["a"])
 
 
 def test_a_prior_learns_in_units_of_each_column() -> None:

@@ -70,7 +70,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
     if not names:
         why = f"the reward reads no component (a column {PREFIX}<name>)"
         return Finding("scale", "cannot tell", why)
-    before = episode_sums(turns, per_turn(turns, reward))
+    before = _levels(turns, per_turn(turns, reward))
     if len(before) < 3 or np.ptp(before) == 0:
         return Finding("scale", "cannot tell", f"{len(before)} episodes, all of one score: there is no order to keep")
     best = set(np.argsort(-before, kind="stable")[: max(1, len(before) // 10)].tolist())
@@ -79,7 +79,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
         kept = []
         for times in (factor, 1 / factor):
             rescaled = turns.with_column(**{name: times * col(name)})
-            after = episode_sums(turns, per_turn(rescaled, reward))
+            after = _levels(turns, per_turn(rescaled, reward))
             kept.append(float(scipy.stats.spearmanr(before, after).statistic) if np.ptp(after) else 0.0)
             top = np.argsort(-after, kind="stable")[: len(best)].tolist()
             overlaps.append(len(best & set(top)) / len(best))
@@ -91,6 +91,15 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
         f"({numbers['top']:.0%} of the best tenth stay)"
     )
     return Finding("scale", "warn" if numbers[weakest] < least else "pass", sentence, numbers)
+
+
+def _levels(turns: Turns, values: np.ndarray) -> np.ndarray:
+    """int64[episodes]: the place of an episode's sum among all; sums that differ by rounding have the same."""
+    sums, size = episode_sums(turns, values), episode_sums(turns, np.abs(values)).max(initial=0.0)
+    order = np.argsort(sums, kind="stable")
+    levels = np.zeros(len(sums), np.int64)
+    levels[order[1:]] = np.cumsum(np.diff(sums[order]) > 1e-9 * size)
+    return levels
 
 
 def reward_shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:

@@ -49,9 +49,15 @@ ALWAYS = ("system", "task", "success", "reward", "error", "turn", "agent")
 MOST = 1e100
 """A score or measurement beyond it is damaged: its square would be infinite, and every mean with it."""
 NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
-"""Values of `error` that mean that there was none."""
+"""Values of `error`, `limit` and `tool_error` that mean that there was none."""
 MOST_SCORES = 200
 """Scores per file that get a column of their own; a log with more is more likely damaged than rich."""
+
+
+def unless_none(name: str) -> pl.Expr:
+    """A Polars expression: a column as text, null where its word says that there was none (`NO_ERROR`)."""
+    text = pl.col(name).cast(pl.String)
+    return pl.when(~text.str.strip_chars().str.to_lowercase().is_in(NO_ERROR)).then(text).alias(name)
 
 
 @dataclass(frozen=True)
@@ -111,8 +117,6 @@ class Rows:
         `BENCHMARK/NAME`, every score of the benchmark. error: see `NO_ERROR`.
         """
         common = {name: self._check(where, name, values[name]) for name in EPISODE if values.get(name) is not None}
-        if str(common.get("error")).strip().casefold() in NO_ERROR:
-            common.pop("error", None)
         first = len(self._rows)
         for position, turn in enumerate(turns or ({},)):
             row = dict(common, _episode=first)
@@ -165,7 +169,10 @@ class Rows:
         frame = pl.DataFrame(self._rows, schema=schema, infer_schema_length=None)
         group = pl.col("task").rank("dense").fill_null(0)
         frame = frame.with_columns(group=group.cast(pl.Int32)).with_columns(
-            episode=(pl.col("_episode").rank("dense").over("group") - 1).cast(pl.Int32)
+            unless_none("error"),
+            unless_none("limit"),
+            unless_none("tool_error"),
+            episode=(pl.col("_episode").rank("dense").over("group") - 1).cast(pl.Int32),
         )
         empty = [name for name in frame.columns if name not in ALWAYS and frame[name].null_count() == len(frame)]
         return frame.drop("_episode", *empty)

@@ -24,7 +24,7 @@ from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, wi
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
-from palaestra.evaluation.logs.rows import NO_ERROR, TURN, Rows, dump, in_range, rest
+from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest, unless_none
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import SEATS, plain, system_of, with_system
 from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item
@@ -183,10 +183,8 @@ def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
         frame = frame.with_columns(reward=pl.col("score").cast(pl.Float64))
     if "success" not in frame.columns:
         frame = frame.with_columns(success=pl.lit(None, pl.Boolean))
-    if "error" in frame.columns and not frame.schema["error"].is_nested():
-        error = pl.col("error").cast(pl.String)
-        none = error.str.strip_chars().str.to_lowercase().is_in(NO_ERROR)
-        frame = frame.with_columns(error=pl.when(~none).then(error))
+    named = [n for n in ("error", "limit", "tool_error") if n in frame.columns and not frame.schema[n].is_nested()]
+    frame = frame.with_columns(map(unless_none, named))
     if "episode" not in frame.columns:
         numbers = pl.int_range(pl.len(), dtype=pl.Int32)
         frame = frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)

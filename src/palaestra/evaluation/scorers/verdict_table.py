@@ -84,8 +84,9 @@ def confusion(
 
     arXiv 2410.12361.
 
-    action: null is silence (of booleans, false is): acted and accepted TP, acted and rejected FP, silent and accepted
-    TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is missing.
+    action: null is silence (of booleans, or of 0 and 1, false is): acted and accepted TP, acted and rejected FP, silent
+    and accepted TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is
+    missing.
     accepted: null (a verdict that could not be read) leaves every count and is counted in `missing`.
 
     Raises:
@@ -93,7 +94,8 @@ def confusion(
     """
     need_columns("confusion", rows.columns, (action, accepted))
     column = pl.col(action)
-    acted = column if rows[action].dtype == pl.Boolean else column.is_not_null()
+    told = rows[action].dtype.is_integer() and rows[action].drop_nulls().is_between(0, 1).all()  # of a CSV
+    acted = column.cast(pl.Boolean) if told or rows[action].dtype == pl.Boolean else column.is_not_null()
     acted = acted.fill_null(False) if action_null_ok else pl.when(column.is_not_null()).then(acted)
     table = rows.select(a=acted, ok=pl.col(accepted).cast(pl.Boolean))
     found = table.drop_nulls()

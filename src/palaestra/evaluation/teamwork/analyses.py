@@ -22,8 +22,14 @@ from palaestra.evaluation import teamwork
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.teamwork.diversity import vote_accuracy
 from palaestra.evaluation.teamwork.synergy import best_team
+from palaestra.evaluation.trials import with_own_keys
 from palaestra.foundation.registry import load_object
 from palaestra.foundation.search import Candidate, confidence_uct, search
+
+
+def _turns(file: Path, *needed: str, over: Sequence[str] = ("group", "episode")) -> Turns:
+    """A file of turns, with keys (`over`) that neither systems nor tasks share."""
+    return Turns(with_own_keys(table(file, *needed), over))
 
 
 @ANALYSES.register("coordination")
@@ -34,7 +40,7 @@ def coordination(baseline: str, by: str = "system") -> Analysis:
     """
 
     def answer(turns: Path) -> pl.DataFrame:
-        frame = Turns(table(turns, by, "episode", "success"))
+        frame = _turns(turns, by, "episode", "success")
         return teamwork.coordination(frame, baseline=baseline, by=by)
 
     return answer
@@ -68,7 +74,7 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
     """
 
     def found(turns: Path) -> pl.DataFrame:
-        read = table(turns, "heard", "heard_turn", answer)
+        read = _turns(turns, "heard", "heard_turn", answer).frame
         keys = [key for key in EPISODE if key in read.columns]  # a turn with several calls of tools has a row for each
         frame = Turns(read.unique([*keys, "agent", "turn"], keep="first", maintain_order=True))
         flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
@@ -86,9 +92,7 @@ def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
 
     Columns of TURNS: agent, episode and `verdict`.
     """
-    return lambda turns: teamwork.hindsight_credit(
-        Turns(table(turns, "agent", "episode", verdict)), verdict, members=members
-    )
+    return lambda turns: teamwork.hindsight_credit(_turns(turns, "agent", "episode", verdict), verdict, members=members)
 
 
 @ANALYSES.register("flips")
@@ -97,7 +101,7 @@ def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> An
 
     TURNS: `score` of each turn; `by` is counted apart.
     """
-    return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right, by=by)
+    return lambda turns: teamwork.flips(_turns(turns, score), score=score, right=right, by=by)
 
 
 @ANALYSES.register("channels")
@@ -107,7 +111,7 @@ def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group",
     TURNS have embeddings as lists of numbers.
     """
     keys = (over,) if isinstance(over, str) else tuple(over)
-    return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
+    return lambda turns: teamwork.channels(_turns(turns, embedding, over=keys), embedding=embedding, over=keys)
 
 
 @ANALYSES.register("added_channels")
@@ -118,7 +122,7 @@ def added_channels(embedding: str = "embedding", over: str | Sequence[str] = ("g
     """
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.added_channels(
-        Turns(table(turns, embedding, "agent")), embedding=embedding, over=keys
+        _turns(turns, embedding, "agent", over=keys), embedding=embedding, over=keys
     )
 
 
@@ -137,7 +141,7 @@ def members(
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
-        frame = Turns(table(turns, embedding, "agent"))
+        frame = _turns(turns, embedding, "agent", over=keys)
         if by == "lot":
             agents = frame["agent"].cast(pl.String).unique().sort()
             return pl.DataFrame({"agent": agents.sample(min(most, len(agents)), shuffle=True, seed=seed)})
@@ -165,7 +169,7 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
     keys = (over,) if isinstance(over, str) else tuple(over)
 
     def answer(turns: Path) -> pl.DataFrame:
-        frame = Turns(table(turns, embedding, "agent"))
+        frame = _turns(turns, embedding, "agent", over=keys)
         psi = pl.Series("contribution", teamwork.cosine_contribution(frame, embedding=embedding, over=keys))
         return frame.frame.select("agent", psi.fill_nan(None)).group_by("agent").agg(
             pl.len().alias("turns"), pl.col("contribution").mean()

@@ -39,23 +39,36 @@ def coordination(
     Raises:
         MissingColumnError, InputError: no `by` or `success`, nobody is the baseline, or whose a message is, is unclear.
     """
+    need_columns("coordination", turns.columns, (by, "success", "episode"))
     frame = turns.frame
-    need_columns("coordination", frame.columns, (by, "success", "episode"))
     keys = [key for key in EPISODE if key in frame.columns]
     tokens = pl.col("tokens_out").cast(pl.Float64) if "tokens_out" in frame.columns else pl.lit(None, pl.Float64)
     said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
-    given = pl.col(said).drop_nulls() if said else pl.lit(None, pl.Int64)
-    answers = given.len() if said else given
-    scores = pl.col("score").cast(pl.Float64).fill_nan(None) if "score" in frame.columns else pl.lit(None, pl.Float64)
-    wrong = pl.when(scores.count() > 0).then((scores < 1).sum())
-    repeated = given.len() - given.n_unique() if said else given
-    episodes = (
-        frame.with_columns(_tokens=tokens)
-        .group_by(by, *keys, maintain_order=True)
-        .agg(pl.len().alias("_turns"), pl.col("success").cast(pl.Float64).max(), answers.alias("_answers"),
-             pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()), repeated.alias("_repeated"),
-             wrong.alias("_wrong"))
-    )  # fmt: skip
+    given, nothing = pl.col("_said").drop_nulls(), pl.lit(None, pl.Int64)
+    repeated = given.len() - given.n_unique() if said else nothing
+    score = pl.col("score").cast(pl.Float64).fill_nan(None) if "score" in frame.columns else pl.lit(None, pl.Float64)
+    wrong = pl.when(pl.col("_score").count() > 0).then((pl.col("_score") < 1).sum())
+    rows = frame.select(
+        by,
+        *(name for name in (*keys, "agent", "turn") if name in frame.columns and name != by),
+        pl.col("success").cast(pl.Float64),
+        _tokens=tokens,
+        _said=pl.col(said) if said else nothing,
+        _score=score,
+    )
+    if {"agent", "turn", "tool"} <= set(frame.columns):  # a turn with several calls of tools has a row for each
+        known = pl.col("_said", "_score").drop_nulls().first()
+        own = pl.when(pl.col("_tokens").count() > 0).then(pl.col("_tokens").sum())
+        each = dict.fromkeys((by, *keys, "agent", "turn"))
+        rows = rows.group_by(*each, maintain_order=True).agg(pl.col("success").max(), known, own)
+    episodes = rows.group_by(by, *keys, maintain_order=True).agg(
+        pl.len().alias("_turns"),
+        pl.col("success").max(),
+        pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()),
+        _answers=given.len() if said else nothing,
+        _repeated=repeated,
+        _wrong=wrong,
+    )
     priced = pl.col("_tokens").is_not_null() & pl.col("success").is_not_null()
     spent = pl.col("_tokens").filter(priced).sum()
     table = episodes.group_by(by, maintain_order=True).agg(
@@ -143,8 +156,11 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | N
         *kinds,
         _now=pl.col(score).cast(pl.Float64).fill_nan(None) >= right,
         _lost=~pl.col("success") if "success" in turns.columns else pl.lit(False),
-    ).sort("_episode", "agent", "turn")
-    moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
+    )
+    apart = ["_episode", *kinds]
+    frame = frame.with_columns(pl.col("_lost").any().over(apart))  # a log may say it on the last row alone
+    frame = frame.sort("_episode", "agent", "turn")
+    moved = frame.with_columns(_then=pl.col("_now").shift(1).over(*apart, "agent"))
     now, then = pl.col("_now"), pl.col("_then")
     return (
         moved.group_by(*kinds, "turn")

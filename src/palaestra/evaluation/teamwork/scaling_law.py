@@ -34,15 +34,14 @@ class ScalingLaw:
         self._mean, self._scale, self._weights = np.zeros(0), np.ones(0), np.zeros(1)
 
     def fit(self, frame: pl.DataFrame, score: str = "success") -> ScalingLaw:
-        """Fits the law to the rows of a table whose score is known; returns the law itself.
+        """Fits the law to the rows of a table whose score and features are known; returns the law itself.
 
         Raises:
-            MissingColumnError, InputError: a column is missing, or no score is known.
+            MissingColumnError, InputError: a column is missing, or no row has all.
         """
-        need_columns("ScalingLaw", frame.columns, [score])
-        known = frame.filter(pl.col(score).cast(pl.Float64).fill_nan(None).is_not_null())
+        known = self._known(frame, score)
         if not len(known):
-            raise InputError(f"ScalingLaw: no row has a {score!r}")
+            raise InputError(f"ScalingLaw: no row has a {score!r} and all of {', '.join(self.features)}")
         raw = self._raw(known)
         self._mean, self._scale = raw.mean(0), np.maximum(raw.std(0), 1e-12)
         x = self._design(known)
@@ -52,7 +51,7 @@ class ScalingLaw:
         return self
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
-        """Predicted score of each row, float64[rows]."""
+        """Predicted score of each row, float64[rows]; NaN where a feature is unknown."""
         return np.asarray(self._design(frame) @ self._weights)
 
     @property
@@ -63,7 +62,7 @@ class ScalingLaw:
 
     def held_out(self, frame: pl.DataFrame, by: str, score: str = "success") -> float:
         """R² of cross-validation: predictions for each value of `by` from a law fitted to all others."""
-        known = frame.filter(pl.col(score).cast(pl.Float64).fill_nan(None).is_not_null())
+        known = self._known(frame, score)
         found = np.zeros(len(known))
         groups = known[by].to_numpy()
         for group in np.unique(groups):
@@ -72,6 +71,12 @@ class ScalingLaw:
             found[own] = law.fit(known.filter(~own), score).predict(known.filter(own))
         true = known[score].cast(pl.Float64).to_numpy()
         return float(1 - ((true - found) ** 2).sum() / ((true - true.mean()) ** 2).sum())
+
+    def _known(self, frame: pl.DataFrame, score: str) -> pl.DataFrame:
+        """The rows with a score and every feature."""
+        need_columns("ScalingLaw", frame.columns, [score, *self.features])
+        given = (pl.col(name).cast(pl.Float64).fill_nan(None).is_not_null() for name in (score, *self.features))
+        return frame.filter(*given)
 
     def _raw(self, frame: pl.DataFrame) -> np.ndarray:
         need_columns("ScalingLaw", frame.columns, self.features)
@@ -97,7 +102,8 @@ def advise(
 
     The averages are of success so far.
 
-    Columns: task, architecture, expected.
+    Columns: task, architecture, expected; both null if of no architecture of the task anything is known: a feature is
+    missing, or, by averages, it was never tried.
 
     Args:
         frame: Configurations: task, architecture, success (null: a new task), the features, and tokens of a run if a
@@ -119,7 +125,9 @@ def advise(
         worth = ScalingLaw(features, interactions).fit(known).predict(rows)
     else:
         means = dict(known.group_by("architecture").agg(pl.col("success").cast(pl.Float64).mean()).iter_rows())
-        worth = np.array([means.get(name, -np.inf) for name in rows["architecture"]])
-    new = rows.with_columns(expected=pl.Series(worth)).filter(pl.col("success").is_null())
-    best = new.sort("expected", descending=True, maintain_order=True).group_by("task", maintain_order=True).first()
-    return best.select("task", "architecture", "expected").sort("task")
+        worth = np.array([means.get(name, np.nan) for name in rows["architecture"]])
+    new = rows.with_columns(expected=pl.Series(worth).fill_nan(None)).filter(pl.col("success").is_null())
+    new = new.sort("expected", descending=True, nulls_last=True, maintain_order=True)
+    best = new.group_by("task", maintain_order=True).first()
+    advised = pl.when(pl.col("expected").is_not_null()).then("architecture")
+    return best.select("task", advised, "expected").sort("task")

@@ -12,6 +12,7 @@ import polars as pl
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.schema import episode_failed
 from palaestra.algebra.turns import Turns
+from palaestra.evaluation.logs.rows import unless_none
 from palaestra.evaluation.triage.detection import SCHEMA, Detection, found
 from palaestra.evaluation.triage.failures import failures
 
@@ -38,7 +39,7 @@ def crashes(turns: Turns) -> pl.DataFrame:
     segments = turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     owner = np.repeat(np.arange(len(segments.lengths)), segments.lengths)
-    frame = turns.frame.select(pl.col(names).cast(pl.String))
+    frame = turns.frame.select(unless_none(n) if n == "limit" else pl.col(n).cast(pl.String) for n in names)
     if "error" in names:  # what a team did without did not end its episode
         frame = frame.with_columns(pl.when(episode_failed()).then("error").alias("error"))
     frame = frame[order.tolist()].with_columns(row=order, owner=owner)
@@ -80,7 +81,7 @@ def answers(turns: Turns) -> pl.DataFrame:
     )
     answered = heard.gather(np.maximum(after, 0)).set(pl.Series(after < 0), None) if len(frame) else heard
     nothing = pl.Series([None] * len(frame))
-    error = frame["tool_error"] if "tool_error" in frame.columns else nothing
+    error = frame.select(unless_none("tool_error"))["tool_error"] if "tool_error" in frame.columns else nothing
     status = frame["status"] if "status" in frame.columns else nothing
     table = pl.DataFrame(
         {
@@ -88,7 +89,7 @@ def answers(turns: Turns) -> pl.DataFrame:
             "text": answered,
             "tool": frame["tool"].cast(pl.String),
             "wrong": error.cast(pl.String),
-            "status": status.cast(pl.Int32),
+            "status": status.cast(pl.Int32, strict=False),  # a word is no status
         }
     )
     bad, fine = pl.col("status") >= 400, pl.col("status") < 400

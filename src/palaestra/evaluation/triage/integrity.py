@@ -6,13 +6,18 @@ Three rules that need no judge. A run with a critical violation keeps its score 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import scipy
+
+from palaestra.errors import InputError
 
 SCHEMA = {"file": pl.String, "rule": pl.String, "severity": pl.String, "evidence": pl.String}
 CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
@@ -39,8 +44,12 @@ def integrity(
     graders: `file_hashes` from before. reported: metrics by name; one with three digits or more that stands in
     submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above
     their prediction interval (Student's t) is a major violation, and three runs or more are needed to say so.
+
+    Raises:
+        InputError: a reported metric is no number.
     """
     root, rows = Path(folder), []
+    reported = {metric: _number(metric, value) for metric, value in (reported or {}).items()}
     for name, digest in (graders or {}).items():
         now = file_hashes(root, [name]).get(name)
         if now != digest:
@@ -48,7 +57,7 @@ def integrity(
                 (name, "grader changed", "critical", "the file is gone" if now is None else f"SHA-256 {now[:12]}…")
             )
     code = sorted(p for p in root.rglob("*") if p.suffix.lower() in CODE and p.is_file())
-    for metric, value in (reported or {}).items():
+    for metric, value in reported.items():
         literal = _literal(value)
         for path in code if literal else ():
             relative = str(path.relative_to(root))
@@ -59,7 +68,7 @@ def integrity(
                     rows.append((relative, "metric typed in", "major", f"line {number}: {metric} = {value}"))
                     break
     for metric, fresh in (again or {}).items():
-        values, claimed = np.asarray(fresh, float), (reported or {}).get(metric)
+        values, claimed = np.asarray(fresh, float), reported.get(metric)
         if claimed is None or len(values) < 3:
             continue
         width = scipy.stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
@@ -74,6 +83,24 @@ def integrity(
 
 def _literal(value: float) -> str:
     """A pattern for the number as somebody would type it, or nothing if it is too plain to prove anything."""
-    digits = f"{value:.6g}"
-    typed = f"0?{re.escape(digits[1:])}" if digits.startswith("0.") else re.escape(digits)
-    return rf"(?<![\d.]){typed}\d*(?!\d)" if len(digits.replace(".", "").strip("-0")) >= 3 else ""
+    if not math.isfinite(value):
+        return ""
+    both = (f"{value:.6g}", _cut(value))  # rounded, or with all its digits
+    telling = [x for x in both if len(x.replace(".", "").strip("-0")) >= 3]
+    typed = [f"0?{re.escape(x[1:])}" if x.startswith("0.") else re.escape(x) for x in telling]
+    return rf"(?<![\d.])(?:{'|'.join(typed)})\d*(?!\d)" if typed else ""
+
+
+def _cut(value: float) -> str:
+    """The number in decimals, cut after six digits, but not before the point."""
+    whole, _, after = f"{Decimal(repr(float(value))):f}".partition(".")
+    digits = whole.lstrip("-0")
+    zeros = 0 if digits else len(after) - len(after.lstrip("0"))
+    return f"{whole}.{after[: max(0, zeros + 6 - len(digits))]}".rstrip(".")
+
+
+def _number(metric: str, value: Any) -> float:
+    try:
+        return value if isinstance(value, int | float) else float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"integrity: the reported {metric!r} is {value!r}, expected a number") from error

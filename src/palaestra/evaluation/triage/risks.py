@@ -86,6 +86,8 @@ def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth")
     columns = turns.key_columns(["episode", "agent"])
     frame = turns.frame.with_columns(episode_code=pl.Series(turns.codes("episode").ids))
     spoken = frame.filter(pl.col(answer).is_not_null())
+    if "turn" in spoken.columns:
+        spoken = spoken.sort("turn", maintain_order=True)
     sides = spoken.group_by(["episode_code", *columns], maintain_order=True).agg(
         before=pl.col(answer).first(), after=pl.col(answer).last(), truth=pl.col(truth).first()
     )

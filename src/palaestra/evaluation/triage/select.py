@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.execution import execution
 from palaestra.evaluation.triage.interaction import interaction
 from palaestra.evaluation.triage.quality import episodes
+from palaestra.evaluation.trials import episode_outcomes, with_own_keys
 
 Detector = Callable[[Turns], pl.DataFrame]
 DETECTORS: dict[str, Detector] = {"interaction": interaction, "execution": execution}
@@ -55,21 +56,12 @@ def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.
 def by_system(turns: Turns) -> Turns:
     """The `Turns` with `run` made unique across systems, if episodes of several systems share a number; else unchanged.
 
-    A run of this package plays the same episodes with every system.
+    A run of this package plays the same episodes with every system. `group` is the task's, if episodes are numbered
+    within each task.
     """
-    keys = list(turns.key_columns(("episode",)))
-    if "system" not in turns.columns or "system" in keys:
-        return turns
-    shared = turns.frame.group_by(keys).agg(pl.col("system").n_unique())["system"]
-    if not (shared > 1).any():
-        return turns
-    return Turns(turns.frame.with_columns(run=run_of_system(turns.columns)))
-
-
-def run_of_system(columns: Collection[str]) -> pl.Expr:
-    """Polars expression of a run's name unique across systems, `SYSTEM, run RUN`, from those two of `columns`."""
-    names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in columns]
-    return pl.concat_str(names, separator=", run ")
+    turns._require("episode", "key 'episode': ")
+    frame = with_own_keys(turns.frame)
+    return turns if frame is turns.frame else Turns(frame)
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
@@ -192,11 +184,20 @@ def _because(types: pl.Series) -> str:
 
 
 def _keys(turns: Turns) -> pl.DataFrame:
-    """Key, task, turns and outcome of each episode."""
-    extra = [n for n in ("system", "task", "success", "error") if n in turns.columns]
-    names = [*turns.key_columns(["episode"]), *(n for n in extra if n not in turns.key_columns(["episode"]))]
-    frame = turns.frame.select(names).with_columns(episode_code=pl.Series(turns.codes("episode").ids))
-    return frame.group_by("episode_code", maintain_order=True).agg(pl.col(names).first(), pl.len().alias("turns"))
+    """Key, task, turns and outcome of each episode, the outcome that `trials` gives it."""
+    keys = turns.key_columns(["episode"])
+    names = [*keys, *(n for n in ("system", "task", "success", "error") if n in turns.columns and n not in keys)]
+    frame = turns.frame.with_columns(episode_code=pl.Series(turns.codes("episode").ids, dtype=pl.Int64))
+    first = [(pl.col(n) if n in keys else pl.col(n).drop_nulls()).first() for n in names]
+    table = frame.group_by("episode_code", maintain_order=True).agg(*first, pl.len().alias("turns"))
+    if "success" not in names:
+        return table
+    read = [n for n in ("run", "iteration", "group", "task", "success", "error") if n in turns.columns]
+    absent = {"group": 0, "task": None}
+    told = frame.select(*read, *(pl.lit(absent[n]).alias(n) for n in absent if n not in read), episode="episode_code")
+    told = episode_outcomes(told)
+    told = told.select("success", *(n for n in ("task", "error") if n in names), episode_code="episode")
+    return table.drop(told.columns[:-1]).join(told, on="episode_code", maintain_order="left").select(table.columns)
 
 
 def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "random") -> pl.DataFrame:

@@ -15,8 +15,8 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.logs import Logs, Names, Part, table_of
 from palaestra.evaluation.logs.columns import RECOGNISED
-from palaestra.evaluation.triage.select import by_system, check_budget, detect, pick, rate, run_of_system
-from palaestra.evaluation.trials import KEPT
+from palaestra.evaluation.triage.select import by_system, check_budget, detect, pick, rate
+from palaestra.evaluation.trials import KEPT, run_of_system
 
 COLUMNS = (
     "run", "iteration", "group", "episode", "turn", "agent", "role", "system", "task", "success", "score", "error",

@@ -67,5 +67,6 @@ def triage(
         counts = {each: sum(row["outcome"] == each for row in rows) for each in ("regressed", "failed")}
         known = [f"{n} {said}" for n, said in zip(counts.values(), ("of tasks that were right before", "failed")) if n]
         failures = f"; {', '.join(known)}" if known else ""
-        say(f"{len(rows)} of {total} episodes chosen{failures}; {quiet} show no sign of anything")
+        blind = f"; {sum(row['drawn'] == 'random' for row in rows)} drawn without looking" if random else ""
+        say(f"{len(rows)} of {total} episodes chosen{failures}; {quiet} show no sign of anything{blind}")
     hint(f"to read: {page}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,14 @@ def fit_prior(
 def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collection[str] = ()) -> dict[str, list[Source]]:
     """Make {item: list of `Source`} from a table with `reads` (names of columns of the prior), `value` and `noise`.
 
-    reads: names of columns of the prior, parted by blanks; the source reads their mean.
+    reads: names of columns of the prior, parted by blanks; the source reads their mean. One name may have blanks. A
+    row without a value is no reading.
 
     Raises:
-        InputError: a reading names an unknown column, or `only` a source that reads nothing.
+        InputError: a reading names an unknown column or has no number for its value, noise or weight, or `only` names
+            a source that reads nothing.
     """
+    readings = readings.with_columns(pl.selectors.float().fill_nan(None))
     if "item" not in readings.columns:
         readings = readings.with_columns(item=pl.lit("all"))
     if unknown := set(only) - set(readings["source"].to_list() if "source" in readings.columns else []):
@@ -70,18 +73,26 @@ def read_sources(readings: pl.DataFrame, columns: Sequence[str], only: Collectio
     for (item,), part in readings.group_by(pl.col("item").cast(pl.String), maintain_order=True):
         sources = []
         for row in part.iter_rows(named=True):
-            names = str(row["reads"]).split()
+            names = [row["reads"]] if row["reads"] in places else str(row["reads"]).split()
             if wrong := [name for name in names if name not in places]:
                 raise InputError(f"reads: the prior has no column {wrong[0]!r}{nearest(wrong[0], columns)}")
-            if only and row["source"] not in only:
+            if row["value"] is None or (only and row["source"] not in only):
                 continue
             operator = np.zeros((1, len(columns)))
-            operator[0, [places[name] for name in names]] = 1 / max(len(names), 1)
-            weight = row.get("weight")
-            reading = np.array([float(row["value"])])
-            sources.append(Source(operator, reading, float(row["noise"]), 1.0 if weight is None else float(weight)))
+            np.add.at(operator[0], [places[name] for name in names], 1 / max(len(names), 1))  # a name may come twice
+            given = {"weight": 1.0, **{name: x for name, x in row.items() if x is not None}}
+            value, noise, weight = (_number(given, name) for name in ("value", "noise", "weight"))
+            sources.append(Source(operator, np.array([value]), noise, weight))
         found[str(item)] = sources
     return found
+
+
+def _number(reading: Mapping[str, Any], name: str) -> float:
+    try:
+        return float(reading[name])
+    except (KeyError, ValueError) as error:
+        said = repr(reading[name]) if name in reading else "missing"
+        raise InputError(f"the {name} of a reading of {reading.get('reads')!r} is {said}, expected a number") from error
 
 
 def fuse_readings(

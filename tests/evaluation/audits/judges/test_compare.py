@@ -52,6 +52,12 @@ def test_the_verdict_follows_the_agreement() -> None:
     assert few.numbers["alone"] == 472
 
 
+def test_items_are_the_same_numbers_with_and_without_a_point() -> None:
+    a = rated(0)
+    for kind in (pl.Float64, pl.Int32, pl.String):
+        assert compare_judges(a, a.with_columns(pl.col("item").cast(kind))).numbers["shared"] == len(a)
+
+
 def test_many_values_are_compared_by_alpha() -> None:
     a = rated(0).with_columns(value=pl.col("value") + pl.int_range(pl.len()) / 1000)
     found = compare_judges(a, a.with_columns(pl.col("value") + 0.01))

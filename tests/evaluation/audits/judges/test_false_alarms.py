@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from tests.evaluation.audits.judges.simulated import compared, rated, scored
 
+from palaestra.errors import InputError
 from palaestra.evaluation.audits.judges import audit_judge, drift, order_calibration, position_bias, sycophancy
 
 FAIR: dict[str, Callable[[int], pl.DataFrame]] = {
@@ -99,6 +100,17 @@ def test_drift_by_a_column_of_times_and_no_more_than_a_warning_without_a_truth()
     blind = drift(table.drop("truth"))
     assert (blind.verdict, "or the answers changed" in blind.sentence) == ("warn", True)
     assert drift(table.with_columns(value=1.0)).verdict == "cannot tell"
+
+
+def test_times_may_be_texts_of_a_csv() -> None:
+    table = rated(0, drift=3.0)
+    days = pl.datetime(2026, 1, 1) + pl.duration(days=pl.col("item"), hours=5)
+    timed = table.with_columns(time=days)
+    known = drift(timed).numbers
+    assert drift(timed.with_columns(pl.col("time").dt.to_string("%Y-%m-%dT%H:%M:%S"))).numbers == pytest.approx(known)
+    assert drift(timed.with_columns(pl.col("time").dt.to_string("%Y-%m-%d %H:%M:%SZ"))).numbers == pytest.approx(known)
+    with pytest.raises(InputError, match="ISO 8601"):
+        drift(table.with_columns(time=pl.lit("noon")))
 
 
 def test_agreement_with_a_claim_is_measured_at_the_same_truth() -> None:

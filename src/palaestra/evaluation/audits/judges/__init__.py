@@ -15,7 +15,7 @@ import polars as pl
 
 from palaestra.errors import InputError, PalaestraError
 from palaestra.evaluation.audits.finding import Finding
-from palaestra.evaluation.audits.judges.common import ALPHA, filled_columns, problem_column
+from palaestra.evaluation.audits.judges.common import ALPHA, filled_columns, flag, places, problem_column
 from palaestra.evaluation.audits.judges.compare import compare_judges
 from palaestra.evaluation.audits.judges.discrimination import discrimination
 from palaestra.evaluation.audits.judges.drift import drift, sycophancy
@@ -92,7 +92,7 @@ def audit_judge(
         A finding each. An audit that cannot run says why.
 
     Raises:
-        InputError: an empty table, or one of no known kind.
+        InputError: an empty table, one of no known kind, or `order` or `injected` with a value that they do not take.
     """
     if not len(rows):
         raise InputError("audit-judge: the table is empty")
@@ -100,7 +100,11 @@ def audit_judge(
     rows = _with_length(rows)
     chosen: list[tuple[str, Callable[..., Finding]]] = []
     score, label = {"verdicts": ("value", truth), "scores": ("score", "correct"), "curve": ("reward", truth)}[kind]
-    clean = rows.filter(~pl.col("injected").cast(pl.Boolean).fill_null(False)) if "injected" in rows.columns else rows
+    if kind == "verdicts" and "order" in rows.columns:
+        rows = rows.with_columns(order=places(rows, "audit-judge"))
+    if "injected" in rows.columns:
+        rows = rows.with_columns(injected=flag(rows, "injected", "audit-judge"))
+    clean = rows.filter(~pl.col("injected").fill_null(False)) if "injected" in rows.columns else rows
     if kind == "verdicts":
         chosen += [("parsing", partial(parse_failures, clean)), ("ties", partial(discrimination, clean))]
         if "order" in rows.columns and rows["order"].is_not_null().any():

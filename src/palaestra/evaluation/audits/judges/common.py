@@ -13,6 +13,7 @@ import scipy
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.audits.finding import Verdict
 from palaestra.evaluation.intervals import Estimate, mean_interval
+from palaestra.evaluation.logs.columns import as_truth, truth_of
 
 ALPHA = 0.01
 """Largest p that counts as evidence against a judge."""
@@ -44,7 +45,32 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
     values = number(verdicts, value, what)
     if "ok" not in verdicts.columns:
         return values
-    return verdicts.select(pl.when(pl.col("ok").cast(pl.Boolean)).then(values))[values.name]
+    return verdicts.select(pl.when(flag(verdicts, "ok", what)).then(values))[values.name]
+
+
+def flag(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
+    """Series: a frame's column as Boolean, by true/false, yes/no or 1/0; InputError for any other value."""
+    said = rows[name]
+    truth = as_truth(said) if said.count() else said.cast(pl.Boolean)
+    if truth is None:
+        raise InputError(f"{what}: column {name!r} takes true/false, yes/no or 1/0, not {_other(said)!r}")
+    return truth
+
+
+def places(verdicts: pl.DataFrame, what: str) -> pl.Series:
+    """Series: column `order` of a frame as Int8; InputError unless its values are 0, 1 and null."""
+    order = verdicts["order"]
+    found = order.cast(pl.Float64, strict=False)
+    if (wrong := order.is_not_null() & ~found.is_in([0.0, 1.0]).fill_null(False)).any():
+        raise InputError(
+            f"{what}: column 'order' takes 0 where the answer in the row was shown first and 1 where second, "
+            f"not {order.filter(wrong)[0]!r}"
+        )
+    return found.cast(pl.Int8)
+
+
+def _other(said: pl.Series) -> str:
+    return next(str(each)[:40] for each in said.drop_nulls() if truth_of(each) is None)
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:

@@ -55,7 +55,9 @@ def compare_judges(
     keys = [name for name in _KEYS if name in a.columns and name in b.columns]
     about = [name for name in _TEXTS if name in a.columns and name in b.columns]
     other_type = [name for name in (*keys, *about) if a[name].dtype != b[name].dtype]  # e.g. of Parquet and CSV
-    a, b = (table.with_columns(pl.col(other_type).cast(pl.String)) for table in (a, b))
+    floats = [name for name in other_type if {a[name].dtype.is_numeric(), b[name].dtype.is_numeric()} == {True}]
+    words = [name for name in other_type if name not in floats]
+    a, b = (table.with_columns(pl.col(floats).cast(pl.Float64), pl.col(words).cast(pl.String)) for table in (a, b))
     sides = [_values(table, [*keys, *about], name) for table, name in ((a, "a"), (b, "b"))]
     both = sides[0].join(sides[1].drop(about), on=keys, how="inner", nulls_equal=True, maintain_order="left")
     texts = sides[0].join(sides[1], on=[*keys, *about], how="semi", nulls_equal=True)

@@ -7,7 +7,16 @@ from typing import Any
 import polars as pl
 
 from palaestra.evaluation.audits.finding import Finding, Verdict
-from palaestra.evaluation.audits.judges.common import ALPHA, FEW, filled_columns, given, keys, need, problem_column
+from palaestra.evaluation.audits.judges.common import (
+    ALPHA,
+    FEW,
+    filled_columns,
+    given,
+    keys,
+    need,
+    places,
+    problem_column,
+)
 from palaestra.evaluation.intervals import wilson
 
 NEARLY, MOSTLY = 0.95, 0.9
@@ -34,7 +43,10 @@ def discrimination(verdicts: pl.DataFrame) -> Finding:
         `same_low`, `same_high` (of pairs with a winner in both orders the share with the same one).
     """
     need(verdicts, "discrimination", "item", "value")
-    table = verdicts.with_columns(_v=given(verdicts, "discrimination")).drop_nulls("_v")
+    table = verdicts.with_columns(_v=given(verdicts, "discrimination"))
+    if "order" in table.columns:
+        table = table.with_columns(order=places(table, "discrimination"))
+    table = table.drop_nulls("_v")
     items = table["item"].n_unique()
     if items < FEW:
         return Finding("ties", "cannot tell", f"{items} items with a verdict; it takes {FEW}", fix="judge more items")

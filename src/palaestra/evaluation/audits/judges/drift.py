@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
 
+from palaestra.errors import InputError
 from palaestra.evaluation.audits.finding import Finding
 from palaestra.evaluation.audits.judges.common import (
     ALPHA,
@@ -143,9 +145,19 @@ def _places(verdicts: pl.DataFrame) -> pl.Series:
     return verdicts.select("item").with_row_index("_row").select(first).to_series()
 
 
+def _seconds(text: str) -> float:
+    moment = datetime.fromisoformat(text.strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def _moments(verdicts: pl.DataFrame, name: str) -> pl.Series:
     need(verdicts, "drift", name)
     values = verdicts[name]
     if values.dtype.is_temporal():
         return values.cast(pl.Int64).cast(pl.Float64)
+    if values.dtype == pl.String:  # of a CSV
+        try:
+            return values.map_elements(_seconds, pl.Float64)
+        except ValueError as error:
+            raise InputError(f"drift: column {name!r} takes numbers or times as in ISO 8601: {error}") from error
     return number(verdicts, name, "drift")

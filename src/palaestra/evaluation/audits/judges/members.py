@@ -12,6 +12,7 @@ from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import (
     FEW,
     bootstrap,
+    flag,
     given,
     keys,
     limited,
@@ -222,7 +223,7 @@ def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0
     """
     need(verdicts, "parse_failures", "item", "value")
     value = number(verdicts, "value", "parse_failures")
-    ok = verdicts["ok"].cast(pl.Boolean).fill_null(False) if "ok" in verdicts.columns else value.is_not_null()
+    ok = flag(verdicts, "ok", "parse_failures").fill_null(False) if "ok" in verdicts.columns else value.is_not_null()
     found = over_items((~ok | value.is_null()).cast(pl.Float64), resampling_unit(verdicts), share=True)
     invented = int((~ok & value.is_not_null()).sum())
     numbers = {

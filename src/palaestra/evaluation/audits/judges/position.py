@@ -17,6 +17,7 @@ from palaestra.evaluation.audits.judges.common import (
     keys,
     need,
     over_items,
+    places,
     sign_test,
     span,
     tested,
@@ -43,11 +44,13 @@ def position_bias_test(first: int, second: int) -> float:
 def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
     """Pairwise rows of frame `verdicts` (`order` not null) with `_first`: preference for the one shown first, 0 to 1.
 
+    order: 0 where the row of the item was shown first, 1 where it was shown second.
     says: what `value` says is better: "row" the row of the item in whatever place (as scorers do), "first" the first.
     """
     known(what, "says", says, ("row", "first"))
     need(verdicts, what, "item", "order")
-    table = verdicts.with_columns(_value=given(verdicts, what)).filter(pl.col("order").is_not_null())
+    table = verdicts.with_columns(_value=given(verdicts, what), order=places(verdicts, what))
+    table = table.filter(pl.col("order").is_not_null())
     if len(table) and not table["_value"].drop_nulls().is_between(0, 1).all():
         raise InputError(
             f"{what}: values of pairwise verdicts lie in [0, 1], here are others; give P(the row is better)"

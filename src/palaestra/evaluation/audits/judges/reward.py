@@ -10,7 +10,17 @@ import polars as pl
 import scipy
 
 from palaestra.evaluation.audits.finding import Finding, Verdict
-from palaestra.evaluation.audits.judges.common import average, given, keys, limited, need, number, over_items, span
+from palaestra.evaluation.audits.judges.common import (
+    average,
+    flag,
+    given,
+    keys,
+    limited,
+    need,
+    number,
+    over_items,
+    span,
+)
 from palaestra.evaluation.scorers.groups import estimate, scored_groups
 
 WINDOWS = 5
@@ -240,7 +250,7 @@ def injection(
     """
     need(verdicts, "injection", "item", injected)
     each = keys(verdicts)
-    table = verdicts.with_columns(_v=given(verdicts, "injection", value), _i=pl.col(injected).cast(pl.Boolean))
+    table = verdicts.with_columns(_v=given(verdicts, "injection", value), _i=flag(verdicts, injected, "injection"))
     sides = [
         table.filter(pl.col("_i") == side).group_by(each, maintain_order=True).agg(pl.col("_v").mean())
         for side in (False, True)
