@@ -21,6 +21,8 @@ NOTHING = fenced("(nothing)")
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "judged": ("task", "response", "first", "second", "told", "question", "passes", "failures", "form"),
     "listed": ("task", "reference", "answers", "question"),
+    "best": ("task", "answers"),
+    "rated": ("task", "answer", "ties"),
     "argue": ("side", "task", "response", "said"),
     "criticise": ("question", "thinking", "answer"),
     "ground": ("transcript", "feedback"),
