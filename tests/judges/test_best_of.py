@@ -232,6 +232,7 @@ def test_a_single_text_is_one_answer_and_no_subset_is_one_domain() -> None:
         ({"rejected": [[None]]}, "row 0 has no chosen or no rejected"),
         ({"chosen": [1]}, "'chosen' holds Int64"),
         ({"subset": ["Ties"]}, "row 0 of Ties has the id 'None', expected ref:N or tied:N"),
+        ({"subset": ["Ties"], "id": ["tied:0"]}, "of Ties no prompt has both forms"),
         ({"rejected": [["x"] * 26]}, "row 0 has 27 answers"),
     ],
 )

@@ -17,6 +17,7 @@ from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES
 from palaestra.judges import MessageLabels, rubric
 from palaestra.judges.asking import Reply
+from palaestra.judges.best_of import judge_forms
 from palaestra.judges.critics import PolicyCritic
 from palaestra.judges.judged import Judged
 from palaestra.judges.listed import Listed
@@ -70,6 +71,7 @@ def sent() -> dict[str, list[str]]:
             pl.DataFrame({"response": ["a", "b"]}), reference=None if reference is None else ROWS.head(2)
         )
         found[name] = asker.asked
+    found["forms"] = forms()
     policy, found["debate"] = recording("It is wrong.")
     Debate(Judged(ITEMS[:1], Recording()), [policy, policy], seed=3).debates(ROWS)
     critic, asker = PolicyCritic("critic"), Recording("THINKING: better")
@@ -86,6 +88,17 @@ def sent() -> dict[str, list[str]]:
     policy, found["rubric"] = recording("VERDICT: 1")
     rubric.judge(EPISODE, ITEMS, policy)
     return found
+
+
+def forms(own: dict[str, str] | None = None) -> list[str]:
+    asker = Recording()
+    rows = [
+        {"prompt": "6 * 7?", "chosen": ["42"], "rejected": ["41", "{43}"], "subset": "Math", "id": "0"},
+        {"prompt": "6 * 7?", "chosen": ["42"], "rejected": ["41"], "subset": "Ties", "id": "ref:0"},
+        {"prompt": "Above 41?", "chosen": ["42", "43"], "rejected": ["41"], "subset": "Ties", "id": "tied:0"},
+    ]
+    judge_forms(pl.DataFrame(rows), asker, own=own)
+    return asker.asked
 
 
 def metrics(own: dict[str, str] | None = None) -> list[str]:
@@ -156,6 +169,7 @@ def test_a_user_replaces_every_prompt_and_has_the_shipped_text(tmp_path: Path) -
     labels.get(["You see a door.", "{nothing}"])
     labels.work(policy)
     found["players"] = players(dict.fromkeys(("plant", "find", "reflect", "rewrite"), own))
+    found["forms"] = forms(dict.fromkeys(("best", "rated"), "Own: {{ default }}"))
     found["metrics"] = metrics(dict.fromkeys(("ground", "cluster", "match"), "Own: {{ default }}"))
     policy, found["rubric"] = recording("VERDICT: 1")
     rubric.judge(EPISODE, ITEMS, policy, instructions=own)
@@ -195,6 +209,7 @@ def test_every_prompt_that_can_be_replaced_ships_and_has_these_variables() -> No
             lambda: ANALYSES.build("induce_metrics(model='m', instructions={'match': '{{ x }}'})"),
             "induce_metrics: instr",
         ),
+        (lambda: ANALYSES.build("judge_forms(model='m', instructions={'rate': ''})"), "'rate'; did you mean 'rated'"),
         (lambda: build("debate(judged(question='?', policy='a'), 'b', 'c', instructions='{{ x }}')"), "debate: instr"),
         (lambda: build("listed(policy='a', instructions='{{ x }}')"), "listed: instructions"),
     ],

@@ -57,7 +57,7 @@ def read_prompts(rows: pl.DataFrame) -> list[Prompt]:
     Raises:
         MissingColumnError: names the column.
         InputError: a row lacks a right or a wrong answer, has too many to be ranked, or is of Ties and has another id
-            than `ref:N` or `tied:N`.
+            than `ref:N` or `tied:N`; or no prompt of Ties has both.
     """
     need_columns("judge_forms", rows.columns, ("prompt", "chosen", "rejected"))
     for name in ("chosen", "rejected"):
@@ -76,6 +76,9 @@ def read_prompts(rows: pl.DataFrame) -> list[Prompt]:
         if not one.ties and len(texts) > MOST:
             raise InputError(f"judge_forms: row {number} has {len(texts)} answers; at most {MOST} are ranked")
         found.append(one)
+    ids = {each.id for each in found if each.ties}
+    if ids and not any(f"ref:{id_.partition(':')[2]}" in ids for id_ in ids if id_.startswith("tied:")):
+        raise InputError("judge_forms: of Ties no prompt has both forms, ref:N and tied:N")
     return found
 
 
