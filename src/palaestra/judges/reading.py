@@ -17,6 +17,7 @@ MOST_OBJECTS = 64
 _MARK = re.compile(r"\bverdict[*_`]*[ \t]*:([^\n]*?)(?=\bverdict[*_`]*[ \t]*:|\n|\Z)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:\d{1,9}(?:\.\d{1,15})?|\.\d{1,15})", re.ASCII)
 _RATING = re.compile(r"(?<![\d.,/-])(10|[1-9])(?:[ \t]*/[ \t]*10)?[\]*_`.\s]*\Z", re.ASCII)
+_REASON = re.compile(r"^[ \t*_]*reason[*_`]*[ \t]*:[ \t*_`]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _LETTER = re.compile(r"\[\[([A-Za-z])\]\]")
 _WORDS = {"yes": 1.0, "no": 0.0}
 _SIDES = {"a": 1.0, "b": 0.0, "tie": 0.5}
@@ -100,6 +101,19 @@ def read_rating(answer: str) -> float | None:
         return found if found is not None and found == int(found) else None
     trailing = _RATING.search(answer[-LONGEST:])
     return float(trailing[1]) if trailing else None
+
+
+def read_reason(answer: str) -> str | None:
+    r"""Parse a model's last `REASON: …`, or "reason" beside "verdict" in a JSON object; None if there is no such text.
+
+    >>> read_reason("REASON: It rhymes.\nVERDICT: 1"), read_reason('{"verdict": 1, "reason": ""}'), read_reason("none")
+    ('It rhymes.', None, None)
+    """
+    text = answer[-LONGEST:]
+    objects = [made["reason"] for _, _, made in _objects(text) if "verdict" in made and "reason" in made]
+    found = objects or _REASON.findall(text)
+    said = found[-1].strip() if found and isinstance(found[-1], str) else ""
+    return said if said and _word(said) not in ("none", "-") else None
 
 
 def _word(said: str) -> str:
