@@ -119,15 +119,20 @@ def test_what_could_not_be_read_or_had_is_no_label_and_says_why() -> None:
     assert table.select("label", "overturned", "error").row(0) == (None, None, "judge: its answer cannot be read")
     assert len(bodies) == 3  # nothing to check
 
-    def broken(seen: dict[str, str]) -> str:
-        if "odd" in seen["response"]:
-            raise OSError("broken")
-        return PLAYERS["opponent"](seen)
+    def broken(role: str) -> Any:
+        def says(seen: dict[str, str]) -> str:
+            if "odd" in seen["response"]:
+                raise OSError("broken")
+            return PLAYERS[role](seen)
 
-    table, bodies = reviewed(roles(opponent=broken))
-    assert table["label"].to_list() == [1, 0, None, 1, None]
-    assert table["error"].drop_nulls().str.starts_with("opponent: ").to_list() == [True, True]
-    assert len(bodies) == 5 + 5 + 3 + 3
+        return roles(**{role: says})
+
+    for role, calls in (("opponent", 5 + 5 + 3 + 3), ("reflector", 4 * 5)):
+        table, bodies = reviewed(broken(role))
+        assert table["label"].to_list() == [1, 0, None, 1, None]
+        assert table["overturned"].to_list() == [False, False, None, False, None]
+        assert table["error"].drop_nulls().str.starts_with(f"{role}: ").to_list() == [True, True]
+        assert len(bodies) == calls
 
 
 def test_similar_good_examples_are_shown_to_all(tmp_path: Path) -> None:
