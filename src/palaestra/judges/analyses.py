@@ -150,10 +150,10 @@ def forms(
 
     def answer(prompts: Path) -> pl.DataFrame:
         rows = table(prompts, "prompt", "chosen", "rejected")
-        kept = prompts.with_suffix(".calls.sqlite") if ledger is None else ledger
-        kept = None if str(kept).casefold() == "none" else kept
+        kept = str(prompts.with_suffix(".calls.sqlite") if ledger is None else ledger)
+        kept_in = None if kept.casefold() == "none" else kept
         budget = Budget(calls, tokens, price)
-        asker = _asker("judge_forms", policy, model, {**endpoint, "ledger": kept, "budget": budget})
+        asker = _asker("judge_forms", policy, model, {**endpoint, "ledger": kept_in, "budget": budget})
         found = judge_forms(rows, asker, seed=seed, own=own)
         if isinstance(asker, Endpoint):
             asker.ledger.close()

@@ -91,7 +91,8 @@ def ties_score(
             "ties_score: no prompt has both a reference with one right answer and a tied form with several"
         )
     if not len(joined):
-        return TiesScore(*[math.nan] * 8, prompts=0, left=len(per))
+        unknown = dict.fromkeys(("score", "low", "high", "tied", "reference", "preferred", "hard", "margin"), math.nan)
+        return TiesScore(**unknown, prompts=0, left=len(per))
     parts = _parts(*(joined[name].cast(pl.Float64).to_numpy().astype(float) for name in ("ref", "tied", "spread")))
     found = _score(parts, np.ones((1, len(joined))))[0]
     draws = np.random.default_rng(seed).multinomial(len(joined), np.full(len(joined), 1 / len(joined)), resamples)
