@@ -16,7 +16,9 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES
 from palaestra.judges import MessageLabels, rubric
+from palaestra.judges.argued import Argued
 from palaestra.judges.asking import Reply
+from palaestra.judges.best_of import judge_forms
 from palaestra.judges.critics import PolicyCritic
 from palaestra.judges.judged import Judged
 from palaestra.judges.listed import Listed
@@ -70,6 +72,8 @@ def sent() -> dict[str, list[str]]:
             pl.DataFrame({"response": ["a", "b"]}), reference=None if reference is None else ROWS.head(2)
         )
         found[name] = asker.asked
+    found["forms"] = forms()
+    found["argued"] = reviewed()
     policy, found["debate"] = recording("It is wrong.")
     Debate(Judged(ITEMS[:1], Recording()), [policy, policy], seed=3).debates(ROWS)
     critic, asker = PolicyCritic("critic"), Recording("THINKING: better")
@@ -86,6 +90,26 @@ def sent() -> dict[str, list[str]]:
     policy, found["rubric"] = recording("VERDICT: 1")
     rubric.judge(EPISODE, ITEMS, policy)
     return found
+
+
+def forms(own: dict[str, str] | None = None) -> list[str]:
+    asker = Recording()
+    rows = [
+        {"prompt": "6 * 7?", "chosen": ["42"], "rejected": ["41", "{43}"], "subset": "Math", "id": "0"},
+        {"prompt": "6 * 7?", "chosen": ["42"], "rejected": ["41"], "subset": "Ties", "id": "ref:0"},
+        {"prompt": "Above 41?", "chosen": ["42", "43"], "rejected": ["41"], "subset": "Ties", "id": "tied:0"},
+    ]
+    judge_forms(pl.DataFrame(rows), asker, own=own)
+    return asker.asked
+
+
+def reviewed(own: dict[str, str] | None = None) -> list[str]:
+    asker = Recording("VERDICT: 0")
+    examples = pl.DataFrame({"prompt": ["6 * 7 = ?", "5?"], "response": ["It is 42.", "{5}"]})
+    Argued(asker, examples=examples, shown=1, instructions=own).score(ROWS)
+    asker.text = ""  # a list without anything
+    Argued(asker, instructions=own).score(ROWS)
+    return asker.asked
 
 
 def metrics(own: dict[str, str] | None = None) -> list[str]:
@@ -156,6 +180,8 @@ def test_a_user_replaces_every_prompt_and_has_the_shipped_text(tmp_path: Path) -
     labels.get(["You see a door.", "{nothing}"])
     labels.work(policy)
     found["players"] = players(dict.fromkeys(("plant", "find", "reflect", "rewrite"), own))
+    found["forms"] = forms(dict.fromkeys(("best", "rated"), "Own: {{ default }}"))
+    found["argued"] = reviewed(dict.fromkeys(("merits", "flaws", "strict", "overturn"), own))
     found["metrics"] = metrics(dict.fromkeys(("ground", "cluster", "match"), "Own: {{ default }}"))
     policy, found["rubric"] = recording("VERDICT: 1")
     rubric.judge(EPISODE, ITEMS, policy, instructions=own)
@@ -195,7 +221,9 @@ def test_every_prompt_that_can_be_replaced_ships_and_has_these_variables() -> No
             lambda: ANALYSES.build("induce_metrics(model='m', instructions={'match': '{{ x }}'})"),
             "induce_metrics: instr",
         ),
+        (lambda: ANALYSES.build("judge_forms(model='m', instructions={'rate': ''})"), "'rate'; did you mean 'rated'"),
         (lambda: build("debate(judged(question='?', policy='a'), 'b', 'c', instructions='{{ x }}')"), "debate: instr"),
+        (lambda: build("argued(policy='a', instructions={'flaws': '{{ x }}'})"), "argued: instructions"),
         (lambda: build("listed(policy='a', instructions='{{ x }}')"), "listed: instructions"),
     ],
 )

@@ -4,6 +4,7 @@ Any policy can judge: a `ChatPolicy` for an OpenAI-compatible endpoint, a script
 """
 
 from palaestra.judges.aggregate import aggregate, both_orders, order_balance, swap_consistent
+from palaestra.judges.argued import Argued
 from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.corrupt import corrupt, replayed
 from palaestra.judges.endpoint import Budget, Endpoint, Progress
@@ -39,6 +40,7 @@ __all__ = [
     "SCORERS",
     "VERDICTS",
     "AnswerCache",
+    "Argued",
     "Budget",
     "Cascade",
     "Correct",

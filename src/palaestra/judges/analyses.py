@@ -13,7 +13,8 @@ from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.foundation.registry import load_object, read_call
-from palaestra.judges.endpoint import Endpoint
+from palaestra.judges.best_of import judge_forms
+from palaestra.judges.endpoint import Budget, Endpoint
 from palaestra.judges.judged import Asker, Judged, PolicyAsker
 from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match
 from palaestra.judges.scorers import build
@@ -50,10 +51,10 @@ def rerank(
     return answer
 
 
-def _reviewer(policy: str | None, model: str | None, options: dict[str, Any]) -> Asker:
+def _asker(what: str, policy: str | None, model: str | None, options: dict[str, Any]) -> Asker:
     """Whoever answers: `module:name(…)`, or a model at an endpoint."""
     if (policy is None) == (model is None):
-        raise InputError("induce_metrics: give a policy, module:name(…), or model=… of an endpoint")
+        raise InputError(f"{what}: give a policy, module:name(…), or model=… of an endpoint")
     if model is not None:
         return Endpoint(model, **options)
     name, values, named = read_call(str(policy), "palaestra.judges.scripted:reviewer()")
@@ -85,7 +86,7 @@ def induce_metrics(
 
     def answer(feedback: Path) -> pl.DataFrame:
         rows = table(feedback, "transcript", "feedback")
-        asker = _reviewer(policy, model, endpoint)
+        asker = _asker("induce_metrics", policy, model, endpoint)
         shown = pl.DataFrame({"prompt": [""] * len(rows), "response": rows["transcript"]})
         aspects = ground(rows["transcript"].to_list(), rows["feedback"].to_list(), asker, own=own).drop_nulls("sign")
 
@@ -109,5 +110,53 @@ def induce_metrics(
         if isinstance(asker, Endpoint):
             asker.ledger.close()
         return found.history.with_columns(held_out=pl.lit(covered, pl.Float64))
+
+    return answer
+
+
+@ANALYSES.register("judge_forms")
+def forms(
+    policy: str | None = None,
+    *,
+    model: str | None = None,
+    seed: int = 0,
+    ledger: str | None = None,
+    calls: int | None = None,
+    tokens: int | None = None,
+    price: float | None = None,
+    instructions: Mapping[str, str] | None = None,
+    **endpoint: Any,
+) -> Analysis:
+    """Makes an analysis (PROMPTS file -> table per form and domain): best-of-k accuracy of a judge in two forms.
+
+    Asked to choose the best of all answers, in random order, and to rate each; RewardBench 2 [217]. See
+    `palaestra.judges.best_of.judge_forms`.
+
+    Columns of PROMPTS: `prompt`, `chosen`, `rejected`, and maybe `subset` and `id`.
+
+    Args:
+        policy: `module:name(…)` of who judges, instead of a model.
+        model: name of the model at an `Endpoint`.
+        seed: of the order of the answers.
+        ledger: file in which the answers are kept, so that none is paid for twice; none: nothing is kept. Default:
+            beside PROMPTS.
+        calls: most requests of the ledger (`Budget`).
+        tokens: most tokens of the ledger.
+        price: most that the ledger may cost.
+        instructions: Jinja templates of the questions `best` and `rated`, or their files `….j2`.
+        **endpoint: further options of `Endpoint`: `base_url`, `api_key_env`, `max_tokens`, `price_in` …
+    """
+    own = own_prompts(instructions, ("best", "rated"), "judge_forms")
+
+    def answer(prompts: Path) -> pl.DataFrame:
+        rows = table(prompts, "prompt", "chosen", "rejected")
+        kept = str(prompts.with_suffix(".calls.sqlite") if ledger is None else ledger)
+        kept_in = None if kept.casefold() == "none" else kept
+        budget = Budget(calls, tokens, price)
+        asker = _asker("judge_forms", policy, model, {**endpoint, "ledger": kept_in, "budget": budget})
+        found = judge_forms(rows, asker, seed=seed, own=own)
+        if isinstance(asker, Endpoint):
+            asker.ledger.close()
+        return found
 
     return answer

@@ -16,6 +16,9 @@ LONGEST = 20_000
 MOST_OBJECTS = 64
 _MARK = re.compile(r"\bverdict[*_`]*[ \t]*:([^\n]*?)(?=\bverdict[*_`]*[ \t]*:|\n|\Z)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:\d{1,9}(?:\.\d{1,15})?|\.\d{1,15})", re.ASCII)
+_RATING = re.compile(r"(?<![\d.,/-])(10|[1-9])(?:[ \t]*/[ \t]*10)?[\]*_`.\s]*\Z", re.ASCII)
+_REASON = re.compile(r"^[ \t*_]*reason[*_`]*[ \t]*:[ \t*_`]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
+_LETTER = re.compile(r"\[\[([A-Za-z])\]\]")
 _WORDS = {"yes": 1.0, "no": 0.0}
 _SIDES = {"a": 1.0, "b": 0.0, "tie": 0.5}
 
@@ -68,6 +71,49 @@ def read_choice(answer: str) -> float | None:
     """
     found = _last(answer)
     return _SIDES.get(_word(found)) if isinstance(found, str) else None
+
+
+def read_letter(answer: str, count: int) -> int | None:
+    r"""Parse a model's choice of `count` answers, `VERDICT: C` or else its last `[[C]]`, as an index; None otherwise.
+
+    >>> read_letter("A is long.\nVERDICT: C", 4), read_letter("[[B]]", 4), read_letter("VERDICT: E", 4)
+    (2, 1, None)
+    """
+    found = _last(answer)
+    if found is None:
+        found = next(reversed(_LETTER.findall(answer[-LONGEST:])), None)
+    word = _word(found).strip("[]") if isinstance(found, str) else ""
+    place = ord(word) - ord("a") if len(word) == 1 else -1
+    return place if 0 <= place < count else None
+
+
+def read_rating(answer: str) -> float | None:
+    r"""Parse a model's whole number from 1 to 10: `VERDICT: x`, or else the last thing it says; None otherwise.
+
+    RewardBench 2 (arXiv 2506.01937) reads the number at the end. Its reader takes "8.5" for 5 and "8/10" for 10; here
+    the first has no rating and the second is 8.
+
+    >>> read_rating("Right.\n\n8"), read_rating("**Rating: 8/10**"), read_rating("8.5"), read_rating("VERDICT: 11")
+    (8.0, 8.0, None, None)
+    """
+    if _last(answer) is not None:
+        found = read_value(answer, 1, 10)
+        return found if found is not None and found == int(found) else None
+    trailing = _RATING.search(answer[-LONGEST:])
+    return float(trailing[1]) if trailing else None
+
+
+def read_reason(answer: str) -> str | None:
+    r"""Parse a model's last `REASON: …`, or "reason" beside "verdict" in a JSON object; None if there is no such text.
+
+    >>> read_reason("REASON: It rhymes.\nVERDICT: 1"), read_reason('{"verdict": 1, "reason": ""}'), read_reason("none")
+    ('It rhymes.', None, None)
+    """
+    text = answer[-LONGEST:]
+    objects = [made["reason"] for _, _, made in _objects(text) if "verdict" in made and "reason" in made]
+    found = objects or _REASON.findall(text)
+    said = found[-1].strip() if found and isinstance(found[-1], str) else ""
+    return said if said and _word(said) not in ("none", "-") else None
 
 
 def _word(said: str) -> str:

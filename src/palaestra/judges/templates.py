@@ -21,7 +21,13 @@ NOTHING = fenced("(nothing)")
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "judged": ("task", "response", "first", "second", "told", "question", "passes", "failures", "form"),
     "listed": ("task", "reference", "answers", "question"),
+    "best": ("task", "answers"),
+    "rated": ("task", "answer", "ties"),
     "argue": ("side", "task", "response", "said"),
+    "merits": ("task", "response", "examples"),
+    "flaws": ("task", "response", "examples"),
+    "strict": ("task", "response", "examples", "merits", "flaws"),
+    "overturn": ("task", "response", "examples", "merits", "flaws", "verdict", "words"),
     "criticise": ("question", "thinking", "answer"),
     "ground": ("transcript", "feedback"),
     "cluster": ("aspects", "known"),

@@ -330,6 +330,15 @@ def test_only_pairs_that_are_used_are_counted_and_the_rest_is_explained(
     assert "every row is left out (80 without a chosen or a rejected side)" in " ".join(err.split())
 
 
+def test_pairs_of_rows_without_a_group_are_held_out_together_by_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = {"item": range(6), "prompt": ["p", "q"] * 3, "liked": [1, 0, 0, 1, 0, 0], "x": [[0.5]] * 6}
+    pl.DataFrame(rows).write_parquet(path)
+    found = read(path, features="x", pairing='all_pairs("liked", by="prompt", unit="item")')
+    assert found.key is not None
+    assert sorted(found.key.tolist()) == ["p", "p", "q", "q"]
+
+
 def test_a_pairing_makes_the_pairs_of_the_files_own_rows(tmp_path: Path) -> None:
     rows = pl.DataFrame({"group": [0, 0, 1, 1], "x": lists(np.arange(4.0)[:, None]), "liked": [1.0, 2.0, 5.0, 3.0]})
     path = write(tmp_path, "rows.parquet", rows.with_columns(episode=pl.int_range(pl.len())))

@@ -74,6 +74,7 @@ def ties_score(
     per = rows.group_by(kind, prompt, maintain_order=True).agg(
         whole=s.is_not_null().all(),
         both=right.any() & (~right).any(),
+        many=right.sum() > 1,
         gap=s.filter(right).min() - s.filter(~right).max(),
         spread=pl.when(right.sum() > 1).then(s.filter(right).max() - s.filter(right).min()),
     )
@@ -84,10 +85,14 @@ def ties_score(
     ref = whole.filter(pl.col(kind) == "ref").select(prompt, ref="gap")
     tied = whole.filter(pl.col(kind) == "tied").select(prompt, tied="gap", spread="spread")
     joined = ref.join(tied, on=prompt, how="full", coalesce=True, maintain_order="left_right")
-    if not joined.drop_nulls().height:
+    forms = [per.filter(form)[prompt] for form in (pl.col(kind) == "ref", (pl.col(kind) == "tied") & pl.col("many"))]
+    if not set(forms[0]) & set(forms[1]):
         raise InputError(
             "ties_score: no prompt has both a reference with one right answer and a tied form with several"
         )
+    if not len(joined):
+        unknown = dict.fromkeys(("score", "low", "high", "tied", "reference", "preferred", "hard", "margin"), math.nan)
+        return TiesScore(**unknown, prompts=0, left=len(per))
     parts = _parts(*(joined[name].cast(pl.Float64).to_numpy().astype(float) for name in ("ref", "tied", "spread")))
     found = _score(parts, np.ones((1, len(joined))))[0]
     draws = np.random.default_rng(seed).multinomial(len(joined), np.full(len(joined), 1 / len(joined)), resamples)

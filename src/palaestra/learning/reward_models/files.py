@@ -75,6 +75,7 @@ def read_counted(
         if about is not None:
             raise InputError(f"{path}: --rows {rows}: the pairing makes pairs of the file's own rows; leave it out")
         frame, about = PAIRINGS.build(pairing)(Turns(frame)), frame
+        frame = frame if "group" in about.columns else frame.drop("group")  # 0 in all, which is no key
     for name in [*target, *(each for each in (margin, weight, key) if each)]:
         if name not in frame.columns:
             raise MissingColumnError(f"{path}: no column {name!r}{nearest(name, frame.columns)}")
@@ -238,7 +239,7 @@ def _weights(frame: pl.DataFrame, name: str) -> np.ndarray | None:
 
 def _key(frame: pl.DataFrame, key: str | None, rows: pl.DataFrame) -> np.ndarray | None:
     """Cluster key of pairs: the column that is named, the group, or the prompt."""
-    for table_, name in ((frame, key), (frame, "group"), (frame, "prompt"), (rows, "observation")):
+    for table_, name in ((frame, key), (frame, "group"), (frame, "prompt"), (rows, "prompt"), (rows, "observation")):
         if name and name in table_.columns:
             values = table_[name]
             text = (

@@ -1,21 +1,27 @@
 """[217] RewardBench 2 (arXiv 2506.01937): best of four with a fraction for ties, a score of ties, six domains.
 
 The published scorer's functions were run beside ours on 200 made-up files of its format: the largest difference was
-1e-17. Left out: its prompts, and reinforcement learning with the models.
+1e-17. Judges are asked in both of its forms, in this project's own words; those here are rules with planted faults, and
+no language model. Left out: its prompts to be judged, its models, and reinforcement learning with them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from palaestra.agents.policy import Request
+from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.evaluation.analyses import ANALYSES
 from palaestra.evaluation.scorers import best_of_k_accuracy, domain_scores, rank_correlation, read_scores, ties_score
+from palaestra.judges.best_of import judge_forms
+from palaestra.judges.judged import PolicyAsker
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.verification.measures import Left, Measure
 
@@ -107,6 +113,55 @@ def each_scorer() -> None:
         pl.DataFrame(rows).write_parquet(path)
         found = ANALYSES.build('best_of_k(each="scorer")')(path)
     assert found.select("scorer", "mean").rows() == [("a", 0.5), ("b", 1.0)]
+
+
+def judged(rank: Callable[[str], str], rate: Callable[[str], str], size: int) -> dict[str, float | bool]:
+    """Best-of-4 accuracy of a judge in either form, and whether rating is the better one, on `size` prompts.
+
+    rank: from the letter of the right answer to what the judge says of all four. rate: from an answer to what it says.
+    """
+
+    def says(request: Request) -> str:
+        answers = re.findall(r"^(right|wrong) .*$", request.observation.text, re.MULTILINE)
+        return rank("ABCD"[answers.index("right")]) if len(answers) == 4 else rate(answers[0])
+
+    rows = pl.DataFrame(
+        {
+            "prompt": [f"question {i}" for i in range(size)],
+            "chosen": [[f"right {i}"] for i in range(size)],
+            "rejected": [[f"wrong {i}, {j}" for j in range(3)] for i in range(size)],
+        }
+    )
+    table = judge_forms(rows, PolicyAsker(ScriptedPolicy(says, name="judge"))).filter(domain="overall")
+    found = dict(table.select("form", "score").iter_rows())
+    return found | {"rating is better": table.filter(form="rating")["better"].item()}
+
+
+@exact
+def place_is_drawn() -> None:
+    """A judge that always names what is shown first is right in a quarter, though files have the right answer first."""
+    found = judged(lambda right: "VERDICT: A", lambda answer: "5", 400)
+    assert abs(found["ranking"] - 0.25) < 0.06, found
+    assert found["rating"] == 0.25, found
+
+
+@exact
+def unread_is_a_quarter() -> None:
+    """What cannot be read earns chance in either form; a rating that alone cannot be read is below all others."""
+    found = judged(lambda right: "all of them", lambda answer: "7 or so, all told", 4)
+    assert found["ranking"] == found["rating"] == 0.25, found
+    assert judged(lambda right: right, lambda answer: "?" if answer == "wrong" else "1", 4)["rating"] == 1.0
+    assert judged(lambda right: right, lambda answer: "?" if answer == "right" else "1", 4)["rating"] == 0.0
+
+
+@exact
+def better_form_counts() -> None:
+    """A judge that rates everything alike is taken at its rankings, one that is led by the order at its ratings."""
+    found = judged(lambda right: f"VERDICT: {right}", lambda answer: "8", 20)
+    assert found == {"ranking": 1.0, "rating": 0.25, "rating is better": False}, found
+    found = judged(lambda right: "VERDICT: D", lambda answer: "9" if answer == "right" else "Bad.\n\n2", 20)
+    assert found["rating"] == 1.0 > found["ranking"], found
+    assert found["rating is better"], found
 
 
 def agreement() -> Measure:
