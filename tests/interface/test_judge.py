@@ -117,6 +117,22 @@ def test_any_scorer_of_the_registry(say: Any) -> None:
     assert "0.5" in out
 
 
+def test_a_panel_s_score_is_that_of_its_own_rule(say: Any, server: Server) -> None:
+    """Of two votes, yes and no, the smaller: 0; their mean would be 1.5."""
+    votes: dict[str, int] = {}
+
+    def answer(prompt: str, number: int) -> bytes:
+        votes[prompt] = votes.get(prompt, 0) + 1
+        return http(200, completion(f"VERDICT: {'yes' if votes[prompt] == 1 else 'no'}"))
+
+    server.respond = answer
+    judge = f'judged("rubric.yaml", model="m", base_url="{server.url}", api_key_env=None)'
+    assert say("new.parquet", "--scorer", f"vote({judge}, n=2, method='min')", model=False)[0] == 0
+    written = pl.read_parquet("out/verdicts.parquet")
+    assert sorted(written["value"]) == [0.0] * 4 + [1.0] * 4
+    assert written["score"].unique().to_list() == [0.0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -49,19 +49,26 @@ class Panel(Members, abc.ABC):
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """Σ weight · value over the criteria, the first member's weights; missing where one criterion is.
-
-        With a reference it is the weighted mean of both orders, each of them reduced by itself; missing where one is.
-        """
+        """One value per row, Float64: that of `item_scores`."""
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
         verdicts = self.verdicts(numbered, reference=reference, condition=condition)
+        return numbered.select("item").join(self.item_scores(verdicts), on="item", how="left", maintain_order="left")[
+            "score"
+        ]
+
+    def item_scores(self, verdicts: pl.DataFrame) -> pl.DataFrame:
+        """Table `item`, `score` of the panel's verdicts: Σ weight · value over the criteria; null where one lacks.
+
+        The weights are the first member's. Of comparisons it is the weighted mean of both orders, each of them reduced
+        by itself; null where one is.
+        """
         compared = bool(verdicts["order"].is_not_null().any())
         table = self._of_both_orders(verdicts) if compared else self.reduce(verdicts)
         weights = getattr(self.members[0], "weights", None) or {}
         weight = pl.col("criterion").replace_strict(weights, default=1.0, return_dtype=pl.Float64)
         whole = (pl.col("value") * weight).sum() / (weight.sum() if compared else 1.0)
-        sums = table.group_by("item").agg(score=pl.when(pl.col("value").null_count() == 0).then(whole))
-        return numbered.select("item").join(sums, on="item", how="left", maintain_order="left")["score"]
+        score = pl.when(pl.col("value").null_count() == 0).then(whole)
+        return table.group_by("item", maintain_order=True).agg(score=score)
 
     def _of_both_orders(self, verdicts: pl.DataFrame) -> pl.DataFrame:
         """As `reduce`, of comparisons; verdicts on one answer alone count in either order."""
