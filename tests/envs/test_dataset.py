@@ -127,6 +127,13 @@ def test_a_damaged_file_is_named(tmp_path, name, content, said):
         dataset(str(tmp_path / "missing.jsonl"))
 
 
+def test_exponents_and_factorials_make_another_task(tmp_path):
+    texts = ["What is 2³?", "What is 23?", "What is 4!", "What is 4"]
+    rows = [{"prompt": text, "answer": 1} for text in texts]
+    assert questions(dataset(written(tmp_path, rows), split="all")) == set(texts)
+    assert f"{task_key('WHAT is  23'):016x}" == f"{task_key('what is 23?'):016x}" == "bd994b31d64d629a"
+
+
 def test_duplicates_can_be_dropped(tmp_path):
     path = written(tmp_path, [*sums(30), {"prompt": "what is 3 + 1", "answer": 5}])
     assert len(questions(dataset(path, split="all", duplicates="drop"))) == 30
@@ -201,6 +208,12 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     [
         (exact, "the  NILE.", "The Nile", 1.0),
         (exact, "Nile", "The Nile", 0.0),
+        (exact, "23", "2³", 0.0),
+        (exact, "x^2", "x²", 1.0),
+        (exact, "10⁻³", "10^-3", 1.0),
+        (exact, "5", "5!", 0.0),
+        (exact, "5!.", "5!", 1.0),
+        (exact, "Paris!", "paris", 1.0),
         (number, "$1,234.50", "1234.5", 1.0),
         (number, "0.5", "1/2", 1.0),
         (number, "first 3, then 4", "Some steps: 9\n#### 4", 1.0),

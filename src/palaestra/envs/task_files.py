@@ -32,7 +32,7 @@ Duplicates = Literal["refuse", "drop"]
 PART = 2**16
 """Tasks of a batch of the index."""
 HUB = "hf://"
-_FORMAT = 1
+_FORMAT = 2
 _INDEX = pa.schema(
     [
         ("key", pa.uint64()),
