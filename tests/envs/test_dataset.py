@@ -203,6 +203,19 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     assert found == {"Capital of France?": "B", "Capital of Italy?": "A", "Capital of Spain?": "B"}
 
 
+LETTERS = [
+    "The answer is B",
+    "Option B is it",
+    "A good answer is B",
+    "__B__",
+    "**B** Paris",
+    "B - Paris",
+    "'B'",
+    "B, I think",
+]
+WORDS = ["I think so", "A good one", "Bäume", "E.g. this", "The answer is a city", "A-levels", "I'm sure"]
+
+
 @pytest.mark.parametrize(
     ("score", "answer", "expected", "right"),
     [
@@ -221,14 +234,32 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
         (number, "-3", "3", 0.0),
         (choice, "B: Paris", "b", 1.0),
         (choice, "**C**", "B", 0.0),
+        *((choice, said, "B", 1.0) for said in LETTERS),
+        (number, "\u22125", "-5", 1.0),
+        (number, "10-7", "7", 1.0),
+        (number, "3,4", "34", 0.0),
+        (number, "1.5/2", ".75", 1.0),
+        (number, "1{,}250", "1250", 1.0),
+        (number, "1\u202f250", "1,250", 1.0),
     ],
 )
 def test_scores(score, answer, expected, right):
     assert score(answer, expected) == right
 
 
+@given(
+    st.integers(-(10**9), 10**9),
+    st.sampled_from([",", "{,}", "\\,", "\u202f"]),
+    st.sampled_from(["", "x = ", "$", "7, "]),
+)
+def test_a_number_is_read_however_its_thousands_are_written(number, between, before):
+    text = before + f"{number:,}".replace(",", between)
+    assert read_number(text) == read_number(text.replace("-", "\u2212")) == number
+    assert read_number(f"10{text}") == abs(number) or not text.startswith("-")
+
+
 def test_what_cannot_be_read_is_no_answer():
-    for score, answer in ((number, "none"), (choice, "Paris"), (choice, "42")):
+    for score, answer in ((number, "none"), *((choice, said) for said in ("Paris", "42", *WORDS))):
         with pytest.raises(ValueError, match="no "):
             score(answer, "1" if score is number else "A")
     assert read_number("1/0") == 1.0

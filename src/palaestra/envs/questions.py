@@ -163,7 +163,7 @@ def shorten(dataset: str, question: str) -> str:
 
 
 def canonical(question: str) -> str:
-    """A question of a known form as its data set words it in short, however it is worded and spaced; others as they are.
+    """A question of a known form in the short wording and spacing of its data set; other questions as they are.
 
     >>> canonical("What is 4+3?"), canonical("gcd 12,18 ="), canonical("Why  not?")
     ('4 + 3 =', 'gcd 12, 18 =', 'Why  not?')

@@ -25,9 +25,10 @@ from palaestra.envs.replies import THOUGHT, Reply, read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError, nearest
 from palaestra.teams.absence import Absence
+from palaestra.teams.bids import number_in
 from palaestra.teams.graph import Graph
 from palaestra.teams.instructions import ASKS, Heard, Instructions
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict, number_in
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
 ACCEPT = "ok"

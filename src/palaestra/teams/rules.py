@@ -17,6 +17,7 @@ import numpy as np
 
 from palaestra.errors import InputError
 from palaestra.foundation.registry import Registry
+from palaestra.teams.bids import marks_in, number_in
 
 _HOME = ("palaestra.teams.rules",)
 
@@ -271,7 +272,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
     arXiv 2602.02751.
 
     The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
-    step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.
+    step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, see `marks_in`; others count 0.
     """
     if not prices or min(prices) < 0 or weight < 0:
         raise InputError(f"awarded: prices={list(prices)} and weight={weight}: at least 0, one for each bidder")
@@ -284,9 +285,8 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
             raise InputError(f"awarded: {len(prices)} prices for the bidders {list(roles)}")
         scores = [weight * price * len(last[role].text.split()) for role, price in zip(roles, prices, strict=True)]
         for juror in (each for each in said if each.role not in roles):
-            marks = [float(found) for found in re.findall(r"\d+(?:\.\d+)?", juror.text)][: len(roles)]
-            for at, mark in enumerate(marks):
-                scores[at] -= mark if mark <= best else 0.0
+            for at, mark in enumerate(marks_in(juror.text, roles)):
+                scores[at] -= mark if 0 <= mark <= best else 0.0
         return [roles[int(np.argmin(scores))]]
 
     return route
@@ -417,16 +417,6 @@ def alike(one: str, other: str) -> float:
         return 1.0
     first, second = _trigrams(one), _trigrams(other)
     return len(first & second) / len(first | second)
-
-
-def number_in(text: str) -> float:
-    """The first number of a text; minus infinity if there is none.
-
-    >>> number_in("I bid 3.5"), number_in("nothing")
-    (3.5, -inf)
-    """
-    found = re.search(r"-?\d+(?:\.\d+)?", text)
-    return float(found[0]) if found else -np.inf
 
 
 def _share(name: str, share: float) -> None:
