@@ -203,6 +203,56 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     assert found == {"Capital of France?": "B", "Capital of Italy?": "A", "Capital of Spain?": "B"}
 
 
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.parquet"])
+@pytest.mark.parametrize(
+    ("choices", "answer", "right"),
+    [
+        ({"text": ["sun", "ice"], "label": ["1", "2"]}, "1", "A"),
+        ({"text": ["sun", "ice"], "label": ["A", "B"]}, "ice", "B"),
+        ([1, 2, 3], 2, "B"),
+        ([3, 4, 5], 4, "B"),
+        (["Rome", "paris"], "Paris.", "B"),
+        (["Rome", "Paris"], "(b)", "B"),
+        (["Rome", "Paris"], "a) Rome, the Eternal City", "A"),
+    ],
+)
+def test_choices_and_their_answer_in_every_form(tmp_path, name, choices, answer, right):
+    rows = [{"prompt": "Which?", "answer": answer, "among": choices}]
+    env = dataset(written(tmp_path, rows, name), choices="among", score="choice", split="all")()
+    texts = choices["text"] if isinstance(choices, dict) else choices
+    assert env.reset(0)["solver"].text == "\n".join(["Which?", *map("{}) {}".format, "ABC", texts)])
+    assert env.answer == right
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"answer": "B", "among": "A: 1, B: 2"}, "row 2: its choices are 'A: 1, B: 2', expected a list"),
+        ({"answer": "Oslo", "among": ["Rome", "Paris"]}, r"row 2: 'Oslo' is none of its choices \['Rome', 'Paris'\]"),
+        ({"answer": 2, "among": ["Rome", "Paris"]}, "row 2: '2' is none of its choices"),
+        ({"answer": 2, "among": list(range(30))}, "row 2: has 30 choices, but there are 26 letters"),
+    ],
+)
+def test_choices_that_cannot_be_asked_are_an_error(tmp_path, row, said):
+    rows = [{"prompt": "x", "answer": "no choices"}, {"prompt": "y", **row}]
+    with pytest.raises(InputError, match=said):
+        dataset(written(tmp_path, rows), choices="among")
+
+
+@pytest.mark.parametrize("column", ["choices", "parent"])
+def test_a_column_that_is_in_no_row_is_an_error(tmp_path, column):
+    rows = [{"prompt": "x", "answer": 1}, {"prompt": "y", "answer": 2, "among": None}]
+    with pytest.raises(InputError, match=f"no column 'amogn'; write {column}: and its name; did you mean 'among'"):
+        dataset(written(tmp_path, rows), **{column: "amogn"})
+    assert dataset(written(tmp_path, rows), split="all", **{column: "among"})
+
+
+def test_blank_lines_hold_no_task(tmp_path):
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"prompt": "a", "answer": 1}\n\n{"prompt": "b", "answer": 2}\n \n')
+    assert questions(dataset(str(path), split="all")) == {"a", "b"}
+
+
 LETTERS = [
     "The answer is B",
     "Option B is it",

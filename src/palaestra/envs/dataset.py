@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.envs.protocol import EnvFactory
-from palaestra.envs.task_files import Columns, Duplicates, TaskFile, open_tasks, state_of
+from palaestra.envs.task_files import LETTERS, Columns, Duplicates, TaskFile, open_tasks, state_of
 from palaestra.envs.task_keys import is_held_out, task_id, task_key
 from palaestra.envs.task_scores import score_of
 from palaestra.envs.tasks import Task, TaskEnv
@@ -53,16 +53,16 @@ class DatasetEnv(TaskEnv):
         states = tuple(state_of(each) for each in (path, held_out) if isinstance(each, str))
         columns = Columns(prompt, answer, choices, parent)
         self.file, self.places = _side(path, columns, split, held_out, duplicates, states)
-        self._held = held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns).keys)
+        self._held = (
+            held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns.asked()).keys)
+        )
 
     def draw(self, seed: int) -> Task:
         """The question at position `seed` modulo the number of questions of the split."""
         place = int(self.places[seed % len(self.places)])
         question, answer, choices = self.file.row(place)
         if choices:
-            letters = [chr(ord("A") + at) for at in range(len(choices))]
-            answer = _letter_of(answer, choices, letters)
-            question = "\n".join([question, *(f"{letter}) {text}" for letter, text in zip(letters, choices))])
+            question = "\n".join([question, *(f"{letter}) {text}" for letter, text in zip(LETTERS, choices))])
         name = task_id(self._name, int(self.file.keys[place]))
         return Task(name, question, lambda said: self._score(said, answer), answer)
 
@@ -75,13 +75,6 @@ class DatasetEnv(TaskEnv):
         return bool(is_held_out(key, self._held))
 
 
-def _letter_of(answer: str, choices: list[str], letters: list[str]) -> str:
-    """Letter of the right choice, which a file gives as its text, its letter, or its place from 0."""
-    if answer in choices:
-        return letters[choices.index(answer)]
-    return letters[int(answer)] if answer.isdigit() and int(answer) < len(letters) else answer
-
-
 @functools.lru_cache(16)
 def _side(
     path: str, columns: Columns, split: str, held_out: float | str, duplicates: Duplicates, states: tuple[str, ...]
@@ -92,7 +85,7 @@ def _side(
     if split == "all":
         return file, places
     if isinstance(held_out, str):
-        other = open_tasks(held_out, columns)
+        other = open_tasks(held_out, columns.asked())
         check_apart(file, other)
         return (file, places) if split == "train" else (other, other.places(duplicates, columns.prompt))
     outside = is_held_out(file.roots(), held_out)[places]
@@ -142,7 +135,8 @@ def dataset(
         path: `tasks.jsonl`, `tasks.parquet`, or `hf://owner/name?config=main&split=train` (extra `data`).
         prompt: column of the question.
         answer: column of a right answer, which is no text but JSON where it is a number.
-        choices: column with a list of choices, shown with letters; the answer is a choice, its letter, or its place.
+        choices: column with a list of choices, or `{"text": [...], "label": [...]}`, shown with letters from A; the
+            answer is a label, a choice, its letter, or its place from 0.
         parent: column with the id or the text of the task that a task was proposed from.
         score: how an answer is scored: "exact", "number", "math" (extra `math`), "choice", or `module:name`, a function
             of (answer, expected).

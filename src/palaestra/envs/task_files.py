@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -24,11 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.turns import clean
-from palaestra.envs.task_keys import key_in, task_key
+from palaestra.envs.task_keys import key_in, normalise, task_key
+from palaestra.envs.task_scores import read_letter
 from palaestra.errors import DamagedFileError, InputError, StorageError, missing_extra, nearest
 from palaestra.foundation.files import atomic_write
 
 Duplicates = Literal["refuse", "drop"]
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Of the choices of a question."""
 PART = 2**16
 """Tasks of a batch of the index."""
 HUB = "hf://"
@@ -57,6 +60,10 @@ class Columns:
         """Column names by purpose (`prompt`, `answer` …), of those that are given."""
         return {field: name for field, name in vars(self).items() if name is not None}
 
+    def asked(self) -> Columns:
+        """Those of a file of held-out tasks, of which it does not matter what they were proposed from."""
+        return replace(self, parent=None)
+
 
 class TaskFile:
     """Read-only access to an indexed task file: rows by position, and uint64 keys of tasks and parents.
@@ -77,7 +84,7 @@ class TaskFile:
         return len(self.keys)
 
     def row(self, place: int) -> tuple[str, str, list[str]]:
-        """Question, answer and choices of a task."""
+        """Question, answer (the letter of a choice, if there are any) and choices of a task."""
         part, at = self._parts[place // PART], place % PART
         choices = part.column("choices")[at].as_py()
         return part.column("prompt")[at].as_py(), part.column("answer")[at].as_py(), json.loads(choices or "[]")
@@ -216,10 +223,47 @@ def _checked(path: str, columns: Columns, first: int, part: Mapping[str, list[An
             raise InputError(f"{path}, row {first + empty + 1}: column {name!r} is empty; fill it, or remove the row")
         made[field] = texts
     nothing = [None] * len(made["prompt"])
-    made["choices"] = [None if each is None else json.dumps(each) for each in part.get("choices", nothing)]
+    made["choices"] = list(nothing)
+    for at, given in enumerate(part.get("choices", nothing)):
+        if given not in (None, "", []):
+            try:
+                choices, made["answer"][at] = _chosen(given, made["answer"][at])
+            except ValueError as error:
+                raise InputError(f"{path}, row {first + at + 1}: {error}") from error
+            made["choices"][at] = json.dumps(choices)
     made["parent"] = [key_in(str(each)) if each not in (None, "") else 0 for each in part.get("parent", nothing)]
     made["key"] = [task_key(text) for text in made["prompt"]]
     return pa.record_batch([pa.array(made[field.name], field.type) for field in _INDEX], schema=_INDEX)
+
+
+def _chosen(given: Any, answer: str) -> tuple[list[str], str]:
+    """Texts of the choices, and the letter of the right one.
+
+    Raises:
+        ValueError: they are no list, too many, or the answer is none of them.
+    """
+    labels: Any = []
+    if isinstance(given, Mapping) and given.keys() >= {"text", "label"}:
+        given, labels = given["text"], given["label"]
+    if not isinstance(given, list) or not isinstance(labels, list):
+        raise ValueError(f"its choices are {given!r}, expected a list, or text and label, a list each")
+    if len(given) > len(LETTERS):
+        raise ValueError(f"has {len(given)} choices, but there are {len(LETTERS)} letters")
+    if not given:
+        return [], answer
+    texts = [_text(each) for each in given]
+    places = [str(at) for at in range(len(texts))]
+    for names in ([_text(each) for each in labels], texts, LETTERS[: len(texts)], places):
+        if answer in list(names):
+            return texts, LETTERS[list(names).index(answer)]
+    same = [at for at, text in enumerate(texts) if normalise(text) == normalise(answer)]
+    try:
+        at = same[0] if len(same) == 1 else LETTERS.index(read_letter(answer))
+    except ValueError:
+        at = len(texts)
+    if at >= len(texts):
+        raise ValueError(f"{answer!r} is none of its choices {texts}; write one, its letter, or its place from 0")
+    return texts, LETTERS[at]
 
 
 def _text(value: Any) -> str:
@@ -252,10 +296,13 @@ def _parts(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
 
 def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]]:
     part: dict[str, list[Any]] = {field: [] for field in named}
+    there: set[str] = set()
     if not os.access(path, os.R_OK):
         raise DamagedFileError(f"dataset: cannot read {path}: no permission")
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
                 row = json.loads(line)
             except ValueError as error:
@@ -266,9 +313,12 @@ def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]
                 if name not in row and field in ("prompt", "answer"):
                     _need(f"{path}, row {number}", row, {field: name})
                 part[field].append(row.get(name))
+            there |= row.keys()
             if len(part["prompt"]) == PART:
                 yield part
                 part = {field: [] for field in named}
+    if there:
+        _need(path, sorted(there), named)
     if part["prompt"]:
         yield part
 

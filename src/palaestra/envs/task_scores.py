@@ -117,7 +117,7 @@ def choice(answer: str, expected: str) -> float:
     >>> choice("(b) Paris", "B"), choice("c", "B"), choice("A good answer is B", "A")
     (1.0, 0.0, 0.0)
     """
-    return float(_letter(answer) == _letter(expected))
+    return float(read_letter(answer) == read_letter(expected))
 
 
 _ENDED = r"(?=[\W_]*\Z|[ \t]*[\n)\]}(:,;*_`–—]|\.(?!\w)|[ \t]+-[ \t])"
@@ -129,7 +129,15 @@ _SAID = re.compile(
 )
 
 
-def _letter(text: str) -> str:
+def read_letter(text: str) -> str:
+    """Letter, in capitals, of the choice that a text names.
+
+    Raises:
+        ValueError: it names none.
+
+    >>> read_letter("b) Paris")
+    'B'
+    """
     first = _FIRST.match(text)
     found = [first[1]] if first else _SAID.findall(text)
     if not found:
