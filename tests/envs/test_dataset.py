@@ -187,6 +187,48 @@ def test_a_task_is_on_the_side_of_its_earliest_ancestor(tmp_path):
         dataset(written(tmp_path, circle, "circle.jsonl"), parent="from")
 
 
+def families(names) -> list[dict]:
+    """Children stand before their parents."""
+    rows = [{"prompt": f"child {n}", "answer": 1, "name": None, "from": names(n)} for n in range(40)]
+    return rows + [{"prompt": f"root {n}", "answer": 1, "name": names(n), "from": None} for n in range(40)]
+
+
+@pytest.mark.parametrize("names", ["t{}".format, int])
+def test_parents_may_be_named_by_the_ids_of_a_column(tmp_path, names):
+    path = written(tmp_path, families(names))
+    with pytest.raises(
+        InputError, match=r"row 1 \('child 0'\): its parent, and that of 40 rows.*write id: and the column"
+    ):
+        dataset(path, parent="from")
+    test = dataset(path, parent="from", id="name", split="test", held_out=0.4)()
+    found = {test.file.row(place)[0] for place in test.places}
+    assert {text.replace("root", "child") for text in found if "root" in text} == {t for t in found if "child" in t}
+    train = dataset(path, parent="from", id="name", held_out=0.4)()
+    assert all(train.holds_out(text) for text in found)
+    held = [{"prompt": f"root {n}", "answer": 1, "name": names(n)} for n in range(40)]
+    with pytest.raises(
+        InputError, match=r"row 1 \('child 0'\): is proposed from a held-out task, .*row 1, and 40 rows"
+    ):
+        dataset(
+            written(tmp_path, families(names)[:40], "children.jsonl"),
+            parent="from", id="name", held_out=written(tmp_path, held, "held.jsonl"),
+        )  # fmt: skip
+    assert dataset(written(tmp_path, sums(9), "plain.jsonl"), split="all", id="name")
+
+
+def test_two_tasks_of_one_id_are_an_error(tmp_path):
+    rows = [{"prompt": text, "answer": 1, "name": "t", "from": None} for text in ("a", "A.", "b")]
+    with pytest.raises(InputError, match=r"row 3 \('b'\): has the id of row 2; mend column id"):
+        dataset(written(tmp_path, rows), parent="from", id="name", duplicates="drop")
+
+
+def test_a_question_is_held_out_with_its_choices_too(tmp_path):
+    rows = [{**row, "among": [row["answer"], 0]} for row in sums(40)]
+    test = dataset(written(tmp_path, rows), choices="among", split="test")()
+    train = dataset(written(tmp_path, rows), choices="among")()
+    assert all(train.holds_out(test.draw(seed).question) for seed in range(len(test.places)))
+
+
 def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     rows = [
         {"prompt": "Capital of France?", "answer": "Paris", "among": ["Rome", "Paris"]},

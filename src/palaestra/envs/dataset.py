@@ -9,6 +9,7 @@ proposed from another is on the side of its earliest ancestor. Left out: several
 from __future__ import annotations
 
 import functools
+import re
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, nearest
 
 Split = Literal["train", "test", "all"]
+_CHOICES = re.compile(r"(?:\n[A-Z]\) .*)+\Z")
 SPLITS = ("train", "test", "all")
 
 
@@ -38,6 +40,7 @@ class DatasetEnv(TaskEnv):
         answer: str = "answer",
         choices: str | None = None,
         parent: str | None = None,
+        id: str | None = None,
         score: str = "exact",
         split: Split = "train",
         held_out: float | str = 0.2,
@@ -51,11 +54,9 @@ class DatasetEnv(TaskEnv):
         self._score, self.threshold, self.split = score_of(score), threshold, split
         self._name = path.rpartition("/")[2].partition("?")[0].rpartition(".")[0] or path.rpartition("/")[2]
         states = tuple(state_of(each) for each in (path, held_out) if isinstance(each, str))
-        columns = Columns(prompt, answer, choices, parent)
+        columns = Columns(prompt, answer, choices, parent, id)
         self.file, self.places = _side(path, columns, split, held_out, duplicates, states)
-        self._held = (
-            held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns.asked()).keys)
-        )
+        self._held = np.sort(open_tasks(held_out, columns.asked()).keys) if isinstance(held_out, str) else held_out
 
     def draw(self, seed: int) -> Task:
         """The question at position `seed` modulo the number of questions of the split."""
@@ -67,8 +68,11 @@ class DatasetEnv(TaskEnv):
         return Task(name, question, lambda said: self._score(said, answer), answer)
 
     def holds_out(self, question: str) -> bool:
-        """Whether a question, of the file or not, belongs to the held-out split."""
-        key = task_key(question)
+        """Whether a question, of the file or not, with its choices or without, belongs to the held-out split."""
+        key = task_key(_CHOICES.sub("", question))
+        same = np.flatnonzero((self.file.keys == np.uint64(key)) & (self.file.parents > 0))
+        if len(same):
+            key = int(self.file.roots()[same[0]])
         if isinstance(self._held, np.ndarray):
             at = int(np.searchsorted(self._held, np.uint64(key)))
             return at < len(self._held) and int(self._held[at]) == key
@@ -81,11 +85,12 @@ def _side(
 ) -> tuple[TaskFile, np.ndarray]:
     """File and places of a split; remembered as long as the files are in these states."""
     file = open_tasks(path, columns)
+    other = open_tasks(held_out, columns.asked()) if isinstance(held_out, str) else None
+    _check_parents(columns, file, other or file)
     places = file.places(duplicates, columns.prompt)
     if split == "all":
         return file, places
-    if isinstance(held_out, str):
-        other = open_tasks(held_out, columns.asked())
+    if other is not None:
         check_apart(file, other)
         return (file, places) if split == "train" else (other, other.places(duplicates, columns.prompt))
     outside = is_held_out(file.roots(), held_out)[places]
@@ -98,6 +103,21 @@ def _side(
     return file, chosen
 
 
+def _check_parents(columns: Columns, file: TaskFile, other: TaskFile) -> None:
+    """Raises InputError if most parents look like ids and are neither of these files.
+
+    A text may well be of a third file, but of an id nobody knows on which side its task is.
+    """
+    if not file.parents.any():
+        return
+    lost = file.an_id & ~np.isin(file.parents, np.concatenate([file.keys, other.keys, other.ids]))
+    if 2 * lost.sum() > (file.parents > 0).sum():
+        raise InputError(
+            f"{file.line(int(np.argmax(lost)))}: its parent, and that of {lost.sum()} rows in all, is no task that is "
+            f"there; if column {columns.parent!r} holds ids, write id: and the column with the ids of the tasks"
+        )
+
+
 def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
     """Raises InputError if a task of `trained` (`TaskFile`) is in `held_out` (by normalised text) or proposed from one.
 
@@ -105,7 +125,7 @@ def check_apart(trained: TaskFile, held_out: TaskFile) -> None:
         InputError: one is; names both rows and the fix.
     """
     held = np.sort(held_out.keys)
-    for keys, said in ((trained.keys, "is"), (trained.parents, "is proposed from")):
+    for keys, said in ((trained.keys, "is"), (held_out.named(trained.parents), "is proposed from")):
         at = np.minimum(np.searchsorted(held, keys), len(held) - 1)
         found = np.flatnonzero(held[at] == keys)
         if len(found):
@@ -123,6 +143,7 @@ def dataset(
     answer: str = "answer",
     choices: str | None = None,
     parent: str | None = None,
+    id: str | None = None,
     score: str = "exact",
     split: Split = "train",
     held_out: float | str = 0.2,
@@ -137,7 +158,8 @@ def dataset(
         answer: column of a right answer, which is no text but JSON where it is a number.
         choices: column with a list of choices, or `{"text": [...], "label": [...]}`, shown with letters from A; the
             answer is a label, a choice, its letter, or its place from 0.
-        parent: column with the id or the text of the task that a task was proposed from.
+        parent: column with the task that a task was proposed from: its text, its name `SOURCE:HEX`, or its id.
+        id: column with ids of tasks, if `parent` holds such.
         score: how an answer is scored: "exact", "number", "math" (extra `math`), "choice", or `module:name`, a function
             of (answer, expected).
         split: "train", "test" (what is held out) or "all".
@@ -150,8 +172,8 @@ def dataset(
         InputError: a column, a row or an argument is wrong; names it and the fix.
     """
     factory = functools.partial(
-        DatasetEnv, path, prompt=prompt, answer=answer, choices=choices, parent=parent, score=score, split=split,
-        held_out=held_out, duplicates=duplicates, threshold=threshold,
+        DatasetEnv, path, prompt=prompt, answer=answer, choices=choices, parent=parent, id=id, score=score,
+        split=split, held_out=held_out, duplicates=duplicates, threshold=threshold,
     )  # fmt: skip
     factory()
     return factory

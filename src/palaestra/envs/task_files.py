@@ -11,8 +11,9 @@ import functools
 import hashlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,11 +36,15 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PART = 2**16
 """Tasks of a batch of the index."""
 HUB = "hf://"
-_FORMAT = 2
+_ID = re.compile(r"(?!.*:[0-9a-f]{16}\Z)[\w.:/#-]+", re.ASCII)
+"""A word, but no name `SOURCE:HEX`."""
+_FORMAT = 3
 _INDEX = pa.schema(
     [
         ("key", pa.uint64()),
         ("parent", pa.uint64()),
+        ("id", pa.uint64()),
+        ("an_id", pa.bool_()),
         ("prompt", pa.string()),
         ("answer", pa.string()),
         ("choices", pa.string()),
@@ -49,12 +54,13 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Columns:
-    """Data of the column names of a task file: prompt (question), answer and, if given, choices and parent."""
+    """Data of the column names of a task file: prompt (question), answer and, if given, choices, parent and id."""
 
     prompt: str = "prompt"
     answer: str = "answer"
     choices: str | None = None
     parent: str | None = None
+    id: str | None = None
 
     def named(self) -> dict[str, str]:
         """Column names by purpose (`prompt`, `answer` …), of those that are given."""
@@ -68,7 +74,8 @@ class Columns:
 class TaskFile:
     """Read-only access to an indexed task file: rows by position, and uint64 keys of tasks and parents.
 
-    path: as it was given. keys, parents: uint64[tasks], parents 0 where there is none.
+    path: as it was given. keys, parents, ids: uint64[tasks], parents and ids 0 where there is none. an_id: bool[tasks],
+    where a parent is written as an id may be, in a word.
     """
 
     def __init__(self, path: str, index: Path) -> None:
@@ -76,9 +83,11 @@ class TaskFile:
         self.path = path
         reader = pa.ipc.open_file(pa.memory_map(str(index)))
         self._parts = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        self.keys, self.parents = (
-            np.concatenate([part.column(name).to_numpy() for part in self._parts]) for name in ("key", "parent")
+        self.keys, parents, self.ids, self.an_id = (
+            np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in self._parts])
+            for name in ("key", "parent", "id", "an_id")
         )
+        self.parents = self.named(parents)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -93,6 +102,22 @@ class TaskFile:
         """Location of a task, for messages: `tasks.jsonl, row 17 ('What is …')`."""
         text = self.row(place)[0]
         return f"{self.path}, row {place + 1} ({text[:57] + '...' if len(text) > 60 else text!r})"
+
+    def named(self, keys: np.ndarray) -> np.ndarray:
+        """Keys of tasks, uint64[...], in place of the hashes of their ids in this file; others stay as they are.
+
+        Raises:
+            InputError: two tasks have one id.
+        """
+        if not self.ids.any():
+            return keys
+        order = np.argsort(self.ids, kind="stable")
+        known, tasks = self.ids[order], self.keys[order]
+        if len(again := np.flatnonzero((known[1:] == known[:-1]) & (known[1:] > 0) & (tasks[1:] != tasks[:-1]))):
+            one, two = (int(order[again[0] + more]) for more in (0, 1))
+            raise InputError(f"{self.line(two)}: has the id of row {one + 1}; mend column id")
+        at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where((known[at] == keys) & (keys > 0), tasks[at], keys)
 
     def places(self, duplicates: Duplicates, prompt: str) -> np.ndarray:
         """Positions of the tasks that count, int64[]: all, or with "drop" the first of each key.
@@ -231,7 +256,9 @@ def _checked(path: str, columns: Columns, first: int, part: Mapping[str, list[An
             except ValueError as error:
                 raise InputError(f"{path}, row {first + at + 1}: {error}") from error
             made["choices"][at] = json.dumps(choices)
-    made["parent"] = [key_in(str(each)) if each not in (None, "") else 0 for each in part.get("parent", nothing)]
+    for field in ("parent", "id"):
+        made[field] = [0 if each in (None, "") else key_in(str(each)) for each in part.get(field, nothing)]
+    made["an_id"] = [each is not None and bool(_ID.fullmatch(str(each))) for each in part.get("parent", nothing)]
     made["key"] = [task_key(text) for text in made["prompt"]]
     return pa.record_batch([pa.array(made[field.name], field.type) for field in _INDEX], schema=_INDEX)
 
@@ -274,27 +301,27 @@ def _text(value: Any) -> str:
 
 def _parts(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
     """Columns of the file, so many rows at a time."""
-    named = columns.named()
     if path.startswith(HUB):
         found = _hub(path)
-        _need(path, found.column_names, named)
+        named = _there(path, found.column_names, columns)
         for part in found.with_format("arrow").iter(PART):
             yield {field: part.column(name).to_pylist() for field, name in named.items()}
     elif path.endswith(".parquet"):
         try:
             file = pq.ParquetFile(path)
-            _need(path, file.schema_arrow.names, named)
+            named = _there(path, file.schema_arrow.names, columns)
             for part in file.iter_batches(PART, columns=list(dict.fromkeys(named.values()))):
                 yield {field: part.column(name).to_pylist() for field, name in named.items()}
         except (pa.ArrowException, OSError) as error:
             raise DamagedFileError(f"dataset: {path} is no whole Parquet file: {error}") from error
     elif path.endswith((".jsonl", ".ndjson")):
-        yield from _lines(path, named)
+        yield from _lines(path, columns)
     else:
         raise InputError(f"dataset: {path!r} is no .jsonl, no .parquet and no hf://owner/name")
 
 
-def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]]:
+def _lines(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
+    named = columns.named()
     part: dict[str, list[Any]] = {field: [] for field in named}
     there: set[str] = set()
     if not os.access(path, os.R_OK):
@@ -318,9 +345,18 @@ def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]
                 yield part
                 part = {field: [] for field in named}
     if there:
-        _need(path, sorted(there), named)
+        _there(path, sorted(there), columns)
     if part["prompt"]:
         yield part
+
+
+def _there(path: str, names: Iterable[str], columns: Columns) -> dict[str, str]:
+    """Names of the columns, all of which are needed, but ids only to find parents."""
+    names, named = list(names), columns.named()
+    if columns.parent is None and columns.id not in names:
+        named.pop("id", None)
+    _need(path, names, named)
+    return named
 
 
 def _need(where: str, there: Any, named: Mapping[str, str]) -> None:
