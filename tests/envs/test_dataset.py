@@ -15,6 +15,7 @@ from palaestra.envs.task_files import PART, Columns, open_tasks
 from palaestra.envs.task_keys import is_held_out, key_in, normalise, task_id, task_key, task_keys
 from palaestra.envs.task_scores import SCORES, choice, exact, number, read_number, score_of
 from palaestra.errors import InputError, MissingExtraError
+from palaestra.teams import workflows
 from palaestra.testing.env import check_env
 
 
@@ -348,6 +349,15 @@ def test_a_number_is_read_however_its_thousands_are_written(number, between, bef
     text = before + f"{number:,}".replace(",", between)
     assert read_number(text) == read_number(text.replace("-", "\u2212")) == number
     assert read_number(f"10{text}") == abs(number) or not text.startswith("-")
+
+
+def test_answers_that_say_the_same_are_one_vote(tmp_path):
+    rows = [{"prompt": "6 times 7?", "answer": "42"}]
+    said = ["Answer: 42", "Answer: 42.0", "Answer: $42", "Answer: 41", "Answer: 41"]
+    for score in ("number", "exact"):
+        env = workflows.self_consistency(make("dataset", path=written(tmp_path, rows), score=score, split="all"), 5)()
+        env.reset(0)
+        assert env.step(dict(zip(env.agents, said))).info["success"] == (score == "number")
 
 
 def test_what_cannot_be_read_is_no_answer():

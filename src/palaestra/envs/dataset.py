@@ -16,8 +16,8 @@ import numpy as np
 
 from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.task_files import LETTERS, Columns, Duplicates, TaskFile, open_tasks, state_of
-from palaestra.envs.task_keys import is_held_out, task_id, task_key
-from palaestra.envs.task_scores import score_of
+from palaestra.envs.task_keys import is_held_out, normalise, task_id, task_key
+from palaestra.envs.task_scores import SAYS, score_of
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, nearest
 
@@ -51,6 +51,7 @@ class DatasetEnv(TaskEnv):
         for found, known in ((split, SPLITS), (duplicates, ("refuse", "drop"))):
             if found not in known:
                 raise InputError(f"dataset: {found!r} is not one of {', '.join(known)}{nearest(found, known)}")
+        self._says = SAYS.get(score, normalise)
         self._score, self.threshold, self.split = score_of(score), threshold, split
         self._name = path.rpartition("/")[2].partition("?")[0].rpartition(".")[0] or path.rpartition("/")[2]
         states = tuple(state_of(each) for each in (path, held_out) if isinstance(each, str))
@@ -65,7 +66,7 @@ class DatasetEnv(TaskEnv):
         if choices:
             question = "\n".join([question, *(f"{letter}) {text}" for letter, text in zip(LETTERS, choices))])
         name = task_id(self._name, int(self.file.keys[place]))
-        return Task(name, question, lambda said: self._score(said, answer), answer)
+        return Task(name, question, lambda said: self._score(said, answer), answer, says=self._says)
 
     def holds_out(self, question: str) -> bool:
         """Whether a question, of the file or not, with its choices or without, belongs to the held-out split."""
