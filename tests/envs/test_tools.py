@@ -273,8 +273,10 @@ def test_recipes_train_and_test_on_their_splits() -> None:
 
 def test_files_and_questions_of_your_own(tmp_path: Path) -> None:
     (tmp_path / "pets.md").write_text("The cat is called Mo.")
-    questions = [{"question": "Who is the cat?", "answer": "Mo"}, {"question": "?", "answer": 1, "split": "test"}]
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)) + "\n")
+    questions = [{"question": "Who\u2028is the cat?", "answer": "Mo"}, {"question": "?", "answer": 1, "split": "test"}]
+    (tmp_path / "questions.jsonl").write_text(
+        "\n".join(json.dumps(each, ensure_ascii=False) for each in questions) + "\n"
+    )
     line = iter([write([Call("search", {"query": "cat"})]), "mo"])
     env = make("roles/toolbox", folder=str(tmp_path))
     turns = rollout(env, Team(assistant=ScriptedPolicy(lambda request: next(line))), groups=1, group_size=1, seed=0)

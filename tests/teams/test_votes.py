@@ -100,6 +100,22 @@ def test_rules_that_cannot_be_are_named(rule: str) -> None:
         Graph.of(["a", "b"], aggregate=rule)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"aggregate": "weighted({'nod': 3})"},
+        {"aggregate": "quorum(2, otherwise=\"of('nod')\")"},
+        {"gate": "in_turn('readable()', \"named('nod')\")"},
+    ],
+)
+def test_roles_that_nobody_has_are_found_in_rules_of_rules(rules: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="has 'nod', which is no role"):
+        Graph.of(["node-1", "node-2", "judge"], **rules)  # type: ignore[arg-type]
+    fixed = {name: rule.replace("'nod'", "'judge'") for name, rule in rules.items()}
+    assert Graph.of(["node-1", "judge"], **fixed)  # type: ignore[arg-type]
+    assert Graph.of(["node-1", "judge"], aggregate="weighted({'node': 2})")
+
+
 def test_no_gate_is_no_gate() -> None:
     with pytest.raises(InputError, match="at least one gate"):
         GATES.build("in_turn()")
