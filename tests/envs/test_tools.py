@@ -188,6 +188,27 @@ def test_search() -> None:
         Library({})
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("東京", "a"),
+        ("東京タワーは高い", "ab"),
+        ("塔", "b"),
+        ("Tokyo", "a"),
+        ("京東", ""),
+        ("หอคอย", "c"),
+        ("の高さ?", "b"),
+    ],
+)
+def test_words_are_found_in_text_without_spaces(query: str, names: str) -> None:
+    texts = {"a": "Tokyo東京タワーは高い。", "b": "塔の高い。塔の高さ", "c": "นี่คือหอคอยสูง", "d": "foo"}
+    library = Library(texts)
+    found = dict(library.find(query))
+    assert found == {name: texts[name] for name in names}
+    long = Library({"long": "本" * 300 + "東京タワー" + "本" * 300}).tool(longest=100)
+    assert "東京タワー" in long.run({"query": "東京"})[0]
+
+
 def test_of_a_long_text_search_shows_the_place_that_matched() -> None:
     text = "the shed is empty. " * 300 + "The red mill keeps 37 sacks. " + "the barn is full. " * 300
     said, _ = Library({"long": text}).tool().run({"query": "mill sacks"})

@@ -86,12 +86,12 @@ def _side(
 ) -> tuple[TaskFile, np.ndarray]:
     """File and places of a split; remembered as long as the files are in these states."""
     file = open_tasks(path, columns)
-    other = open_tasks(held_out, columns.asked()) if isinstance(held_out, str) else None
-    _check_parents(columns, file, other or file)
+    other = open_tasks(held_out, columns.asked()) if isinstance(held_out, str) else file
+    _check_parents(columns, file, other)
     places = file.places(duplicates, columns.prompt)
     if split == "all":
         return file, places
-    if other is not None:
+    if isinstance(held_out, str):
         check_apart(file, other)
         return (file, places) if split == "train" else (other, other.places(duplicates, columns.prompt))
     outside = is_held_out(file.roots(), held_out)[places]
