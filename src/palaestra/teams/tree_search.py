@@ -142,8 +142,8 @@ class TreeSearchEnv(AroundTask):
         """A node, and what is told of it."""
         reply, sure_of = read_reply(text, "step", until=("confidence",)), read_reply(text, "confidence")
         said, own = reply.text, sure_of.text if sure_of.form in ("json", "line") else ""
-        if reply.form == "whole" and (told := _OPINION.search(said)):
-            said, own = said[: told.start()], told[1]
+        if reply.form == "whole" and (given := _OPINION.search(said)):
+            said, own = said[: given.start()], given[1]
         way = (*self._way, AnswerStep(said.strip(), role, self._turn))
         score = self.inner.score(self._text(way))
         numbers = [min(max(each, 0.0), 1.0) for each in numbers_in(own, percent=0.01)]
