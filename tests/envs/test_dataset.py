@@ -15,6 +15,7 @@ from palaestra.envs.task_files import PART, Columns, open_tasks
 from palaestra.envs.task_keys import is_held_out, key_in, normalise, task_id, task_key, task_keys
 from palaestra.envs.task_scores import SCORES, choice, exact, number, read_number, score_of
 from palaestra.errors import InputError, MissingExtraError
+from palaestra.teams import workflows
 from palaestra.testing.env import check_env
 
 
@@ -127,6 +128,13 @@ def test_a_damaged_file_is_named(tmp_path, name, content, said):
         dataset(str(tmp_path / "missing.jsonl"))
 
 
+def test_exponents_and_factorials_make_another_task(tmp_path):
+    texts = ["What is 2³?", "What is 23?", "What is 4!", "What is 4"]
+    rows = [{"prompt": text, "answer": 1} for text in texts]
+    assert questions(dataset(written(tmp_path, rows), split="all")) == set(texts)
+    assert f"{task_key('WHAT is  23'):016x}" == f"{task_key('what is 23?'):016x}" == "bd994b31d64d629a"
+
+
 def test_duplicates_can_be_dropped(tmp_path):
     path = written(tmp_path, [*sums(30), {"prompt": "what is 3 + 1", "answer": 5}])
     assert len(questions(dataset(path, split="all", duplicates="drop"))) == 30
@@ -180,6 +188,48 @@ def test_a_task_is_on_the_side_of_its_earliest_ancestor(tmp_path):
         dataset(written(tmp_path, circle, "circle.jsonl"), parent="from")
 
 
+def families(names) -> list[dict]:
+    """Children stand before their parents."""
+    rows = [{"prompt": f"child {n}", "answer": 1, "name": None, "from": names(n)} for n in range(40)]
+    return rows + [{"prompt": f"root {n}", "answer": 1, "name": names(n), "from": None} for n in range(40)]
+
+
+@pytest.mark.parametrize("names", ["t{}".format, int])
+def test_parents_may_be_named_by_the_ids_of_a_column(tmp_path, names):
+    path = written(tmp_path, families(names))
+    with pytest.raises(
+        InputError, match=r"row 1 \('child 0'\): its parent, and that of 40 rows.*write id: and the column"
+    ):
+        dataset(path, parent="from")
+    test = dataset(path, parent="from", id="name", split="test", held_out=0.4)()
+    found = {test.file.row(place)[0] for place in test.places}
+    assert {text.replace("root", "child") for text in found if "root" in text} == {t for t in found if "child" in t}
+    train = dataset(path, parent="from", id="name", held_out=0.4)()
+    assert all(train.holds_out(text) for text in found)
+    held = [{"prompt": f"root {n}", "answer": 1, "name": names(n)} for n in range(40)]
+    with pytest.raises(
+        InputError, match=r"row 1 \('child 0'\): is proposed from a held-out task, .*row 1, and 40 rows"
+    ):
+        dataset(
+            written(tmp_path, families(names)[:40], "children.jsonl"),
+            parent="from", id="name", held_out=written(tmp_path, held, "held.jsonl"),
+        )  # fmt: skip
+    assert dataset(written(tmp_path, sums(9), "plain.jsonl"), split="all", id="name")
+
+
+def test_two_tasks_of_one_id_are_an_error(tmp_path):
+    rows = [{"prompt": text, "answer": 1, "name": "t", "from": None} for text in ("a", "A.", "b")]
+    with pytest.raises(InputError, match=r"row 3 \('b'\): has the id of row 2; mend column id"):
+        dataset(written(tmp_path, rows), parent="from", id="name", duplicates="drop")
+
+
+def test_a_question_is_held_out_with_its_choices_too(tmp_path):
+    rows = [{**row, "among": [row["answer"], 0]} for row in sums(40)]
+    test = dataset(written(tmp_path, rows), choices="among", split="test")()
+    train = dataset(written(tmp_path, rows), choices="among")()
+    assert all(train.holds_out(test.draw(seed).question) for seed in range(len(test.places)))
+
+
 def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     rows = [
         {"prompt": "Capital of France?", "answer": "Paris", "among": ["Rome", "Paris"]},
@@ -196,11 +246,80 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
     assert found == {"Capital of France?": "B", "Capital of Italy?": "A", "Capital of Spain?": "B"}
 
 
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.parquet"])
+@pytest.mark.parametrize(
+    ("choices", "answer", "right"),
+    [
+        ({"text": ["sun", "ice"], "label": ["1", "2"]}, "1", "A"),
+        ({"text": ["sun", "ice"], "label": ["A", "B"]}, "ice", "B"),
+        ([1, 2, 3], 2, "B"),
+        ([3, 4, 5], 4, "B"),
+        (["Rome", "paris"], "Paris.", "B"),
+        (["Rome", "Paris"], "(b)", "B"),
+        (["Rome", "Paris"], "a) Rome, the Eternal City", "A"),
+    ],
+)
+def test_choices_and_their_answer_in_every_form(tmp_path, name, choices, answer, right):
+    rows = [{"prompt": "Which?", "answer": answer, "among": choices}]
+    env = dataset(written(tmp_path, rows, name), choices="among", score="choice", split="all")()
+    texts = choices["text"] if isinstance(choices, dict) else choices
+    assert env.reset(0)["solver"].text == "\n".join(["Which?", *map("{}) {}".format, "ABC", texts)])
+    assert env.answer == right
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"answer": "B", "among": "A: 1, B: 2"}, "row 2: its choices are 'A: 1, B: 2', expected a list"),
+        ({"answer": "Oslo", "among": ["Rome", "Paris"]}, r"row 2: 'Oslo' is none of its choices \['Rome', 'Paris'\]"),
+        ({"answer": 2, "among": ["Rome", "Paris"]}, "row 2: '2' is none of its choices"),
+        ({"answer": 2, "among": list(range(30))}, "row 2: has 30 choices, but there are 26 letters"),
+    ],
+)
+def test_choices_that_cannot_be_asked_are_an_error(tmp_path, row, said):
+    rows = [{"prompt": "x", "answer": "no choices"}, {"prompt": "y", **row}]
+    with pytest.raises(InputError, match=said):
+        dataset(written(tmp_path, rows), choices="among")
+
+
+@pytest.mark.parametrize("column", ["choices", "parent"])
+def test_a_column_that_is_in_no_row_is_an_error(tmp_path, column):
+    rows = [{"prompt": "x", "answer": 1}, {"prompt": "y", "answer": 2, "among": None}]
+    with pytest.raises(InputError, match=f"no column 'amogn'; write {column}: and its name; did you mean 'among'"):
+        dataset(written(tmp_path, rows), **{column: "amogn"})
+    assert dataset(written(tmp_path, rows), split="all", **{column: "among"})
+
+
+def test_blank_lines_hold_no_task(tmp_path):
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"prompt": "a", "answer": 1}\n\n{"prompt": "b", "answer": 2}\n \n')
+    assert questions(dataset(str(path), split="all")) == {"a", "b"}
+
+
+LETTERS = [
+    "The answer is B",
+    "Option B is it",
+    "A good answer is B",
+    "__B__",
+    "**B** Paris",
+    "B - Paris",
+    "'B'",
+    "B, I think",
+]
+WORDS = ["I think so", "A good one", "Bäume", "E.g. this", "The answer is a city", "A-levels", "I'm sure"]
+
+
 @pytest.mark.parametrize(
     ("score", "answer", "expected", "right"),
     [
         (exact, "the  NILE.", "The Nile", 1.0),
         (exact, "Nile", "The Nile", 0.0),
+        (exact, "23", "2³", 0.0),
+        (exact, "x^2", "x²", 1.0),
+        (exact, "10⁻³", "10^-3", 1.0),
+        (exact, "5", "5!", 0.0),
+        (exact, "5!.", "5!", 1.0),
+        (exact, "Paris!", "paris", 1.0),
         (number, "$1,234.50", "1234.5", 1.0),
         (number, "0.5", "1/2", 1.0),
         (number, "first 3, then 4", "Some steps: 9\n#### 4", 1.0),
@@ -208,14 +327,41 @@ def test_choices_are_shown_with_letters_and_the_answer_is_one(tmp_path):
         (number, "-3", "3", 0.0),
         (choice, "B: Paris", "b", 1.0),
         (choice, "**C**", "B", 0.0),
+        *((choice, said, "B", 1.0) for said in LETTERS),
+        (number, "\u22125", "-5", 1.0),
+        (number, "10-7", "7", 1.0),
+        (number, "3,4", "34", 0.0),
+        (number, "1.5/2", ".75", 1.0),
+        (number, "1{,}250", "1250", 1.0),
+        (number, "1\u202f250", "1,250", 1.0),
     ],
 )
 def test_scores(score, answer, expected, right):
     assert score(answer, expected) == right
 
 
+@given(
+    st.integers(-(10**9), 10**9),
+    st.sampled_from([",", "{,}", "\\,", "\u202f"]),
+    st.sampled_from(["", "x = ", "$", "7, "]),
+)
+def test_a_number_is_read_however_its_thousands_are_written(number, between, before):
+    text = before + f"{number:,}".replace(",", between)
+    assert read_number(text) == read_number(text.replace("-", "\u2212")) == number
+    assert read_number(f"10{text}") == abs(number) or not text.startswith("-")
+
+
+def test_answers_that_say_the_same_are_one_vote(tmp_path):
+    rows = [{"prompt": "6 times 7?", "answer": "42"}]
+    said = ["Answer: 42", "Answer: 42.0", "Answer: $42", "Answer: 41", "Answer: 41"]
+    for score in ("number", "exact"):
+        env = workflows.self_consistency(make("dataset", path=written(tmp_path, rows), score=score, split="all"), 5)()
+        env.reset(0)
+        assert env.step(dict(zip(env.agents, said))).info["success"] == (score == "number")
+
+
 def test_what_cannot_be_read_is_no_answer():
-    for score, answer in ((number, "none"), (choice, "Paris"), (choice, "42")):
+    for score, answer in ((number, "none"), *((choice, said) for said in ("Paris", "42", *WORDS))):
         with pytest.raises(ValueError, match="no "):
             score(answer, "1" if score is number else "A")
     assert read_number("1/0") == 1.0

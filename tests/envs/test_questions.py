@@ -6,7 +6,7 @@ pytest.importorskip("reasoning_gym")
 
 from reasoning_gym.factory import create_dataset
 
-from palaestra.envs.questions import FORMS, shorten, solve
+from palaestra.envs.questions import FORMS, canonical, shorten, solve
 
 SETTINGS = {
     "chain_sum": [{}, {"allow_negation": True}],
@@ -30,6 +30,8 @@ def test_the_solver_is_right_in_either_wording_and_the_short_one_loses_nothing(n
         solution = solve(short)
         assert solution is not None
         assert solution == solve(entry["question"])
+        written = (entry["question"], short, short.replace(" ", "  "), short.replace(", ", ","))
+        assert {canonical(each) for each in written} == {short}
         assert dataset.score_answer(solution, entry) == 1.0
         answers.setdefault(short, set()).add(solution)
     assert all(len(found) == 1 for found in answers.values())
@@ -47,6 +49,11 @@ def test_the_solver_is_right_in_either_wording_and_the_short_one_loses_nothing(n
 )
 def test_short_wordings(name, question, short):
     assert shorten(name, question) == short
+
+
+@pytest.mark.parametrize("question", ["4+ 3 - -5 =", "What is 4 + 3--5?", " 4  +  3  -  -5 = "])
+def test_however_a_question_is_spaced_it_is_the_data_sets_own(question):
+    assert canonical(question) == "4 + 3 - -5 ="
 
 
 def test_only_known_forms_are_solved():

@@ -232,6 +232,27 @@ def test_search() -> None:
         Library({})
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("東京", "a"),
+        ("東京タワーは高い", "ab"),
+        ("塔", "b"),
+        ("Tokyo", "a"),
+        ("京東", ""),
+        ("หอคอย", "c"),
+        ("の高さ?", "b"),
+    ],
+)
+def test_words_are_found_in_text_without_spaces(query: str, names: str) -> None:
+    texts = {"a": "Tokyo東京タワーは高い。", "b": "塔の高い。塔の高さ", "c": "นี่คือหอคอยสูง", "d": "foo"}
+    library = Library(texts)
+    found = dict(library.find(query))
+    assert found == {name: texts[name] for name in names}
+    long = Library({"long": "本" * 300 + "東京タワー" + "本" * 300}).tool(longest=100)
+    assert "東京タワー" in long.run({"query": "東京"})[0]
+
+
 def test_of_a_long_text_search_shows_the_place_that_matched() -> None:
     text = "the shed is empty. " * 300 + "The red mill keeps 37 sacks. " + "the barn is full. " * 300
     said, _ = Library({"long": text}).tool().run({"query": "mill sacks"})
@@ -317,8 +338,10 @@ def test_recipes_train_and_test_on_their_splits() -> None:
 
 def test_files_and_questions_of_your_own(tmp_path: Path) -> None:
     (tmp_path / "pets.md").write_text("The cat is called Mo.")
-    questions = [{"question": "Who is the cat?", "answer": "Mo"}, {"question": "?", "answer": 1, "split": "test"}]
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)) + "\n")
+    questions = [{"question": "Who\u2028is the cat?", "answer": "Mo"}, {"question": "?", "answer": 1, "split": "test"}]
+    (tmp_path / "questions.jsonl").write_text(
+        "\n".join(json.dumps(each, ensure_ascii=False) for each in questions) + "\n"
+    )
     line = iter([write([Call("search", {"query": "cat"})]), "mo"])
     env = make("roles/toolbox", folder=str(tmp_path))
     turns = rollout(env, Team(assistant=ScriptedPolicy(lambda request: next(line))), groups=1, group_size=1, seed=0)

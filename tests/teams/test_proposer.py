@@ -12,6 +12,8 @@ import pytest
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
+from palaestra.envs.questions import shorten
+from palaestra.envs.reasoning_gym import reasoning_gym
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError, ExpressionError, InputError
 from palaestra.play.rollout import rollout
@@ -85,6 +87,19 @@ def test_what_is_no_task_is_refused_with_the_reason(said, why):
     assert done.info["refused"].startswith(why)
     assert done.info["valid"] == {"proposer": False}
     assert env.reset(3)["proposer"].text == "3 + 1 = |"
+
+
+@pytest.mark.parametrize("prompt", ["raw", "short"])
+def test_a_held_out_question_is_refused_in_every_wording(prompt):
+    pytest.importorskip("reasoning_gym")
+    mix = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
+    held, env = reasoning_gym(mix, split="test", prompt=prompt)(), ProposerEnv(reasoning_gym(mix, prompt=prompt), 1)
+    for seed in range(12):
+        held.reset(seed)
+        short = shorten("chain_sum", held.question)
+        for text in (held.question, short, short.replace(" ", "  "), f"What is {short[:-2]}?"):
+            env.reset(0)
+            assert env.step({"proposer": text}).info["refused"].startswith("is held out"), text
 
 
 def broken(text: str, parent: Task) -> Task:

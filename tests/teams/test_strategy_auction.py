@@ -9,6 +9,7 @@ from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.teams import workflows
+from palaestra.teams.bids import marks_in, number_in
 from palaestra.testing.env import check_env
 
 
@@ -35,6 +36,27 @@ def test_the_best_plan_for_its_price_is_carried_out(weight, wins):
     turns = rollout(env, Team(dict.fromkeys(env().agents, ScriptedPolicy(say))), groups=1).frame
     assert turns["agent"].cast(str).to_list() == ["bidder-1", "bidder-2", "juror-1", "juror-2", f"bidder-{wins}"]
     assert turns["answer"][-1] == f"done by bidder-{wins}"
+
+
+@pytest.mark.parametrize(
+    ("said", "marks"),
+    [
+        ("3, 5", [3, 5]),
+        ("3/5 and 5/5", [3, 5]),
+        ("bidder-1: 0, bidder-2: 5", [0, 5]),
+        ("Bidder-2: 5", [0, 5]),
+        ("bidder-2 beats bidder-1, so 3, 5", [3, 5]),
+        ("\u22123 5 4", [-3, 5]),
+        ("none", []),
+    ],
+)
+def test_marks_are_read_behind_the_names_or_in_order(said, marks):
+    assert marks_in(said, ["bidder-1", "bidder-2"]) == marks
+
+
+def test_of_bids_the_first_number_counts():
+    found = [number_in(text) for text in (".5", "I bid 1,000.", "-.5", "8/10", "nothing")]
+    assert found == [0.5, 1000.0, -0.5, 8.0, float("-inf")]
 
 
 def test_it_keeps_the_protocol_and_names_what_is_wrong():

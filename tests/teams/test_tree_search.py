@@ -62,6 +62,24 @@ def test_a_step_may_have_several_lines():
     assert frame["opinion"].to_list() == [0.9, 0.1]
 
 
+@pytest.mark.parametrize(
+    ("said", "step", "opinion"),
+    [
+        ("Confidence: 80%\nStep: x", "x", 0.8),
+        ("Confidence: 8/10\nStep: x", "x", 0.8),
+        ("Confidence: -1\nStep: x", "x", 0.0),
+        ('{"confidence": "1e-3", "step": "x"}', "x", 0.001),
+        ('{"confidence": 0.2, "step": "Mail bob@corp.com 9 times"}', "Mail bob@corp.com 9 times", 0.2),
+        ("Mail bob@corp.com 9 times", "Mail bob@corp.com 9 times", 0.0),
+        ("Mail bob@corp.com @ .8 .6", "Mail bob@corp.com", 0.8),
+        ("Step: add 3", "add 3", 0.0),
+    ],
+)
+def test_an_opinion_is_a_number_that_was_said_as_one(said, step, opinion):
+    frame = play(tree_search(Letters, 1, depth=1, budget=1), lambda request: said).frame
+    assert (frame["answer"][0], frame["opinion"][0]) == (step, opinion)
+
+
 def test_who_says_no_opinion_has_the_verifiers():
     frame = play(tree_search(Letters, 2, depth=2, budget=6), lambda request: "ab"[int(request.agent[-1]) - 1]).frame
     assert set(frame["sure"]) == {1.0}

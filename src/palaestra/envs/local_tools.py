@@ -75,7 +75,7 @@ class Library:
     """In-memory full-text index of documents ({name: text}), ranked by BM25 (SQLite FTS5).
 
     A query is words; documents that have any of them come by rank, ties by name. Operators of FTS5 are words like all
-    others, so no query is malformed.
+    others, so no query is malformed. Of scripts without spaces two neighbouring letters are a word.
 
     Raises:
         InputError: there are no documents, or this SQLite has no FTS5.
@@ -93,7 +93,8 @@ class Library:
             self._base.execute("CREATE VIRTUAL TABLE documents USING fts5(name, text)")
         except sqlite3.OperationalError as error:
             raise InputError(f"Library: this SQLite ({sqlite3.sqlite_version}) has no FTS5: {error}") from error
-        self._base.executemany("INSERT INTO documents VALUES (?, ?)", sorted(documents.items()))
+        rows = ((_spaced(name), _spaced(text)) for name, text in sorted(documents.items()))
+        self._base.executemany("INSERT INTO documents VALUES (?, ?)", rows)
 
     @classmethod
     def read(cls, folder: str | Path, *patterns: str) -> Library:
@@ -121,17 +122,18 @@ class Library:
 
     def _find(self, query: str, most: int, longest: int = 1000) -> list[tuple[str, str, str]]:
         """The best documents as (name, text, passage of the text that has most of the words)."""
-        words = re.findall(r"\w+", query)
+        words = [word for run in _WORDS.findall(query) for word in _pairs(run)]
         if not words:
             return []
-        asked = " OR ".join(f'"{word}"' for word in words[:MOST_WORDS])
+        asked = " OR ".join(f'"{_spaced(word)}"' for word in words[:MOST_WORDS])
         with self._lock:
             rows = self._base.execute(
                 "SELECT name, text, snippet(documents, 1, '', '', '', ?) FROM documents WHERE documents MATCH ? "
                 "ORDER BY bm25(documents), name LIMIT ?",
                 (max(1, min(64, longest // 10)), asked, most),
             )
-            return [(str(name), str(text), str(passage)) for name, text, passage in rows]
+            plain = ([str(each).replace(_GAP, "") for each in row] for row in rows)
+            return [(name, text, passage) for name, text, passage in plain]
 
     def tool(self, most: int = 3, longest: int = 1000) -> Tool:
         """A tool that searches these documents and returns the text of the best.
@@ -147,6 +149,22 @@ class Library:
         found = self._find(query, most, longest)
         lines = [f"{name}: {_around(text, passage, longest)}" for name, text, passage in found]
         return "\n".join(lines) or "nothing was found"
+
+
+_LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Of scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+_WORDS = re.compile(rf"[{_LETTERS}]+|[^\W{_LETTERS}]+")
+_UNSPACED = re.compile(f"[{_LETTERS}]")
+_GAP = "\u2063"
+"""What FTS5 takes for white space and nobody writes: an invisible separator."""
+
+
+def _spaced(text: str) -> str:
+    return _UNSPACED.sub(rf"{_GAP}\g<0>{_GAP}", text)
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(max(1, len(run) - 1))] if _UNSPACED.match(run) else [run]
 
 
 def _around(text: str, passage: str, longest: int) -> str:

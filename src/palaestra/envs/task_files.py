@@ -11,9 +11,10 @@ import functools
 import hashlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -24,19 +25,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.turns import clean
-from palaestra.envs.task_keys import key_in, task_key
+from palaestra.envs.task_keys import key_in, normalise, task_key
+from palaestra.envs.task_scores import read_letter
 from palaestra.errors import DamagedFileError, InputError, StorageError, missing_extra, nearest
 from palaestra.foundation.files import atomic_write
 
 Duplicates = Literal["refuse", "drop"]
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Of the choices of a question."""
 PART = 2**16
 """Tasks of a batch of the index."""
 HUB = "hf://"
-_FORMAT = 1
+_ID = re.compile(r"(?!.*:[0-9a-f]{16}\Z)[\w.:/#-]+", re.ASCII)
+"""A word, but no name `SOURCE:HEX`."""
+_FORMAT = 3
 _INDEX = pa.schema(
     [
         ("key", pa.uint64()),
         ("parent", pa.uint64()),
+        ("id", pa.uint64()),
+        ("an_id", pa.bool_()),
         ("prompt", pa.string()),
         ("answer", pa.string()),
         ("choices", pa.string()),
@@ -46,22 +54,28 @@ _INDEX = pa.schema(
 
 @dataclass(frozen=True)
 class Columns:
-    """Data of the column names of a task file: prompt (question), answer and, if given, choices and parent."""
+    """Data of the column names of a task file: prompt (question), answer and, if given, choices, parent and id."""
 
     prompt: str = "prompt"
     answer: str = "answer"
     choices: str | None = None
     parent: str | None = None
+    id: str | None = None
 
     def named(self) -> dict[str, str]:
         """Column names by purpose (`prompt`, `answer` …), of those that are given."""
         return {field: name for field, name in vars(self).items() if name is not None}
 
+    def asked(self) -> Columns:
+        """Those of a file of held-out tasks, of which it does not matter what they were proposed from."""
+        return replace(self, parent=None)
+
 
 class TaskFile:
     """Read-only access to an indexed task file: rows by position, and uint64 keys of tasks and parents.
 
-    path: as it was given. keys, parents: uint64[tasks], parents 0 where there is none.
+    path: as it was given. keys, parents, ids: uint64[tasks], parents and ids 0 where there is none. an_id: bool[tasks],
+    where a parent is written as an id may be, in a word.
     """
 
     def __init__(self, path: str, index: Path) -> None:
@@ -69,15 +83,17 @@ class TaskFile:
         self.path = path
         reader = pa.ipc.open_file(pa.memory_map(str(index)))
         self._parts = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        self.keys, self.parents = (
-            np.concatenate([part.column(name).to_numpy() for part in self._parts]) for name in ("key", "parent")
+        self.keys, parents, self.ids, self.an_id = (
+            np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in self._parts])
+            for name in ("key", "parent", "id", "an_id")
         )
+        self.parents = self.named(parents)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def row(self, place: int) -> tuple[str, str, list[str]]:
-        """Question, answer and choices of a task."""
+        """Question, answer (the letter of a choice, if there are any) and choices of a task."""
         part, at = self._parts[place // PART], place % PART
         choices = part.column("choices")[at].as_py()
         return part.column("prompt")[at].as_py(), part.column("answer")[at].as_py(), json.loads(choices or "[]")
@@ -86,6 +102,22 @@ class TaskFile:
         """Location of a task, for messages: `tasks.jsonl, row 17 ('What is …')`."""
         text = self.row(place)[0]
         return f"{self.path}, row {place + 1} ({text[:57] + '...' if len(text) > 60 else text!r})"
+
+    def named(self, keys: np.ndarray) -> np.ndarray:
+        """Keys of tasks, uint64[...], in place of the hashes of their ids in this file; others stay as they are.
+
+        Raises:
+            InputError: two tasks have one id.
+        """
+        if not self.ids.any():
+            return keys
+        order = np.argsort(self.ids, kind="stable")
+        known, tasks = self.ids[order], self.keys[order]
+        if len(again := np.flatnonzero((known[1:] == known[:-1]) & (known[1:] > 0) & (tasks[1:] != tasks[:-1]))):
+            one, two = (int(order[again[0] + more]) for more in (0, 1))
+            raise InputError(f"{self.line(two)}: has the id of row {one + 1}; mend column id")
+        at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return np.where((known[at] == keys) & (keys > 0), tasks[at], keys)
 
     def places(self, duplicates: Duplicates, prompt: str) -> np.ndarray:
         """Positions of the tasks that count, int64[]: all, or with "drop" the first of each key.
@@ -216,10 +248,49 @@ def _checked(path: str, columns: Columns, first: int, part: Mapping[str, list[An
             raise InputError(f"{path}, row {first + empty + 1}: column {name!r} is empty; fill it, or remove the row")
         made[field] = texts
     nothing = [None] * len(made["prompt"])
-    made["choices"] = [None if each is None else json.dumps(each) for each in part.get("choices", nothing)]
-    made["parent"] = [key_in(str(each)) if each not in (None, "") else 0 for each in part.get("parent", nothing)]
+    made["choices"] = list(nothing)
+    for at, given in enumerate(part.get("choices", nothing)):
+        if given not in (None, "", []):
+            try:
+                choices, made["answer"][at] = _chosen(given, made["answer"][at])
+            except ValueError as error:
+                raise InputError(f"{path}, row {first + at + 1}: {error}") from error
+            made["choices"][at] = json.dumps(choices)
+    for field in ("parent", "id"):
+        made[field] = [0 if each in (None, "") else key_in(str(each)) for each in part.get(field, nothing)]
+    made["an_id"] = [each is not None and bool(_ID.fullmatch(str(each))) for each in part.get("parent", nothing)]
     made["key"] = [task_key(text) for text in made["prompt"]]
     return pa.record_batch([pa.array(made[field.name], field.type) for field in _INDEX], schema=_INDEX)
+
+
+def _chosen(given: Any, answer: str) -> tuple[list[str], str]:
+    """Texts of the choices, and the letter of the right one.
+
+    Raises:
+        ValueError: they are no list, too many, or the answer is none of them.
+    """
+    labels: Any = []
+    if isinstance(given, Mapping) and given.keys() >= {"text", "label"}:
+        given, labels = given["text"], given["label"]
+    if not isinstance(given, list) or not isinstance(labels, list):
+        raise ValueError(f"its choices are {given!r}, expected a list, or text and label, a list each")
+    if len(given) > len(LETTERS):
+        raise ValueError(f"has {len(given)} choices, but there are {len(LETTERS)} letters")
+    if not given:
+        return [], answer
+    texts = [_text(each) for each in given]
+    places = [str(at) for at in range(len(texts))]
+    for names in ([_text(each) for each in labels], texts, LETTERS[: len(texts)], places):
+        if answer in list(names):
+            return texts, LETTERS[list(names).index(answer)]
+    same = [at for at, text in enumerate(texts) if normalise(text) == normalise(answer)]
+    try:
+        at = same[0] if len(same) == 1 else LETTERS.index(read_letter(answer))
+    except ValueError:
+        at = len(texts)
+    if at >= len(texts):
+        raise ValueError(f"{answer!r} is none of its choices {texts}; write one, its letter, or its place from 0")
+    return texts, LETTERS[at]
 
 
 def _text(value: Any) -> str:
@@ -230,32 +301,35 @@ def _text(value: Any) -> str:
 
 def _parts(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
     """Columns of the file, so many rows at a time."""
-    named = columns.named()
     if path.startswith(HUB):
         found = _hub(path)
-        _need(path, found.column_names, named)
+        named = _there(path, found.column_names, columns)
         for part in found.with_format("arrow").iter(PART):
             yield {field: part.column(name).to_pylist() for field, name in named.items()}
     elif path.endswith(".parquet"):
         try:
             file = pq.ParquetFile(path)
-            _need(path, file.schema_arrow.names, named)
+            named = _there(path, file.schema_arrow.names, columns)
             for part in file.iter_batches(PART, columns=list(dict.fromkeys(named.values()))):
                 yield {field: part.column(name).to_pylist() for field, name in named.items()}
         except (pa.ArrowException, OSError) as error:
             raise DamagedFileError(f"dataset: {path} is no whole Parquet file: {error}") from error
     elif path.endswith((".jsonl", ".ndjson")):
-        yield from _lines(path, named)
+        yield from _lines(path, columns)
     else:
         raise InputError(f"dataset: {path!r} is no .jsonl, no .parquet and no hf://owner/name")
 
 
-def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]]:
+def _lines(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
+    named = columns.named()
     part: dict[str, list[Any]] = {field: [] for field in named}
+    there: set[str] = set()
     if not os.access(path, os.R_OK):
         raise DamagedFileError(f"dataset: cannot read {path}: no permission")
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
                 row = json.loads(line)
             except ValueError as error:
@@ -266,11 +340,23 @@ def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]
                 if name not in row and field in ("prompt", "answer"):
                     _need(f"{path}, row {number}", row, {field: name})
                 part[field].append(row.get(name))
+            there |= row.keys()
             if len(part["prompt"]) == PART:
                 yield part
                 part = {field: [] for field in named}
+    if there:
+        _there(path, sorted(there), columns)
     if part["prompt"]:
         yield part
+
+
+def _there(path: str, names: Iterable[str], columns: Columns) -> dict[str, str]:
+    """Names of the columns, all of which are needed, but ids only to find parents."""
+    names, named = list(names), columns.named()
+    if columns.parent is None and columns.id not in names:
+        named.pop("id", None)
+    _need(path, names, named)
+    return named
 
 
 def _need(where: str, there: Any, named: Mapping[str, str]) -> None:

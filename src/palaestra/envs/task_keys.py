@@ -15,18 +15,28 @@ import numpy as np
 
 from palaestra.errors import InputError
 
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ]+")
 _NAMED = re.compile(r".*:([0-9a-f]{16})")
 
 
 def normalise(text: str) -> str:
     r"""Text normalised for comparison: Unicode NFKC, case folded, white space collapsed, no final punctuation.
 
+    Exponents are written `^n`, which NFKC would make part of the number, and the `!` behind a final digit stays.
+
     >>> normalise("  What is\n２ + 2? ") == normalise("what IS 2 + 2")
     True
+    >>> normalise("What is 2³?"), normalise("What is 4!?")
+    ('what is 2^3', 'what is 4!')
     """
+    text = _RAISED.sub(lambda found: "^" + unicodedata.normalize("NFKC", found[0]).replace("\u2212", "-"), text)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     whole = " ".join(folded.split())
-    return whole.rstrip(" .?!:") or whole
+    bare = whole.rstrip(" .?!:")
+    if bare[-1:].isdigit():
+        end = whole[len(bare) :]
+        bare += end[: len(end) - len(end.lstrip("!"))]
+    return bare or whole
 
 
 def task_key(text: str) -> int:

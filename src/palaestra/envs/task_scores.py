@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from fractions import Fraction
 from importlib.util import find_spec
 from typing import cast
 
@@ -19,7 +18,9 @@ from palaestra.foundation.registry import load_object
 
 Score = Callable[[str, str], float]
 
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?")
+_THOUSANDS = r"(?:,|\{,\}|\\,|[\u00a0\u2009\u202f])"
+_PLAIN = rf"(?:(?:\d{{1,3}}(?:{_THOUSANDS}\d{{3}})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+\u2212]?\d+)?"
+_NUMBER = re.compile(rf"((?<![\w)\]}}])[-+\u2212\u2013])?({_PLAIN})(?:\s*/\s*({_PLAIN}))?(\s*\\?%)?")
 FINAL = "####"
 """Mark before the final answer in GSM8K's solutions."""
 
@@ -33,8 +34,35 @@ def exact(answer: str, expected: str) -> float:
     return float(normalise(answer) == normalise(expected))
 
 
+def numbers_in(text: str, *, divide: bool = True, percent: float = 1.0) -> list[float]:
+    r"""Numbers in a text as floats: signs, exponents, leading dots, fractions, and thousands in threes are read.
+
+    A sign behind a word or a number is none, `10-7`. Ordinary spaces separate numbers; `{,}`, `\,` and thin or
+    unbreakable spaces may be between thousands.
+
+    Args:
+        text: what somebody wrote.
+        divide: `4/5` is 0.8; False: it is 4, as in marks.
+        percent: value of 1%.
+
+    >>> numbers_in("so 1,250.50 and 3,4 of \u2212.5, or 10-7"), numbers_in("4/5"), numbers_in("80%", percent=0.01)
+    ([1250.5, 3.0, 4.0, -0.5, 10.0, 7.0], [0.8], [0.8])
+    """
+    found = []
+    for sign, over, under, share in _NUMBER.findall(text):
+        value = _float(over)
+        if divide and under and _float(under):
+            value /= _float(under)
+        found.append((-value if sign in ("-", "\u2212", "\u2013") else value) * (percent if share else 1.0))
+    return found
+
+
+def _float(plain: str) -> float:
+    return float(re.sub(_THOUSANDS, "", plain).replace("\u2212", "-"))
+
+
 def read_number(text: str) -> float:
-    """Last number in a text as float; commas, exponents and fractions are read, `50%` is 50; ValueError without one.
+    """Last number in a text as float, of a solution in GSM8K's form the one behind `####`; `50%` is 50.
 
     Raises:
         ValueError: there is none.
@@ -42,11 +70,10 @@ def read_number(text: str) -> float:
     >>> read_number("so 3 of them cost $1,250.50."), read_number("#### 3/4")
     (1250.5, 0.75)
     """
-    found = _NUMBER.findall(text.rpartition(FINAL)[2])
+    found = numbers_in(text.rpartition(FINAL)[2])
     if not found:
         raise ValueError(f"no number in {text[:60]!r}")
-    plain = found[-1].replace(",", "").replace(" ", "")
-    return float(Fraction(plain)) if "/" in plain and not plain.endswith("/0") else float(plain.split("/")[0])
+    return found[-1]
 
 
 def number(answer: str, expected: str) -> float:
@@ -82,22 +109,46 @@ def same_mathematics(answer: str, expected: str) -> float:
 
 
 def choice(answer: str, expected: str) -> float:
-    """Score 1 if both texts name the same choice by its letter, `b`, `(B)`, `B) Paris`, `B: …`, else 0.
+    """Score 1 if both texts name the same choice by its letter, `b`, `(B)`, `B) Paris`, `the answer is B`, else 0.
 
-    >>> choice("(b) Paris", "B"), choice("c", "B")
-    (1.0, 0.0)
+    Raises:
+        ValueError: one of them names none: a word is no letter, even `A` or `I`.
+
+    >>> choice("(b) Paris", "B"), choice("c", "B"), choice("A good answer is B", "A")
+    (1.0, 0.0, 0.0)
     """
-    return float(_letter(answer) == _letter(expected))
+    return float(read_letter(answer) == read_letter(expected))
 
 
-def _letter(text: str) -> str:
-    found = re.match(r"\W*([A-Za-z])(?![A-Za-z'’])", text.strip())
+_ENDED = r"(?=[\W_]*\Z|[ \t]*[\n)\]}(:,;*_`–—]|\.(?!\w)|[ \t]+-[ \t])"
+"""Nothing follows a letter, or a mark that does not follow an article or a pronoun."""
+_FIRST = re.compile(rf"[\W_]*([A-Za-z]){_ENDED}")
+_SAID = re.compile(
+    r"(?:\b(?i:answer)(?:\s+(?i:is|would\s+be)|\s*:)(?:\s+(?i:option|choice))?|\A\W*(?i:option|choice))"
+    rf"[\W_]+([A-HJ-Z](?![\w'’]|[.-]\w)|[A-Za-z]{_ENDED})"
+)
+
+
+def read_letter(text: str) -> str:
+    """Letter, in capitals, of the choice that a text names.
+
+    Raises:
+        ValueError: it names none.
+
+    >>> read_letter("b) Paris")
+    'B'
+    """
+    first = _FIRST.match(text)
+    found = [first[1]] if first else _SAID.findall(text)
     if not found:
         raise ValueError(f"no letter of a choice in {text[:60]!r}")
-    return found[1].upper()
+    return found[-1].upper()
 
 
 SCORES: dict[str, Score] = {"exact": exact, "number": number, "math": same_mathematics, "choice": choice}
+
+SAYS: dict[str, Callable[[str], str]] = {"number": lambda text: repr(read_number(text)), "choice": read_letter}
+"""What an answer says, by the name of its score, where that is not its normalised text."""
 
 
 def score_of(named: str) -> Score:

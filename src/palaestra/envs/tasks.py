@@ -15,6 +15,7 @@ from typing import Any
 from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, opening
 from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.replies import read_reply
+from palaestra.envs.task_keys import normalise
 from palaestra.errors import EnvError
 
 UNREADABLE = (ValueError, SyntaxError, ArithmeticError, IndexError, RecursionError)
@@ -28,6 +29,7 @@ class Task:
     name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; one of
     `UNREADABLE` means that the answer cannot be read, any other exception that the scorer fails, and with it the
     episode. answer: a right answer if one is known; it is never shown to an agent.
+    says: answer text -> what it says, equal for answers that are one vote of a team; `UNREADABLE` as for score.
     parts: of the question, for a team whose members read one each. report: answer text -> what may be told of it to an
     agent, such as the outcome of the tests that are no secret.
     """
@@ -38,6 +40,7 @@ class Task:
     answer: str | None = None
     parts: tuple[str, ...] = ()
     report: Callable[[str], str] | None = None
+    says: Callable[[str], str] = normalise
 
 
 class TaskEnv(ABC):
@@ -107,6 +110,13 @@ class TaskEnv(ABC):
         except Exception as error:
             raise EnvError(f"score: {type(error).__name__}: {error}") from error
         return score if math.isfinite(score) else None
+
+    def says(self, answer: str) -> str:
+        """What `answer` says, equal for answers that are the same; the normalised text if the task cannot read it."""
+        try:
+            return self.current.says(answer)
+        except UNREADABLE:
+            return normalise(answer)
 
     def solved(self, score: float | None) -> bool:
         """Whether this score is a success."""

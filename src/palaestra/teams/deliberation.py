@@ -25,9 +25,10 @@ from palaestra.envs.replies import Reply, read_reply, without_thinking
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError, nearest
 from palaestra.teams.absence import Absence
+from palaestra.teams.bids import number_in
 from palaestra.teams.graph import Graph
 from palaestra.teams.instructions import ASKS, Heard, Instructions
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict, number_in
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
 ACCEPT = "ok"
@@ -196,13 +197,15 @@ class Deliberation(AroundTask):
             accepted = heard[-1] if heard else self._said.get(role)
             if accepted is not None:
                 shown = accepted.text if shown == text else f"{shown}\n({accepted.text} is accepted.)"
-                text, score = accepted.text, accepted.score
-                return Message(role, text, score, self._turn, self._round, accepts=True, reply=shown, form=form)
+                return accepted._replace(
+                    role=role, turn=self._turn, round=self._round, accepts=True, held=None, reply=shown, form=form
+                )
         if text not in self._true:
             self._true[text] = self.inner.score(text)
             self._shown[text] = self._cut(text.replace(self._mark, " "))
         score = self._verifier(self._true[text], self._draw)
-        return Message(role, text, score, self._turn, self._round, reply=shown, form=form)
+        says = self.inner.says(text)
+        return Message(role, text, score, self._turn, self._round, reply=shown, form=form, says=says)
 
     def _readable(self, said: Message) -> bool:
         """Whether a role said what it was asked for: an answer that the task can read, a number, a text."""

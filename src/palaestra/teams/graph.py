@@ -11,18 +11,20 @@ or the last one. Left out: how it is played (`palaestra.teams.deliberation`), gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import read_call
-from palaestra.teams.instructions import ASKS
+from palaestra.teams.instructions import ASKS, family
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS
 
 ABOUT = ("of", "accepted", "named", "vote")
 """Rules that are about a role."""
+AROUND = ("quorum", "in_turn")
+"""Rules around rules, by text."""
 Memory = Literal["latest", "all"]
 Edges = str | Mapping[str, Sequence[str]] | Sequence[Sequence[str]]
 
@@ -100,9 +102,8 @@ class Graph:
             raise InputError(f"graph: memory={memory!r}{nearest(str(memory), get_args(Memory))}")
         for registry, text in ((GATES, gate), (ROUTES, route), (AGGREGATES, aggregate), (STOPS, stop)):
             registry.build(text)
-            name, values, named = read_call(text)
-            for role in (*values, *named.values()) if name in ABOUT else ():
-                _known(role, tuple(told), text)
+            for role, known in _named(text, tuple(told)):
+                _known(role, known, text)
         heard = _heard(tuple(told), edges)
         order = _layers(tuple(told), heard, rounds) if steps is None else _steps(tuple(told), steps)
         asked = {role: (each,) if isinstance(each, str) else tuple(each) for role, each in (asks or {}).items()}
@@ -126,6 +127,21 @@ class Graph:
     def calls(self) -> int:
         """Most turns of an episode: those of all rounds if every route lets everyone act."""
         return self.rounds * sum(len(step) for step in self.steps)
+
+
+def _named(text: str, roles: tuple[str, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Roles that a rule names, and those of the rules that are written in it, each with the names that there are."""
+    name, values, named = read_call(text)
+    values += named.values()
+    if name in ABOUT:
+        yield from ((role, roles) for role in values)
+    elif name == "weighted":
+        weights = next(each for each in values if isinstance(each, Mapping))
+        yield from ((role, (*roles, *map(family, roles))) for role in weights)
+    elif name in AROUND:
+        for rule in values:
+            if isinstance(rule, str):
+                yield from _named(rule, roles)
 
 
 def _known(role: Any, roles: Sequence[str], field: str) -> str:

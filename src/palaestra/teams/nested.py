@@ -42,7 +42,7 @@ class RoleTask(TaskEnv):
 
     def draw(self, seed: int) -> Task:
         """The `Task` whose question the role is asked now."""
-        return Task(self.outer.task, self.asked, self.outer.current.score, self.outer.answer)
+        return Task(self.outer.task, self.asked, self.outer.current.score, self.outer.answer, says=self.outer.says)
 
 
 @dataclasses.dataclass

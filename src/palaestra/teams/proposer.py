@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from palaestra.envs.conversations import Conversation, Reader, opening
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.questions import canonical
 from palaestra.envs.reasoning_gym import ReasoningGymEnv, split_of
 from palaestra.envs.replies import read_reply
 from palaestra.envs.task_keys import task_key
@@ -151,7 +152,7 @@ class ProposerEnv(AroundTask):
                 f"proposer: read={self._named} returned {type(task).__name__}, expected a Task, or a ValueError with "
                 "the reason"
             )
-        if task_key(task.question) == task_key(self.parent.question):
+        if task_key(canonical(task.question)) == task_key(canonical(self.parent.question)):
             raise ValueError(f"repeats the task that it is proposed from, {self.parent.name}")
         if holds_out(self.inner, task.question):
             raise ValueError(f"is held out: {task.name}")
@@ -179,7 +180,7 @@ def _split(tasks: TaskEnv) -> str | None:
 def holds_out(tasks: TaskEnv, question: str) -> bool:
     """Whether a question text is held out of a `TaskEnv`: in the test split of a training env, or by its own method."""
     if isinstance(tasks, ReasoningGymEnv):
-        return _split(tasks) == "train" and split_of(question) == "test"
+        return _split(tasks) == "train" and split_of(canonical(question)) == "test"
     own = getattr(tasks, "holds_out", None)
     return own is not None and bool(own(question))
 

@@ -8,6 +8,7 @@ a choice that is learned is a seat of its own (`palaestra.teams.orchestrator`).
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,8 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from palaestra.envs.replies import bare_name
+from palaestra.envs.task_keys import normalise
 from palaestra.errors import InputError
 from palaestra.foundation.registry import Registry
+from palaestra.teams.bids import marks_in, number_in
 
 _HOME = ("palaestra.teams.rules",)
 
@@ -26,7 +29,8 @@ class Message(NamedTuple):
     """Data of a role's last message: its answer, that answer's score (None: unreadable), when, and if it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does. reply: all that chat models read of it,
-    where `text` is the answer alone. form: where the answer stood in it, one of `palaestra.envs.replies.FORMS`.
+    where `text` is the answer alone. form: where the answer stood in it, one of `palaestra.envs.replies.FORMS`. says:
+    what its task takes the answer for; "": its text, normalised.
     """
 
     role: str
@@ -38,6 +42,12 @@ class Message(NamedTuple):
     held: str | None = None
     reply: str = ""
     form: str = "whole"
+    says: str = ""
+
+    @property
+    def vote(self) -> str:
+        """What the answer says: equal for answers that are the same, however they are written."""
+        return self.says or normalise(self.text)
 
 
 Draw = Callable[[], np.random.Generator]
@@ -84,15 +94,14 @@ def kept(share: float) -> Gate:
 
 @GATES.register("top")
 def top(most: int) -> Gate:
-    """Makes a gate (which messages reach a role): the `most` whose texts are commonest; ties by speaking order."""
+    """Makes a gate (which messages reach a role): the `most` whose answers are commonest; ties by speaking order."""
     _whole("top", most)
     held = f"not among the {most}"
 
     def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
-        texts = [each.text for each in said]
-        votes = Counter(texts)
-        weights = [votes[text] / len(texts) for text in texts]
-        chosen = sorted(range(len(texts)), key=weights.__getitem__, reverse=True)[:most]
+        votes = Counter(each.vote for each in said)
+        weights = [votes[each.vote] / len(said) for each in said]
+        chosen = sorted(range(len(said)), key=weights.__getitem__, reverse=True)[:most]
         return [(weight, None if at in chosen else held) for at, weight in enumerate(weights)]
 
     return gate
@@ -219,9 +228,9 @@ def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
         left = [role for role in roles if last[role].round == newest]
         if newest + 2 < start or len(left) <= above:
             return left
-        votes = Counter(last[role].text for role in left)
+        votes = Counter(each.vote for each in ballots([last[role] for role in left]))
         drawn = [left[at] for at in draw().permutation(len(left))]
-        chosen = sorted(drawn, key=lambda role: -votes[last[role].text])[:most]
+        chosen = sorted(drawn, key=lambda role: -votes[last[role].vote])[:most]
         return [role for role in left if role in chosen]
 
     return route
@@ -272,7 +281,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
     arXiv 2602.02751.
 
     The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
-    step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.
+    step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, see `marks_in`; others count 0.
     """
     if not prices or min(prices) < 0 or weight < 0:
         raise InputError(f"awarded: prices={list(prices)} and weight={weight}: at least 0, one for each bidder")
@@ -285,9 +294,8 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
             raise InputError(f"awarded: {len(prices)} prices for the bidders {list(roles)}")
         scores = [weight * price * len(last[role].text.split()) for role, price in zip(roles, prices, strict=True)]
         for juror in (each for each in said if each.role not in roles):
-            marks = [float(found) for found in re.findall(r"\d+(?:\.\d+)?", juror.text)][: len(roles)]
-            for at, mark in enumerate(marks):
-                scores[at] -= mark if mark <= best else 0.0
+            for at, mark in enumerate(marks_in(juror.text, roles)):
+                scores[at] -= mark if 0 <= mark <= best else 0.0
         return [roles[int(np.argmin(scores))]]
 
     return route
@@ -298,15 +306,10 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 
 @AGGREGATES.register("vote")
 def vote(without: str = "") -> Aggregate:
-    """Makes an aggregate (messages -> the team's): the commonest text, ties drawn; role `without` has no vote."""
+    """Makes an aggregate (messages -> the team's): the commonest answer, ties drawn; role `without` has no vote."""
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
-        said = [each for each in said if each.role != without] or said
-        votes = Counter(each.text for each in said)
-        most = max(votes.values())
-        first = {each.text: each for each in reversed(said)}
-        tied = [first[text] for text in dict.fromkeys(each.text for each in said) if votes[text] == most]
-        return tied[0] if len(tied) == 1 else tied[int(draw().integers(len(tied)))]
+        return elected([each for each in said if each.role != without] or said, lambda each: 1.0, draw)
 
     return aggregate
 
@@ -360,7 +363,7 @@ def agree(share: float = 1.0, least: int = 2) -> Stop:
         raise InputError(f"agree: least={least}, expected at least 1")
 
     def stop(said: Sequence[Message]) -> bool:
-        most = max(Counter(each.text for each in said).values())
+        most = max(Counter(each.vote for each in ballots(said)).values())
         return len(said) >= least and (most == len(said) or most > share * len(said))
 
     return stop
@@ -406,6 +409,23 @@ def accepts(tpr: float = 1.0, fpr: float = 0.0, *, least: float = 1.0) -> Verifi
 # -- what rules share -------------------------------------------------------------------------------------------------
 
 
+def ballots(said: Sequence[Message]) -> list[Message]:
+    """Messages that have a vote: those that the task could read, or all if it could read none."""
+    return [each for each in said if each.score is not None] or list(said)
+
+
+def elected(said: Sequence[Message], weight: Callable[[Message], float], draw: Draw) -> Message:
+    """The message whose answer has the most weight of votes, in its commonest spelling; of equals one is drawn."""
+    same: dict[str, list[Message]] = {}
+    for each in ballots(said):
+        same.setdefault(each.vote, []).append(each)
+    totals = [sum(map(weight, group)) for group in same.values()]
+    tied = [group for group, total in zip(same.values(), totals) if math.isclose(total, max(totals))]
+    group = tied[0] if len(tied) == 1 else tied[int(draw().integers(len(tied)))]
+    spelled = Counter(each.text for each in group)
+    return max(group, key=lambda each: spelled[each.text])
+
+
 @functools.lru_cache(4096)
 def _trigrams(text: str) -> frozenset[str]:
     padded = f"  {text}  "
@@ -418,16 +438,6 @@ def alike(one: str, other: str) -> float:
         return 1.0
     first, second = _trigrams(one), _trigrams(other)
     return len(first & second) / len(first | second)
-
-
-def number_in(text: str) -> float:
-    """The first number of a text; minus infinity if there is none.
-
-    >>> number_in("I bid 3.5"), number_in("nothing")
-    (3.5, -inf)
-    """
-    found = re.search(r"-?\d+(?:\.\d+)?", text)
-    return float(found[0]) if found else -np.inf
 
 
 def _share(name: str, share: float) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import read_reply
+from palaestra.envs.task_scores import numbers_in
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.foundation.search import Candidate, SearchResult, confidence_uct, searching
@@ -27,6 +28,9 @@ from palaestra.teams.deliberation import DRAWS, SEPARATOR
 from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import VERIFIERS
 from palaestra.teams.task_wrapper import AroundTask, made_task
+
+_OPINION = re.compile(r"@([\s\d.,;%/eE+-]*\d[\s.%]*)\Z")
+"""Numbers behind the last `@`, and nothing else."""
 
 
 class AnswerStep(NamedTuple):
@@ -136,13 +140,13 @@ class TreeSearchEnv(AroundTask):
 
     def _child(self, role: str, text: str) -> tuple[Candidate, dict[str, Any]]:
         """A node, and what is told of it."""
-        reply = read_reply(text, "step", until=("confidence",))
-        said, _, own = reply.text.partition("@")
-        if reply.form in ("json", "line"):
-            own = own or read_reply(text, "confidence").text
+        reply, sure_of = read_reply(text, "step", until=("confidence",)), read_reply(text, "confidence")
+        said, own = reply.text, sure_of.text if sure_of.form in ("json", "line") else ""
+        if reply.form == "whole" and (given := _OPINION.search(said)):
+            said, own = said[: given.start()], given[1]
         way = (*self._way, AnswerStep(said.strip(), role, self._turn))
         score = self.inner.score(self._text(way))
-        numbers = [min(float(each), 1.0) for each in re.findall(r"\d*\.?\d+", own)]
+        numbers = [min(max(each, 0.0), 1.0) for each in numbers_in(own, percent=0.01)]
         if numbers:
             opinion, sure = numbers[0], numbers[1] if len(numbers) > 1 else 1.0
         else:

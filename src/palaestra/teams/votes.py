@@ -8,12 +8,12 @@ gate: in_turn("readable()", "top(2)")
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from palaestra.errors import InputError
 from palaestra.teams.instructions import family
-from palaestra.teams.rules import AGGREGATES, GATES, Aggregate, Draw, Gate, Message, Verdict
+from palaestra.teams.rules import AGGREGATES, GATES, Aggregate, Draw, Gate, Message, Verdict, ballots, elected
 
 
 @AGGREGATES.register("weighted")
@@ -32,14 +32,7 @@ def weighted(weights: Mapping[str, float], default: float = 1.0) -> Aggregate:
             raise InputError(f"weighted: the weight of {role!r} is {weight!r}, expected a number of at least 0")
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
-        totals: dict[str, float] = defaultdict(float)
-        first: dict[str, Message] = {}
-        for each in said:
-            totals[each.text] += weights.get(each.role, weights.get(family(each.role), default))
-            first.setdefault(each.text, each)
-        most = max(totals.values())
-        tied = [first[text] for text, total in totals.items() if math.isclose(total, most)]
-        return tied[0] if len(tied) == 1 else tied[int(draw().integers(len(tied)))]
+        return elected(said, lambda each: weights.get(each.role, weights.get(family(each.role), default)), draw)
 
     return aggregate
 
@@ -56,7 +49,7 @@ def quorum(least: int, otherwise: str = "last()") -> Aggregate:
     vote, fallback = AGGREGATES.build("vote()"), AGGREGATES.build(otherwise)
 
     def aggregate(said: Sequence[Message], draw: Draw) -> Message:
-        most = max(sum(other.text == each.text for other in said) for each in said)
+        most = max(Counter(each.vote for each in ballots(said)).values())
         return (vote if most >= least else fallback)(said, draw)
 
     return aggregate

@@ -135,7 +135,7 @@ def _task(kind: str, name: str, one: int, other: int) -> ToolTask:
 def _questions(folder: Path, split: str) -> list[ToolTask]:
     path = folder / QUESTIONS
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         tasks = [
             ToolTask(str(line["question"]), str(line["question"]), str(line["answer"]))
             for line in lines
