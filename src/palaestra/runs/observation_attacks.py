@@ -78,6 +78,7 @@ def attack_observations(
     derived = derive(recipe, run, trained, seat=seat, shift=shift, target=target, iterations=iterations, seeds=seeds)
     derived = override(derived, typed(overrides))
     folder = directory or attacks.folder_of(run, seat)
+    attacks.begin_anew(derived, folder / attacks.TRAINING, console)
     train(derived, folder / attacks.TRAINING, resume=True, jobs=jobs, console=console)
     about = {
         "run": str(run),

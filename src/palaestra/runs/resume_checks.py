@@ -15,6 +15,7 @@ from typing import Any
 from palaestra.errors import InputError, RecipeError, StorageError
 from palaestra.foundation.files import read_text
 from palaestra.learning import checkpoints
+from palaestra.runs import saved_policies
 from palaestra.runs.phases import Phase, phases_of
 from palaestra.runs.phases import read as read_phases
 from palaestra.runs.recipe import Recipe, look
@@ -54,6 +55,8 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
 
 def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
     """Raise InputError, which names fields, if a run of recipe `old`, kept at `path`, cannot go on with `new`."""
+    for seed in new.seeds:
+        saved_policies.refuse_changed(new.model_dump(mode="json"), seed, path.parent / f"seed-{seed}")
     refused = [said for said in _changes(old, new) if said]
     if refused:
         raise InputError(
@@ -99,7 +102,7 @@ def read_kept(path: Path) -> Recipe:
 
 def _changes(old: Recipe, new: Recipe) -> Iterator[str | None]:
     """For each field that differs None if it may, else how."""
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    before, after = (_flat(saved_policies.anywhere(each.model_dump(mode="json"))) for each in (old, new))
     for field in dict.fromkeys([*before, *after]):
         was, now = before.get(field), after.get(field)
         if was != now:
