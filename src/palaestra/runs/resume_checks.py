@@ -66,6 +66,9 @@ def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
         )
 
 
+ADDED = ("evaluation.controls.", "evaluation.attacks.")
+"""Fields of which more may be asked for, each as a whole."""
+
 BESIDE = ("description", "track", "play.executor", "train.keep_calls")
 """Fields on which no number depends; who plays can at most change the last bits, and none if `play.shards` is given."""
 
@@ -107,13 +110,15 @@ def _changes(old: Recipe, new: Recipe) -> Iterator[str | None]:
         was, now = before.get(field), after.get(field)
         if was != now:
             yield None if _grows(field, was, now) else f"{field}={was!r}, not {now!r}"
+    if new.train.iterations <= old.train.iterations:
+        return
     learns = {"learn": new.learn} | {f"{phase.place}.learn": new.in_phase(phase, READ).learn for phase in _phases(new)}
-    for field, learn in learns.items():
-        if new.train.iterations > old.train.iterations and learn.schedule != "constant":
-            yield (
-                f"{field}.schedule={learn.schedule!r} was planned for {old.train.iterations} iterations, "
-                f"not {new.train.iterations}"
-            )
+    planned: dict[str, Any] = {
+        f"{place}.schedule": each.schedule for place, each in learns.items() if each.schedule != "constant"
+    }
+    planned |= {f"{each.place}.until": each.ends.text for each in _phases(new) if each.ends and each.ends.shares}
+    for field, value in planned.items():
+        yield f"{field}={value!r} was planned for {old.train.iterations} iterations, not {new.train.iterations}"
 
 
 READ = {"only_read": True}
@@ -127,7 +132,7 @@ def _phases(recipe: Recipe) -> list[Phase]:
 def _grows(field: str, was: Any, now: Any) -> bool:
     if field in BESIDE:
         return True
-    if field.startswith("evaluation.controls."):
+    if field.startswith(ADDED):
         return was is None
     if field not in GROWING:
         return False
@@ -135,11 +140,11 @@ def _grows(field: str, was: Any, now: Any) -> bool:
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields by their dotted names; a control is one field."""
+    """Nested fields by their dotted names; a control is one field, and so is an attack."""
     found: dict[str, Any] = {}
     for name, item in value.items():
         field = f"{prefix}{name}"
-        whole = field.startswith("evaluation.controls.") or not isinstance(item, dict) or not item
+        whole = field.startswith(ADDED) or not isinstance(item, dict) or not item
         found |= {field: item} if whole else _flat(item, f"{field}.")
     order = []
     for item in found.pop("phases", ()) if not prefix else ():
@@ -148,4 +153,4 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         for phase in listed:
             found |= _flat({key: each for key, each in phase.items() if key != "name"}, f"phases.{phase['name']}.")
     found |= {"phases": order} if order else {}
-    return {name: item for name, item in found.items() if name != "evaluation.controls"}
+    return {name: item for name, item in found.items() if f"{name}." not in ADDED}
