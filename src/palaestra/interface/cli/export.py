@@ -20,7 +20,7 @@ def export(
     run: Run,
     seed: Seed = None,
     policy: Annotated[str | None, typer.Option("--policy", help="only this one [default: all]")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="folder [default: RUN/seed-N/policies]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder [default: RUN/seed-N/policies, or best]")] = None,
     best: Annotated[
         bool, typer.Option("--best", help="the kept checkpoint whose look was best, not the last; it flatters")
     ] = False,
