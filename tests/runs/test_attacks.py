@@ -168,6 +168,7 @@ def test_a_recipe_names_attacks_as_a_part_of_its_proof(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"seat": ""}, "give --seat, the agent that the attacker plays: one of guide, seeker"),
         ({"seat": "seker"}, "--seat 'seker': no such seat .*; did you mean 'seeker'"),
         ({"seat": "seeker", "target": "acton > 0"}, "--target: .*'acton'.*did you mean 'action'"),
         ({"seat": "seeker", "target": "col('verdicts') > 0"}, "the table of turns has no column 'verdicts'"),

@@ -228,10 +228,12 @@ def derive(
     return validate(data, f"{run}: attack on {seat}", trust=True)  # the run's recipe was loaded with or without trust
 
 
-def _check_seat(run: Path, seat: str, agents: Sequence[str]) -> None:
+def _check_seat(run: Path, seat: str, agents: Sequence[str], *, others: bool = True) -> None:
+    if not seat:
+        raise InputError(f"{run}: give --seat, the agent that the attacker plays: one of {', '.join(agents)}")
     if seat not in agents:
         raise InputError(f"--seat {seat!r}: no such seat in {run}{nearest(seat, agents)}")
-    if len(agents) == 1:
+    if others and len(agents) == 1:
         raise InputError(f"--seat {seat}: it is the only seat of the team, so an attacker there has nobody to attack")
 
 
