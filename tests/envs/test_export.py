@@ -28,6 +28,9 @@ ENVS: dict[str, Any] = {
     "several at once": make("native/queue"),
     "text": functools.partial(Gui, steps=3),
     "alone": make("native/corridor"),
+    "one after the other": make("native/guardians"),
+    "other choices in turn": make("native/procedure"),
+    "text, then choices": make("native/graph_game"),
 }
 
 
@@ -86,6 +89,38 @@ def test_agents_that_act_at_once_are_asked_one_after_the_other() -> None:
         env.step(0)
     assert asked == ["a", "b", "c"]
     assert env.agent_selection == "a"
+
+
+@pytest.mark.parametrize("name", ["guardians", "procedure", "assistance", "reputation", "review", "opponents"])
+def test_the_mask_offers_no_action_that_the_env_does_not_have(name: str) -> None:
+    env = to_pettingzoo(make(f"native/{name}"))
+    for seed in range(5):
+        env.reset(seed=seed)
+        for agent in env.agent_iter(max_iter=60):
+            observation, _, over, cut, _ = env.last()
+            assert env.observation_space(agent).contains(observation)
+            if over or cut:
+                env.step(None)
+                continue
+            seen = env._seen[agent]
+            mask = seen.mask if seen.mask is not None else [1] * len(seen.choices)
+            padding = [0] * (env.action_space(agent).n - len(seen.choices))
+            assert observation["action_mask"].tolist() == [*mask, *padding]
+            env.step(int(env.action_space(agent).sample(observation["action_mask"])))
+
+
+def test_an_env_that_breaks_in_random_play_is_opened_and_breaks_in_play() -> None:
+    class Broken(Gui):
+        agents = ("user_agent", "other")
+
+        def step(self, actions: Any) -> Any:
+            raise KeyError("no")
+
+    env = to_pettingzoo(functools.partial(Broken, steps=3))
+    assert env.action_space("other") == env.action_space("user_agent")
+    env.reset(seed=0)
+    with pytest.raises(KeyError):
+        env.step("x")
 
 
 def test_a_pipeline_of_roles_can_be_exported() -> None:

@@ -629,6 +629,9 @@ def test_what_a_person_plays_is_recorded(
     assert mine["action"].to_list() == ["green", "blue"]
     assert set(mine["policy"]) == {"human"}
     assert turns["error"].null_count() == 4
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
+    said = say("play", trained.directory, "--trust", "--human", "seeker", *kept)
+    assert re.search(r"of 2 episodes \(1 with an error: .*the input ended", said.stdout)
     assert "no such agent" in complaint(say("play", trained.directory, "--trust", "--human", "seker", *kept))
 
 

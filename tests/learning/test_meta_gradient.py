@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from palaestra.agents import MLPPolicy, TabularPolicy, Team
+from palaestra.agents.contextual import ContextualPolicy
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Referential
 from palaestra.errors import InputError
+from palaestra.learning import PolicyGradient
 from palaestra.learning.meta_gradient import MetaGradient, _tasks
 from palaestra.play.rollout import rollout
 from palaestra.runs.build import scripted_team
@@ -107,4 +109,20 @@ def test_options_out_of_range_are_named(options: dict, message: str) -> None:
 
 
 def test_a_table_of_logits_is_a_small_network_too() -> None:
-    assert MetaGradient(Team({"speaker": TabularPolicy(16, name="player")})).policies
+    """An adaptation of a table is the step of gradient descent on the whole batch."""
+    own = TabularPolicy(16, name="player")
+    team, turns = played(own)
+    plain = PolicyGradient(team, "surrogate(clip=None)")
+    plain.forward_backward(turns)
+    (logits,) = own.parameters()
+    slope = logits.grad.clone()
+    logits.grad = None
+    MetaGradient(team, rate=3.0).adapt(turns)
+    assert slope.abs().sum() > 0
+    torch.testing.assert_close(logits.detach(), -3.0 * slope)
+    assert np.isfinite(MetaGradient(team).update(turns)["player"]["loss"])
+
+
+def test_a_policy_whose_parts_are_called_one_by_one_is_refused() -> None:
+    with pytest.raises(InputError, match="policy 'player' is no small network, as kind mlp is"):
+        MetaGradient(Team({"speaker": ContextualPolicy(12, 3, steps=4, context=2, name="player")}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def test_a_recipe_names_attacks_as_a_part_of_its_proof(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"seat": ""}, "give --seat, the agent that the attacker plays: one of guide, seeker"),
         ({"seat": "seker"}, "--seat 'seker': no such seat .*; did you mean 'seeker'"),
         ({"seat": "seeker", "target": "acton > 0"}, "--target: .*'acton'.*did you mean 'action'"),
         ({"seat": "seeker", "target": "col('verdicts') > 0"}, "the table of turns has no column 'verdicts'"),
@@ -234,3 +236,38 @@ def test_an_attacker_with_every_seat_is_refused_before_play(tmp_path: Path, caps
         assert stop.value.code == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert said in line
+
+
+def test_a_team_that_was_trained_on_is_attacked_anew_and_one_that_only_moved_is_not(team: Path, tmp_path: Path) -> None:
+    def attacked(run: Path) -> dict[str, Any]:
+        return library.attack(run, "seeker", iterations=1, jobs=1, trust=True, overrides=["evaluation.tasks=6"])
+
+    def result(run: Path, seed: int) -> Path:
+        return run / "attacks" / "seeker" / "training" / f"seed-{seed}" / "result.json"
+
+    def kept(run: Path) -> list[int]:
+        return [result(run, seed).stat().st_mtime_ns for seed in (0, 1)]
+
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    shutil.copytree(team, run, ignore=shutil.ignore_patterns("attacks"))
+    before, times = attacked(run), kept(run)
+    run.rename(moved)
+    assert attacked(moved) == before | {"run": str(moved), "checksum": attacked(moved)["checksum"]}
+    assert kept(moved) == times
+    stored = moved / "seed-1" / "policies"
+    shutil.rmtree(stored)
+    shutil.copytree(moved / "seed-0" / "policies", stored)  # the team of seed 1 is now another
+    attacked(moved)
+    assert (kept(moved)[0], kept(moved)[1] > times[1]) == (times[0], True)
+    guides = [Team.load(folder, seed=1)["guide"].state_dict() for folder in (moved, result(moved, 1).parents[1])]
+    assert torch.equal(guides[0]["logits"], guides[1]["logits"])
+
+
+def test_a_seed_is_added_to_a_run_that_was_attacked(tmp_path: Path) -> None:
+    asked = {"seeker": {"iterations": 1}}
+    evaluation = TEAM["evaluation"] | {"tasks": 6, "attacks": asked}
+    for seeds in ([0], [0, 1]):
+        recipe = validate(TEAM | {"evaluation": evaluation, "seeds": seeds}, trust=True)
+        found = train(recipe, tmp_path / "run", resume=True, jobs=1)
+        assert found["attacks"]["seeker"]["systems"]["trained"]["mean"] >= 0
+        assert (read_object(tmp_path / "run" / "attacks" / "seeker" / "summary.json") or {})["seeds"] == seeds

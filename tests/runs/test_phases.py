@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from palaestra.interface.report.load import SeedRun
 from palaestra.interface.report.panels import progress
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.phases import PhasedTrainer, carry_over
-from palaestra.runs import build
+from palaestra.runs import build, phases
 from palaestra.runs.inline import TrainingResult, learn
 from palaestra.runs.phases import order, read
 from palaestra.runs.recipe import Recipe, load, validate
@@ -43,6 +44,12 @@ STALLS = "stalled(1, iterations * 0)"
 
 def kuhn(*phases: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return KUHN | {"phases": list(phases)} | changes
+
+
+def test_the_example_of_the_module_is_a_recipe() -> None:
+    text = re.search(r"\n(    phases:\n(?:    .*\n)*)", phases.__doc__ or "")
+    assert text is not None
+    build.resolve(validate(KUHN | read_yaml(textwrap.dedent(text[1]))))
 
 
 def names(found: TrainingResult) -> str:

@@ -70,6 +70,8 @@ def test_the_team_of_a_run(run: Path) -> None:
     assert torch.equal(*(each["guide"]["model.norm.weight"] for each in (team.state_dict(), last(run))))
     heard = Request(Observation("hear mi", choices=("red", "green", "blue")), "seeker", np.random.default_rng(0))
     assert team["seeker"].act([heard])[0].action == 1  # the script has its options
+    with pytest.raises(InputError, match=r"policies: no policy 'sekr' there; did you mean 'seeker'"):
+        Team.load(run, policies={"sekr": team["seeker"]}, trust=True)
     mine = LMPolicy.tiny(name="seeker")
     assert Team.load(run, policies={"seeker": mine}, seed=0)["seeker"] is mine
 
@@ -123,6 +125,34 @@ def test_the_best_look_and_one_policy(trained: Trained, tmp_path: Path) -> None:
     assert folders == {"seeker": tmp_path / "best" / "seeker"}
     state = checkpoints.load(checkpoints.path_of(run / "seed-0" / "checkpoints", kept[-2]))["policies"]["seeker"]
     assert torch.equal(TabularPolicy.load(folders["seeker"]).state_dict()["logits"], state["logits"])
+
+
+def test_the_best_look_is_not_put_in_place_of_the_team_that_was_proved(trained: Trained, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained.directory, run)
+    before = {path: path.read_bytes() for path in (run / "seed-0" / "policies").rglob("*") if path.is_file()}
+    folders = export(run, best=True, trust=True)
+    assert set(folders.values()) == {run / "seed-0" / "best" / name for name in ("guide", "seeker")}
+    assert Team.load(run / "seed-0" / "best").policies.keys() == folders.keys()
+    assert {path: path.read_bytes() for path in (run / "seed-0" / "policies").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("policy", [None, "seeker"])
+def test_a_damaged_team_is_exported_again(trained: Trained, tmp_path: Path, policy: str | None) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained.directory, run)
+    stored = run / "seed-0" / "policies"
+    (oldest, *_) = sorted((run / "seed-0" / "checkpoints").glob("iteration-*"))
+    table = TabularPolicy.load(stored / "guide")
+    table.load_state_dict(checkpoints.load(oldest)["policies"]["guide"])
+    table.save(stored / "guide")  # of another iteration than the file that lists the team
+    (stored / "seeker" / "model.safetensors").unlink()
+    with pytest.raises(StorageError, match="export it again"):
+        Team.load(run)
+    assert set(export(run, policy=policy, trust=True)) == ({"guide", "seeker"} if policy is None else {policy})
+    assert Team.load(run).state_dict().keys() == {"guide", "seeker"}
+    whole = Team.load(trained.directory).state_dict()
+    assert all(torch.equal(Team.load(run)[name].state_dict()["logits"], whole[name]["logits"]) for name in whole)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,8 @@ class Team(Mapping[str, Policy]):
         if missing:
             raise DamagedFileError(f"{folder / _LIST}: no policy {missing[0]!r}{nearest(missing[0], parts)}")
         given = dict(policies or {})
+        if unknown := next((name for name in given if name not in parts), None):
+            raise InputError(f"{folder}: policies: no policy {unknown!r} there{nearest(unknown, parts)}")
         asked = [part for name, part in parts.items() if name not in given]
         own = tuple(f"{part['folder']}/" for part in asked if part and "folder" in part)
         files = {name: part for name, part in dict(stored.get("files") or {}).items() if name.startswith(own)}

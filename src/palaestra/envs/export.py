@@ -2,7 +2,8 @@
 
 What an agent sees is a dict: `observation`, the env's array, or where it has none its text as UTF-8 bytes padded with
 zeros; and `action_mask` where actions are numbered. The text itself is in the agent's info, with what the env said of
-the step. Not scored counts as a reward of 0. Left out: rendering of anything but text.
+the step. Not scored counts as a reward of 0. Spaces stay the same here, and the choices of an env may not: as many are
+numbered as an agent had most in random play. Left out: rendering of anything but text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,31 @@ from palaestra.errors import InputError
 
 LETTERS = string.printable
 
+LOOKS = 100
+"""Steps of random play in which every agent should have acted."""
+
+
+def _looked(env: Env) -> dict[str, list[Observation]]:
+    """What each agent sees in random play: of a whole episode, and of more until all have acted.
+
+    Who may say anything says nothing, and only as long as somebody has not acted: an answer to text may cost something.
+    """
+    found: dict[str, list[Observation]] = {agent: [] for agent in env.agents}
+    rng, over = np.random.default_rng(0), False
+    seen = env.reset(0)
+    for look in range(LOOKS):
+        for agent, each in seen.items():
+            found[agent].append(each)
+        if all(found.values()) and (over or any(each.choices is None for each in seen.values())):
+            break
+        try:
+            seen = env.step({who: str(rng.choice(each.legal or [""])) for who, each in seen.items()}).observations
+        except Exception:  # an env that breaks is an error of play, which says more of it
+            break
+        if not seen:
+            seen, over = env.reset(look + 1), True
+    return found
+
 
 class _Shown:
     """Spaces and observations, as both APIs want them. env: ours, as it is."""
@@ -36,17 +62,18 @@ class _Shown:
         self.agents: list[str] = []
         self._seen: dict[str, Observation] = {}
         self._last: dict[str, Observation] = {}
-        seen = env.reset(0)
-        example = next(iter(seen.values()))
-        self._spaces = {agent: self._spaces_of(seen.get(agent, example)) for agent in env.agents}
+        seen = _looked(env)
+        all_seen = [each for own in seen.values() for each in own]
+        self._spaces = {agent: self._spaces_of(own or all_seen) for agent, own in seen.items()}
 
-    def _spaces_of(self, seen: Observation) -> tuple[spaces.Dict, spaces.Space[Any]]:
+    def _spaces_of(self, seen: list[Observation]) -> tuple[spaces.Dict, spaces.Space[Any]]:
         shown: dict[str, spaces.Space[Any]] = {"observation": spaces.Box(0, 255, (self.longest,), np.uint8)}
-        if seen.array is not None:
-            shown["observation"] = spaces.Box(-np.inf, np.inf, np.shape(seen.array), np.float32)
-        if seen.choices is None:
+        array = next((each.array for each in seen if each.array is not None), None)
+        if array is not None:
+            shown["observation"] = spaces.Box(-np.inf, np.inf, np.shape(array), np.float32)
+        if any(each.choices is None for each in seen):
             return spaces.Dict(shown), spaces.Text(max_length=self.longest, min_length=0, charset=LETTERS)
-        count = len(seen.choices)
+        count = max(len(each.choices or ()) for each in seen)
         shown["action_mask"] = spaces.Box(0, 1, (count,), np.int8)
         return spaces.Dict(shown), spaces.Discrete(count)
 
@@ -85,9 +112,11 @@ class _Shown:
         elif seen is not None and seen.array is not None:
             view["observation"][:] = seen.array
         if "action_mask" in space.spaces:
-            mask = self._seen[agent].mask if agent in self._seen else None
             count = math.prod(space["action_mask"].shape or ())
-            view["action_mask"] = np.ones(count, np.int8) if mask is None else mask.astype(np.int8)
+            view["action_mask"] = np.ones(count, np.int8)
+            if (acting := self._seen.get(agent)) is not None and acting.choices is not None:
+                legal = np.ones(len(acting.choices)) if acting.mask is None else acting.mask
+                view["action_mask"] = np.append(legal, np.zeros(count))[:count].astype(np.int8)
         return view
 
     def _info(self, agent: str, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class MetaGradient(PolicyGradient):
         super().__init__(team, terms, **gradient)
         if self.epochs > 1 or self.minibatch or gradient.get("sequential") or self.devices.size > 1:
             raise InputError("learn.kind meta_gradient: takes no epochs, minibatch or sequential, and one process")
-        if wrong := [name for name, each in self.policies.items() if not hasattr(each, "module")]:
+        if wrong := [name for name, each in self.policies.items() if not adaptable(each)]:
             raise InputError(f"learn.kind meta_gradient: policy {wrong[0]!r} is no small network, as kind mlp is")
         self.steps, self.rate, self.episodes, self.first_order = steps, rate, episodes, first_order
         self.anchor: PolicyGradient | None = None
@@ -162,6 +162,14 @@ class MetaGradient(PolicyGradient):
             self.anchor.restore((state or {})["anchor"])
 
 
+def adaptable(policy: Any) -> bool:
+    """Whether a policy is a table, or computes by calls of its `module`, so that other values can stand for its own."""
+    module = getattr(policy, "module", None)
+    if module is None:
+        return False
+    return type(module).forward is not torch.nn.Module.forward or not list(module.children())
+
+
 def _tasks(rows: pl.DataFrame, episodes: int | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Row numbers of support and query of each task, of at most so many episodes; one without both is left out."""
     by = [name for name in ("opponent", "agent") if name in rows.columns]
@@ -186,6 +194,10 @@ class _Adapted(torch.nn.Module):
     def forward(self, *inputs: torch.Tensor) -> Any:
         """The inner module's output with the values of now."""
         return torch.func.functional_call(self.inner, self.values, inputs)
+
+    def get_parameter(self, target: str) -> Any:
+        """The value of now of a parameter, of which a table reads rows."""
+        return self.values[target]
 
     def descend(self, loss: torch.Tensor, rate: float, *, second: bool = False) -> None:
         """One step of gradient descent; second: it can be differentiated, through its gradient as well."""

@@ -19,12 +19,15 @@ from palaestra.algebra.schema import SCHEMA
 from palaestra.envs.facts import facts_of
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.foundation.checksums import signed
-from palaestra.foundation.files import plain, read_object, write_json
+from palaestra.foundation.files import plain, read_object, remove, write_json
+from palaestra.foundation.progress import Bars
 from palaestra.learning import checkpoints
+from palaestra.learning.run_lock import locked
 from palaestra.learning.stages.stage import Stages
 from palaestra.runs.attack_results import INTACT, summarise
 from palaestra.runs.envs import agents_of, env
 from palaestra.runs.recipe import Recipe, override, typed, validate
+from palaestra.runs.saved_policies import changed
 from palaestra.runs.saved_teams import export, load_run
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ def attack(
     )
     derived = override(derived, typed(overrides))
     folder = directory or folder_of(run, seat)
+    begin_anew(derived, folder / TRAINING, console)
     train(derived, folder / TRAINING, resume=True, jobs=jobs, console=console)
     about = {
         "run": str(run),
@@ -118,6 +122,20 @@ def attack(
     summary = signed(plain(about | summarise(folder / TRAINING, derived, seat=seat, target=target)))
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def begin_anew(derived: Recipe, training: Path, console: Console | None = None) -> None:
+    """Delete from the folder of an attack's training, a `derived` recipe's, the seeds whose team is another by now."""
+    recipe = derived.model_dump(mode="json")
+    folders = {seed: training / f"seed-{seed}" for seed in derived.seeds}
+    if not any(changed(recipe, seed, folder) for seed, folder in folders.items()):
+        return
+    with locked(training):
+        for seed, folder in folders.items():
+            if changed(recipe, seed, folder):
+                said = f"{folder}: its team is another than the one that was attacked, so it begins anew"
+                Bars(console).say(said, "yellow")
+                remove(folder)
 
 
 def folder_of(run: Path, seat: str) -> Path:
@@ -210,10 +228,12 @@ def derive(
     return validate(data, f"{run}: attack on {seat}", trust=True)  # the run's recipe was loaded with or without trust
 
 
-def _check_seat(run: Path, seat: str, agents: Sequence[str]) -> None:
+def _check_seat(run: Path, seat: str, agents: Sequence[str], *, others: bool = True) -> None:
+    if not seat:
+        raise InputError(f"{run}: give --seat, the agent that the attacker plays: one of {', '.join(agents)}")
     if seat not in agents:
         raise InputError(f"--seat {seat!r}: no such seat in {run}{nearest(seat, agents)}")
-    if len(agents) == 1:
+    if others and len(agents) == 1:
         raise InputError(f"--seat {seat}: it is the only seat of the team, so an attacker there has nobody to attack")
 
 

@@ -72,6 +72,8 @@ class Condition:
         if not isinstance(self.tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Call):
             raise InputError(f"{text!r} is a value, not a condition: compare it with something, success > .9")
         self.names = set(_names(self.tree))
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        self.shares = any(_dotted(call.func) == "share" for call in calls)
         _checked(self.tree)
 
     def __call__(self, lines: Sequence[Line], round: int = 1) -> bool:

@@ -403,7 +403,7 @@ class TunePart(Section):
     trials: int = Field(16, ge=1, description="settings that are tried for each side; the first are those written here")
     seeds: int = Field(1, ge=1, description="trainings per trial, on seeds and held-out tasks of the search alone")
     iterations: int | None = Field(None, ge=1, description="of each trial; null: those of the recipe")
-    prune: bool = Field(True, description="end a trial that is worse than the median of the finished ones at a look")
+    prune: bool = Field(True, description="end a trial with a look worse than the median of what others had reached")
 
     @field_validator("space")
     @classmethod

@@ -71,13 +71,13 @@ def attack_observations(
     """
     recipe, begun = load_run(run, trust=trust)
     agents = agents_of(env(recipe.env, "train"))
-    if seat not in agents:
-        raise InputError(f"--seat {seat!r}: no such seat in {run}; its seats: {', '.join(agents)}")
+    attacks._check_seat(run, seat, agents, others=False)
     attacks._check_target(recipe, target)
     trained = attacks._trained(run, begun, trust)
     derived = derive(recipe, run, trained, seat=seat, shift=shift, target=target, iterations=iterations, seeds=seeds)
     derived = override(derived, typed(overrides))
     folder = directory or attacks.folder_of(run, seat)
+    attacks.begin_anew(derived, folder / attacks.TRAINING, console)
     train(derived, folder / attacks.TRAINING, resume=True, jobs=jobs, console=console)
     about = {
         "run": str(run),

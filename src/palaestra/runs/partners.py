@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from palaestra.agents.policy import Learnable, Policy
+from palaestra.agents.policy import Policy
 from palaestra.agents.team import Team
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis
+from palaestra.rewards import components
 
 if TYPE_CHECKING:
+    from palaestra.runs.build import Setup
     from palaestra.runs.inline import TrainingResult
 
 
@@ -30,8 +34,8 @@ def with_partners(
 ) -> pl.DataFrame:
     """Table of a `TrainingResult`'s success with a partner in all seats but one, before, after that one adapts.
 
-    An adaptation is `steps` steps of plain gradient descent on the surrogate loss, each on new episodes whose credit is
-    the recipe's. It begins at the trained team every time, and leaves that as it is.
+    An adaptation is `steps` steps of plain gradient descent on the surrogate loss, each on new episodes with reward and
+    credit of the recipe. It begins at the trained team every time, and leaves that as it is.
 
     Args:
         trained: as `palaestra.runs.inline.learn` returns it.
@@ -45,14 +49,24 @@ def with_partners(
     Returns:
         Table `partner, seat, before, after, gain`: seat of the team's own policy, shares of successful episodes, and
         their difference. The first row, "all", has the means.
+
+    Raises:
+        InputError: the recipe has stages, no policy of the team is a network that can adapt, or no episode says whether
+            it succeeded.
     """
-    from palaestra.learning.meta_gradient import MetaGradient
+    from palaestra.learning.meta_gradient import MetaGradient, adaptable
     from palaestra.play.executors import Plan
 
     setup, rows = trained.setup, []
+    _check(setup)
+    learn = trained.team.trainable
+    if unfit := next((each.name for each in learn if not adaptable(each)), None):
+        raise InputError(f"partners: policy {unfit!r} is no small network, as kind mlp is, and only those adapt")
+    if not learn:
+        raise InputError("partners: no policy of the team learns, so none adapts to a partner")
     for number, (name, partner) in enumerate(partners.items()):
         for place, (seat, policy) in enumerate(trained.team.items()):
-            if not isinstance(policy, Learnable):
+            if not any(policy is each for each in learn):
                 continue
             own = policy.twin()  # type: ignore[attr-defined]
             team = Team({agent: own if agent == seat else partner for agent in trained.team})
@@ -62,18 +76,37 @@ def with_partners(
             def success(at: int = at, team: Team = team) -> float:
                 plan = Plan(groups=test, seed=at, stream="eval")
                 played = trained.executor.play(setup.test, team, plan).frame
-                return float(played.group_by("group").agg(pl.col("success").cast(float).max())["success"].mean())  # type: ignore[arg-type]
+                share = played.group_by("group").agg(pl.col("success").cast(float).max())["success"].mean()
+                if not isinstance(share, float):
+                    raise InputError("partners: no episode says whether it succeeded, so nothing can be compared")
+                return share
 
             before = success()
             for step in range(1, steps + 1):
                 plan = Plan(groups=episodes, seed=at + step, iteration=step)
                 turns = trained.executor.play(setup.train, team, plan).with_column(opponent=pl.lit(name))
-                learner.adapt(turns.with_column(advantage=setup.credit))
+                learner.adapt(_paid(turns, setup.reward).with_column(advantage=setup.credit))
             after = success()
             rows.append({"partner": name, "seat": seat, "before": before, "after": after, "gain": after - before})
     found = pl.DataFrame(rows)
     means = found.select(partner=pl.lit("all"), seat=pl.lit("all"), **{c: pl.col(c).mean() for c in found.columns[2:]})
     return pl.concat([means, found])
+
+
+def _check(setup: Setup) -> None:
+    """Whether an adaptation has all that the recipe's credit is made of."""
+    if setup.stages:
+        raise InputError(
+            f"partners: the recipe has the stage {setup.stages[0]}, and an adaptation to a partner runs none; take a "
+            "recipe without stages"
+        )
+
+
+def _paid(turns: Turns, reward: Signal | dict[str, Signal] | None) -> Turns:
+    """The turns with the recipe's reward, as a trainer pays it."""
+    if isinstance(reward, dict):
+        return components(turns, reward)
+    return turns if reward is None else turns.with_column(reward=reward)
 
 
 @ANALYSES.register("partners")
@@ -88,7 +121,7 @@ def partners(
     """
 
     def answer(recipe: Path, file: Path) -> pl.DataFrame:
-        from palaestra.runs.build import policy
+        from palaestra.runs.build import policy, resolve
         from palaestra.runs.config import PolicyPart
         from palaestra.runs.inline import learn
         from palaestra.runs.recipe import load
@@ -102,6 +135,7 @@ def partners(
         made = load(recipe)
         first = made.seeds[0] if seed is None else seed
         parts = {name: PolicyPart.model_validate(each) for name, each in told.items()}
+        _check(resolve(made))  # before anything is trained
         trained = learn(made, seed=first)
         met = {
             name: policy(name, part, factory=trained.setup.train, seed=first * 1000 + number)

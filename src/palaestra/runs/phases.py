@@ -3,7 +3,7 @@
     phases:
     - {name: imitate, until: 20, learn: {terms: clone()}}
     - alternate:
-      - {name: explore, until: 5, reward: "env_reward() + .1 * novelty()"}
+      - {name: explore, until: 5, reward: "reward + .1 * count_bonus('state')"}
       - {name: exploit, until: stalled(3)}
       repeat: 4
 

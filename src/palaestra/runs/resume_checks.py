@@ -15,6 +15,7 @@ from typing import Any
 from palaestra.errors import InputError, RecipeError, StorageError
 from palaestra.foundation.files import read_text
 from palaestra.learning import checkpoints
+from palaestra.runs import saved_policies
 from palaestra.runs.phases import Phase, phases_of
 from palaestra.runs.phases import read as read_phases
 from palaestra.runs.recipe import Recipe, look
@@ -67,6 +68,8 @@ def refuse_comparison(directory: Path) -> None:
 
 def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
     """Raise InputError, which names fields, if a run of recipe `old`, kept at `path`, cannot go on with `new`."""
+    for seed in new.seeds:
+        saved_policies.refuse_changed(new.model_dump(mode="json"), seed, path.parent / f"seed-{seed}")
     refused = [said for said in _changes(old, new) if said]
     if refused:
         raise InputError(
@@ -75,6 +78,9 @@ def refuse_other(path: Path, old: Recipe, new: Recipe) -> None:
             f"(only {', '.join(GROWING)} may grow)"
         )
 
+
+ADDED = ("evaluation.controls.", "evaluation.attacks.")
+"""Fields of which more may be asked for, each as a whole."""
 
 BESIDE = ("description", "track", "play.executor", "train.keep_calls")
 """Fields on which no number depends; who plays can at most change the last bits, and none if `play.shards` is given."""
@@ -124,18 +130,20 @@ def read_kept(path: Path) -> Recipe:
 
 def _changes(old: Recipe, new: Recipe) -> Iterator[str | None]:
     """For each field that differs None if it may, else how."""
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    before, after = (_flat(saved_policies.anywhere(each.model_dump(mode="json"))) for each in (old, new))
     for field in dict.fromkeys([*before, *after]):
         was, now = before.get(field), after.get(field)
         if was != now:
             yield None if _grows(field, was, now) else f"{field}={was!r}, not {now!r}"
+    if new.train.iterations <= old.train.iterations:
+        return
     learns = {"learn": new.learn} | {f"{phase.place}.learn": new.in_phase(phase, READ).learn for phase in _phases(new)}
-    for field, learn in learns.items():
-        if new.train.iterations > old.train.iterations and learn.schedule != "constant":
-            yield (
-                f"{field}.schedule={learn.schedule!r} was planned for {old.train.iterations} iterations, "
-                f"not {new.train.iterations}"
-            )
+    planned: dict[str, Any] = {
+        f"{place}.schedule": each.schedule for place, each in learns.items() if each.schedule != "constant"
+    }
+    planned |= {f"{each.place}.until": each.ends.text for each in _phases(new) if each.ends and each.ends.shares}
+    for field, value in planned.items():
+        yield f"{field}={value!r} was planned for {old.train.iterations} iterations, not {new.train.iterations}"
 
 
 READ = {"only_read": True}
@@ -149,7 +157,7 @@ def _phases(recipe: Recipe) -> list[Phase]:
 def _grows(field: str, was: Any, now: Any) -> bool:
     if field in BESIDE:
         return True
-    if field.startswith("evaluation.controls."):
+    if field.startswith(ADDED):
         return was is None
     if field not in GROWING:
         return False
@@ -157,11 +165,11 @@ def _grows(field: str, was: Any, now: Any) -> bool:
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields by their dotted names; a control is one field."""
+    """Nested fields by their dotted names; a control is one field, and so is an attack."""
     found: dict[str, Any] = {}
     for name, item in value.items():
         field = f"{prefix}{name}"
-        whole = field.startswith("evaluation.controls.") or not isinstance(item, dict) or not item
+        whole = field.startswith(ADDED) or not isinstance(item, dict) or not item
         found |= {field: item} if whole else _flat(item, f"{field}.")
     order = []
     for item in found.pop("phases", ()) if not prefix else ():
@@ -170,4 +178,4 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         for phase in listed:
             found |= _flat({key: each for key, each in phase.items() if key != "name"}, f"phases.{phase['name']}.")
     found |= {"phases": order} if order else {}
-    return {name: item for name, item in found.items() if name != "evaluation.controls"}
+    return {name: item for name, item in found.items() if f"{name}." not in ADDED}

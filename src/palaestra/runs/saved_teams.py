@@ -42,8 +42,10 @@ def export(
 ) -> dict[str, Path]:
     """Save the policies of a run's checkpoint (the last, or the best) as folders; returns a dict of the paths by name.
 
-    seed: default: the first. policy: only this one. out: default RUN/seed-N/policies. best: of the checkpoints that
-    were kept, the one whose look at held-out tasks was best, not the last. trust: code that the recipe names may run.
+    seed: default: the first. policy: only this one; without `out` the others are written too, so that the team there
+    stays one of the same moment. out: default RUN/seed-N/policies, the team that the run proved, with `best`
+    RUN/seed-N/best. best: of the checkpoints that were kept, the one whose look at held-out tasks was best, not the
+    last. trust: code that the recipe names may run.
 
     Raises:
         InputError: there is no such run, seed or policy, or no checkpoint.
@@ -70,15 +72,14 @@ def export(
         if name in state:
             learned.load_state_dict(state[name])
     stored = {name: each for name, each in team.policies.items() if hasattr(each, "save")}
-    if policy is not None:
-        if policy not in stored:
-            raise InputError(f"{run}: no policy {policy!r} with parameters{nearest(policy, stored)}")
-        folder = (out or directory / "policies") / folder_name(policy)
-        with whole_folder(folder) as temporary:
+    if policy is not None and policy not in stored:
+        raise InputError(f"{run}: no policy {policy!r} with parameters{nearest(policy, stored)}")
+    if policy is not None and out is not None:
+        with whole_folder(out / folder_name(policy)) as temporary:
             stored[policy].save(temporary)
-        return {policy: folder}
-    folder = save_team(recipe, seed, team, out or directory / "policies")
-    return {name: folder / folder_name(name) for name in stored}
+        return {policy: out / folder_name(policy)}
+    folder = save_team(recipe, seed, team, out or directory / ("best" if best else "policies"))
+    return {name: folder / folder_name(name) for name in stored if policy in (None, name)}
 
 
 def load_run(run: Path, *, trust: bool = False) -> tuple[Recipe, list[int]]:
@@ -122,9 +123,10 @@ def _upload(folder: Path, repository: str) -> str:
 
 
 def _untrained(setup: Setup, seed: int, directory: Path, trust: bool) -> Team:
-    """The team with parameters of some kind: as stored, or made anew as training makes it."""
+    """The team with parameters of some kind: as stored, or made anew as training makes it if that is damaged."""
     if (directory / "policies" / "team.json").exists():
-        return Team.load(directory / "policies", trust=trust)
+        with contextlib.suppress(StorageError):
+            return Team.load(directory / "policies", trust=trust)
     executor = setup.executor()
     try:
         _, corpus = scripted_play(setup, executor, seed)

@@ -39,7 +39,7 @@ from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
 from palaestra.play.gc_freeze import set_aside_for_good
 from palaestra.runs import budget as budgets
-from palaestra.runs import coalitions
+from palaestra.runs import coalitions, saved_policies
 from palaestra.runs.build import Setup, resolve, scripted_play, versions
 from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import AVERAGE, LEAGUE, Table, lower_is_better, measure, table_of
@@ -191,7 +191,7 @@ def digest(recipe: Recipe) -> str:
     Prompts are those of chat models and of judges, and files `….j2` that the recipe names.
     """
     same = dict.fromkeys(("description", "track", "seeds"))
-    whole = recipe.model_dump(mode="json") | same
+    whole = saved_policies.anywhere(recipe.model_dump(mode="json")) | same
     whole["evaluation"].pop("attacks")  # they are made of finished seeds
     whole["train"].pop("keep_calls")
     if not whole["train"]["inflight"]:  # runs of before that there was such a field are the same
@@ -216,6 +216,8 @@ def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | Non
     path = directory / "result.json"
     result = read_object(path)
     if result is None or result.get("recipe") != digest(recipe) or result.get("seed") != seed:
+        return None
+    if saved_policies.changed(recipe.model_dump(mode="json"), seed, directory):
         return None
     check_result(directory, result)
     return result
@@ -290,6 +292,7 @@ class Training:
         self.clock, self.resume, self.progress = clock, resume, progress
         self.train, self.test, self.executor = setup.train, setup.test, setup.executor()
         directory.mkdir(parents=True, exist_ok=True)
+        saved_policies.keep(setup.recipe, seed, directory, resume=resume)
         played, self.corpus = scripted_play(setup, self.executor, seed)
         self.team = setup.team(seed, self.corpus)
         self._warm_up(played, other)

@@ -2,9 +2,9 @@
 
 Optuna proposes settings (TPE); a trial trains a variant of the recipe on seeds and held-out tasks that take no part in
 the proof. Trials are proposed `TOGETHER` at a time, however many run at once, so what is found does not depend on
-workers. A trial that is worse than the median of the finished ones at the same look ends early. Finished trials are
-lines of a journal, and a search that was interrupted goes on from them to the same result. Left out: several
-objectives, spaces whose fields depend on one another.
+workers. A trial ends early if a look of it is worse than the median over the finished ones of their best up to that
+look. Finished trials are lines of a journal, and a search that was interrupted goes on from them to the same result.
+Left out: several objectives, spaces whose fields depend on one another.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def run_trial(
 
 
 class _WorseError(Exception):
-    """A look that is worse than the median of the finished trials there."""
+    """A look that is worse than the median over the finished trials of their best up to there."""
 
 
 def _look(setup: Setup, executor: Any, team: Team, tables: list[Table], due: bool) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from palaestra.algebra.schema import episode_failed
 from palaestra.errors import InputError
 from palaestra.interface.cli.app import Trust, app, err, modules_here, say
 
@@ -20,7 +21,7 @@ def export(
     run: Run,
     seed: Seed = None,
     policy: Annotated[str | None, typer.Option("--policy", help="only this one [default: all]")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="folder [default: RUN/seed-N/policies]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder [default: RUN/seed-N/policies, or best]")] = None,
     best: Annotated[
         bool, typer.Option("--best", help="the kept checkpoint whose look was best, not the last; it flatters")
     ] = False,
@@ -82,7 +83,11 @@ def play(
 
     if turns is not None:
         played = interactive.play_recorded(factory, team, episodes=episodes, first=task, say=say, human=human, ask=ask)
-        say(f"{len(played)} turns of {episodes} episodes: {played.save(turns)}")
+        failed = played.frame.filter(episode_failed())
+        errors = (
+            f" ({failed.n_unique(('group', 'episode'))} with an error: {failed['error'][0]})" if len(failed) else ""
+        )
+        say(f"{len(played)} turns of {episodes} episodes{errors}: {played.save(turns)}")
         return
     for number in range(episodes):
         interactive.episode(factory, team, seed=task + number, say=say, human=human, ask=ask)
