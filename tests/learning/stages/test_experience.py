@@ -15,6 +15,7 @@ from palaestra.errors import InputError
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.experience import experience
 from palaestra.play.executors import Local, Plan
+from palaestra.runs.inline import learn
 
 LOCK = make("native/lock", locks=1, steps=2)
 
@@ -94,3 +95,15 @@ def test_bad_options_are_refused() -> None:
     for bad in ({"share": 0.0}, {"k": 0}, {"template": "as before"}):
         with pytest.raises(InputError, match="experience: "):
             experience(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "stages", [["task_table(alike=.8)", "experience()"], ["critic()", "injection()"], ["accumulate(2)", "experience()"]]
+)
+def test_what_an_earlier_stage_filled_is_null_in_the_rows_played_after_it(stages: list[str]) -> None:
+    last: dict[int, Turns] = {}
+    learn("answers", {"stages": stages, "train": {"iterations": 2}}, on_turns=last.__setitem__)
+    frame = last[max(last)].frame
+    assert frame["helped"].any()
+    for column in {"repeats", "value"} & set(frame.columns):
+        assert frame.filter("helped")[column].is_null().all(), column

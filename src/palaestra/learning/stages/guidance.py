@@ -22,7 +22,7 @@ from palaestra.errors import InputError
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.explained import explained
 from palaestra.learning.stages.hints import hold_back
-from palaestra.learning.stages.own_context import POLICY, refuse_help, rescored, unhelped
+from palaestra.learning.stages.own_context import POLICY, below, refuse_help, rescored, unhelped
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.teams.thoughts import parted
 
@@ -109,7 +109,7 @@ def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
     """`Turns`: the played rows, marked as unhelped, with the helped rows of table `made`, if any, below them."""
     plain = {"helped": pl.lit(False), "source": pl.lit(POLICY), "rescored": pl.lit(False)}
     own = turns.frame.with_columns(**plain, help=pl.lit(None, pl.String))
-    return Turns(own if made is None else pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+    return Turns(own) if made is None else below(own, made)
 
 
 @stage
