@@ -81,6 +81,14 @@ def test_the_best_success_of_a_task_is_remembered_and_survives_a_checkpoint() ->
     assert other.memory == {}
 
 
+def test_an_episode_without_a_score_is_no_success() -> None:
+    rows = {"group": [0, 1], "episode": [0, 0], "turn": [0, 0], "task": ["t", "t"], "action": ["a", "b"]}
+    rows |= {"score": [None, 0.9], "help": [None, None], "observation": ["begin", "begin"]}
+    stage = experience(score="score")
+    stage._remember(Turns(rows))
+    assert stage.memory == {"t": (0.9, "begin", ["b"])}
+
+
 def test_unstripped_rows_keep_what_was_read() -> None:
     def play(request: Request) -> str:
         return str(request.rng.choice(request.observation.legal))
