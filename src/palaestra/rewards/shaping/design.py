@@ -45,8 +45,9 @@ def design_reward(
 
     Every optimal action of the original reward stays better than every other by δ(s), the gap to the second best under
     the original reward, and level with the state's other optimal ones. EXPRD minimises
-    mean over horizons H and states of max(0, max_a [δ(s) - gap_H(s, a)]), where gap_H is the advantage seen H steps ahead along the optimal policy, plus sparsity · Σ|R|. With a learner it
-    maximises Σ μ*(s) μ_L(s) π_L(a|s) [A*(s,a) - E A*] R(s,a): what its next step from where it is now would gain.
+    mean over horizons H and states of max(0, max_a [δ(s) - gap_H(s, a)]), where gap_H is the advantage seen H steps
+    ahead along the optimal policy, plus sparsity · Σ|R|. With a learner it maximises
+    Σ μ*(s) μ_L(s) π_L(a|s) [A*(s,a) - E A*] R(s,a): what its next step from where it is now would gain.
 
     Args:
         transitions: P(s' | s, a), float64[states, actions, states].
