@@ -77,8 +77,8 @@ def test_entities_are_whole_phrases_in_any_turn_of_the_episode() -> None:
 @pytest.mark.parametrize(
     ("text", "entity", "found"),
     [
-        ("Londonderry and Annapolis", "London", 0), ("Londonderry and Annapolis", "Ann", 0), ("Ann, of York", "York", 1),
-        ("Londonderry, not London", "London", 1), ("in C++17", "C++", 1), ("version 12", "1", 0), ("Ann's", "Ann", 1),
+        ("Londonderry", "London", 0), ("Londonderry, not London", "London", 1), ("Annapolis", "Ann", 0),
+        ("Ann, of York", "York", 1), ("in C++17", "C++", 1), ("version 12", "1", 0), ("Ann's", "Ann", 1),
         ("Straße", "Stra", 0), ("住在北京市", "北京", 1), ("(a.b)", "a.b", 1), ("axb", "a.b", 0),
     ],
 )  # fmt: skip
