@@ -209,7 +209,8 @@ def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
     rows = np.repeat(np.arange(len(turns)), sizes)
     entity = gold.filter(pl.Series(sizes > 0, dtype=pl.Boolean)).explode()
     pairs = pl.DataFrame({"text": text.cast(pl.String).gather(rows), "entity": entity})
-    seen = pairs["text"].str.contains(pairs["entity"], literal=True).fill_null(False).to_numpy().copy()
+    inside = pl.col("text").str.contains(pl.col("entity"), literal=True).fill_null(False)
+    seen = pairs.select(inside)["text"].to_numpy().copy()
     near = np.flatnonzero(seen)  # few: an expression of its own for each row is slow
     seen[near] = pairs[near].select(pl.col("text").str.contains(_whole(pl.col("entity"))))["text"].to_numpy()
     episode = evaluation.codes(node.options["over"])
