@@ -138,3 +138,18 @@ def test_preferences_go_on_after_a_stop() -> None:
     stopped(play(1), told(1))
     again.load_state_dict(stopped.state_dict())
     assert again(play(2), told(2))["preference"].to_list() == found[2]
+
+
+def test_an_episode_nobody_judged_is_neither_better_nor_worse() -> None:
+    from palaestra.algebra.turns import Turns
+    from palaestra.learning.stages.preference_reward import _pairs
+
+    rows = {"episode": [0, 1, 2], "turn": [0] * 3, "agent": ["a"] * 3, "observation": ["o"] * 3, "action": list("xyz")}
+    for judged in ([-1.0, None, None], [None] * 3):
+        told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+        judge = pl.Series(judged, dtype=pl.Float64)
+        preference_reward("a", "col('judge')")(Turns(pl.DataFrame(rows | {"judge": judge})), told)
+        assert "agreement" not in told.metrics, "one episode is no pair"
+    better, worse = _pairs(np.array([0.0, np.nan, 1.0]), 64, np.random.default_rng(0))
+    assert set(better) == {2}
+    assert set(worse) == {0}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.signals import Signal, col, is_in, total
 from palaestra.algebra.turns import Turns
-from palaestra.credit import along, backup, exp_weight, improvement, keep, signed, waltz_reward
+from palaestra.credit import along, backup, exp_weight, improvement, keep, retroformer, signed, waltz_reward
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import by_role, complement, neutral
 
@@ -43,6 +43,18 @@ def test_feedback_between_two_answers_is_paid_and_nobody_else() -> None:
     np.testing.assert_array_equal(paid, [NAN, 1.0, NAN, NAN, NAN])
     gated = values(improvement("right", gate=0.0, at=is_in("agent", "critic")), turns)
     np.testing.assert_array_equal(gated, [NAN, 0.0, NAN, NAN, NAN])
+
+
+@pytest.mark.parametrize("reflections", [1, 2])
+def test_a_reflection_is_paid_by_the_next_trial_however_many_turns_are_between(reflections: int) -> None:
+    agents = ["actor", "actor", *["reflector"] * reflections, "actor", "actor"]
+    rows = {"episode": np.repeat([0, 1], len(agents)), "turn": [*range(len(agents))] * 2, "agent": agents * 2}
+    score = [None, 0.25, *[None] * reflections, None, 1.0]
+    turns = Turns(rows | {"score": [*score, *score[:-1], 0.5]})
+    for difference in (True, False):
+        paid = values(retroformer(difference=difference), turns)
+        assert paid[~np.isnan(paid)].tolist() == [0.25] * reflections + [-0.25] * reflections
+        assert (np.isnan(paid) == (turns["agent"] != "reflector").to_numpy()).all()
 
 
 def test_as_part_of_the_return_it_pays_for_failing_first_and_on_its_own_row_it_does_not() -> None:

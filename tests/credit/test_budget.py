@@ -25,6 +25,8 @@ def test_worked_utilities() -> None:
 def test_the_worked_allocation_is_the_best_of_all() -> None:
     counts = allocate_budget(P, 32)
     assert counts.tolist() == [9, 9, 5, 9]
+    assert mixed_group_probability(0.5, np.array([0, 1, 2])).tolist() == [0.0, 0.0, 0.5]
+    assert allocate_budget(np.full(4, 0.5), 4, minimum=0).max() > 1, "four tasks tried once teach nothing"
     assert mixed_group_probability(P, counts).sum() == pytest.approx(2.543, abs=1e-3)
     assert mixed_group_probability(P, np.full(4, 8)).sum() == pytest.approx(2.498, abs=1e-3)
     every = (c for c in itertools.product(range(2, 11), repeat=3) if sum(c) == 14)

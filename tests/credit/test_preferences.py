@@ -42,8 +42,9 @@ def test_the_minimax_winner_of_a_cycle() -> None:
     np.testing.assert_allclose(minimax_winner(np.array(CYCLE)), [0.3, 0.3, 0.4], atol=1e-9)
     assert preference_exploitability(minimax_winner(np.array(CYCLE)), np.array(CYCLE)) == pytest.approx(0, abs=1e-9)
     assert preference_exploitability(np.array([1.0, 0, 0]), np.array(CYCLE)) == pytest.approx(0.3)
-    with pytest.raises(InputError, match=r"P\[i, j\] \+ P\[j, i\] must be 1"):
-        minimax_winner(np.zeros((2, 2)))
+    for chances in ([[0, 0], [0, 0]], [[0.5, 0.9], [0.9, 0.5]], [[0.5, 1.5], [-0.5, 0.5]]):
+        with pytest.raises(InputError, match=r"P\[i, j\] \+ P\[j, i\] must be 1"):
+            minimax_winner(np.array(chances))
     for matrix in (np.ones((2, 3)), np.full((2, 2), np.nan)):
         with pytest.raises(InputError, match="must be square and finite"):
             minimax_winner(matrix)

@@ -85,6 +85,9 @@ def test_the_buffer_keeps_the_last_of_each_outcome() -> None:
     assert whole["turn"].to_list() == [[0, 1]] * 6  # whole episodes, no success of x: it was replayed
     kept = whole.group_by("task", "solved", maintain_order=True).agg("action")
     assert sorted(kept.rows()) == [("x", False, ["3", "4", "4"]), ("y", False, ["3", "4", "4"])]
+    broken = table([[1.0], [0.0]], ["x", "y"], 5).with_column(error=[None, "env: boom", None, None])
+    late = broken.with_column(replayed=pl.Series([None] * 4, dtype=pl.Boolean))  # played further behind `replay()`
+    assert remember(None, late)["task"].to_list() == ["y", "y"], "of an episode that broke off nothing stays"
     again = remember(remember(None, BUFFER), BUFFER)
     mixed = inject(table([[0.0, 0.0]], ["x"], iteration=9), again, RNG(0), k=9)
     assert mixed["replayed"].sum() == 4 * 2  # two successes of x, remembered twice

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import arena_rl, by_group, tournament
@@ -86,6 +88,18 @@ def test_swiss_does_not_pair_anyone_twice_and_everyone_rests_once_at_most() -> N
     assert len(met) == len(set(met)) == 2 * standing.comparisons == 12
     ties = standing.score.sum() - (6 + 3)  # a point for each pair, and for each who rested in one of three rounds
     assert 0 < ties < 5 / 2, "who met the better ones stands above equals, by less than half a point"
+
+
+@given(st.integers(2, 13), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_swiss_has_no_rematch_whoever_wins(number: int, seed: int) -> None:
+    draw, met = np.random.default_rng(seed), []
+
+    def note(one: int, other: int) -> tuple[float, float]:
+        met.append(frozenset((one, other)))
+        return float(draw.integers(3)), 1.0
+
+    assert tournament(list(range(number)), note, topology="swiss").comparisons == len(set(met))
 
 
 def test_a_judge_that_prefers_what_it_sees_first_or_fails_calls_a_draw() -> None:

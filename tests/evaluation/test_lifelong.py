@@ -30,6 +30,17 @@ def test_a_task_of_the_last_stage_has_nothing_to_keep() -> None:
     assert (a["efficiency"], a["drift"], a["generalisation"]) == (None, None, None)
 
 
+def test_a_slope_is_by_stage_and_a_missing_score_is_no_stage() -> None:
+    gaps = ROWS.with_columns(stage=pl.col("stage") * 2)
+    assert lifelong(gaps)["adaptivity"].to_list() == pytest.approx([-0.25, 0.3, 0.025])
+    unknown = ROWS.clear().vstack(ROWS.with_columns(pl.col("stage") + 2, score=pl.lit(None, pl.Float64)))
+    more = pl.concat([ROWS, unknown])
+    measures = ["task", "first", "last", "adaptivity"]
+    assert lifelong(more).select(measures).equals(lifelong(ROWS).select(measures))
+    with pytest.raises(InputError, match="no row has a score"):
+        lifelong(unknown)
+
+
 def test_rows_of_one_cell_are_averaged_and_order_does_not_matter() -> None:
     twice = pl.concat([ROWS, ROWS.with_columns(pl.col("score") + 0.1)]).reverse()
     assert lifelong(twice)["last"].to_list() == pytest.approx([0.45, 0.85, 0.65])

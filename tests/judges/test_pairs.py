@@ -108,6 +108,8 @@ def test_hindsight_pairs_an_episode_with_one_that_achieved_something_else() -> N
     assert found["criterion"].to_list() == goals.tolist()
     assert len(set(found["rejected"])) > 15
     assert not found.equals(hindsight("reached", seed=2)(turns))
+    several = pl.concat([turns.frame.with_columns(turn=pl.lit(1)), turns.frame.with_columns(reached=pl.lit(None))])
+    assert hindsight("reached", seed=1)(Turns(several))["criterion"].to_list() == goals.tolist(), "the last turn counts"
     alone = turns.with_column(reached=pl.Series(["n"] * 40))
     assert not len(hindsight("reached")(alone))
     assert not len(hindsight("reached", by="group")(turns))

@@ -72,5 +72,10 @@ def test_a_recipe_names_it() -> None:
     assert build(table([1.0, 0.0], [0, 0]))["chosen"].to_list() == [0]
     with pytest.raises(InputError, match="per='each'"):
         mine(table([], []), per="each")  # type: ignore[arg-type]
+    rows = {"group": [0] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1, 1, 0], "reward": [1.0, 1.0, 0.0, 0.0]}
+    turns = Turns(rows | {"agent": ["a"] * 4, "action": ["look", "take the key", "jump out", "look"]})
+    assert len(mine(turns, distinct=0.8)[0]) == 1, "they begin alike and go on apart"
+    same = turns.with_column(action=["look", "take the key", "take the key", "look"])
+    assert not len(mine(same, distinct=0.8)[0])
     with pytest.raises(InputError, match="distinct=2"):
         mine(table([], []), distinct=2)

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.envs.questions import solve
 from palaestra.envs.task_keys import task_id, task_key
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import DamagedFileError, InputError
 from palaestra.learning.alarms import alarms
 from palaestra.learning.play import PlayOnly
+from palaestra.learning.stages.stage import Context
 from palaestra.learning.stages.task_table import task_table
 from palaestra.learning.task_diversity import distinct_share, drift, effective_number, word_shares
 from palaestra.learning.task_samplers import AdaptiveLevel, Learnable, Percentile, sampler
@@ -338,6 +340,14 @@ def test_a_run_that_was_killed_goes_on_with_the_same_tasks(tmp_path):
         if not resume:  # what was written after the last checkpoint
             (tmp_path / "killed" / "tasks" / "iteration-000009.parquet").write_bytes(b"half")
     assert read_tasks(tmp_path / "whole").equals(read_tasks(tmp_path / "killed"))
+
+
+def test_a_level_follows_the_mean_score_of_episodes_however_long():
+    stage = task_table(sample="adaptive_level(3)")
+    rows = {"group": [0] * 5, "episode": [0] * 4 + [1], "turn": [0, 1, 2, 3, 0], "agent": ["a"] * 5, "task": ["x"] * 5}
+    rows |= {"observation": ["o"] * 5, "success": [False] * 4 + [True], "seed": pl.Series([1] * 5, dtype=pl.UInt64)}
+    stage(Turns(pl.DataFrame(rows)), Context(np.random.default_rng(0), 1, None, None, None))
+    assert stage.sampler.scores == [0.5]
 
 
 def test_the_state_is_found_again():

@@ -72,6 +72,8 @@ def test_once_pays_the_first_time_per_key_and_episode() -> None:
     )
     np.testing.assert_array_equal(values(once("reward", key="room"), turns), [0, 2, 3, 0, 2])
     np.testing.assert_array_equal(values(once("reward"), turns), [0, 2, 0, 0, 2])
+    late = episode(score=[None, 1, 1, None, 0])
+    np.testing.assert_array_equal(values(once("score"), late), [np.nan, 1, 0, np.nan, 0])
 
 
 @given(scores, st.floats(0, 2).map(lambda x: round(x, 2)))

@@ -30,7 +30,6 @@ from palaestra.algebra.signals import (
     is_missing,
     mean,
     register,
-    shift,
     standardise,
     where,
 )
@@ -43,7 +42,7 @@ def improvement(
     order: SignalLike | None = None,
     *,
     over: Keys = "episode",
-    of: Literal["cause", "result"] = "cause",
+    of: Literal["cause", "result", "next"] = "cause",
     at: SignalLike | None = None,
     gate: SignalLike | None = None,
 ) -> Signal:
@@ -58,7 +57,7 @@ def improvement(
         over: whose attempts.
         of: the row that is credited. "cause": each row, by the next score after it minus the last one up to it; the
             last attempt causes nothing, missing. "result": the attempt, by its own score minus the one before; the
-            first has none.
+            first has none. "next": each row, by the next score after it, of which nothing is taken off.
         at: rows that are credited, others are missing.
         gate: multiplies it: 0 where the row may earn nothing by it.
 
@@ -70,8 +69,8 @@ def improvement(
     >>> improvement("score").evaluate(turns).round(6)
     array([ 0.3,  0. , -0.1,  nan])
     """
-    if of not in ("cause", "result"):
-        raise ExpressionError(f"improvement: of={of!r} is 'cause' or 'result'")
+    if of not in ("cause", "result", "next"):
+        raise ExpressionError(f"improvement: of={of!r} is 'cause', 'result' or 'next'")
     children = [as_signal(each) for each in (x, order) if each is not None]
     rise = Signal("improvement", *children, over=joined(over), of=of)
     rise = rise if gate is None else rise * gate
@@ -91,14 +90,15 @@ def _improvement(evaluation: Evaluation, node: Signal) -> np.ndarray:
     known = ~np.isnan(value)
     before = np.maximum.accumulate(np.where(known, place, -1))
     after = np.minimum.accumulate(np.where(known, place, len(x))[::-1])[::-1]
-    if node.options["of"] == "cause":
-        first, second = before, np.append(after[1:], len(x))
-    else:
+    of = node.options["of"]
+    if of == "result":
         first, second = np.append(-1, before[:-1]), np.where(known, place, len(x))
+    else:
+        first, second = place if of == "next" else before, np.append(after[1:], len(x))
     fine = (first >= 0) & (second < len(x))
     fine[fine] = (key[first[fine]] == key[fine]) & (key[second[fine]] == key[fine])
     result = np.full(len(x), np.nan)
-    result[order[fine]] = value[second[fine]] - value[first[fine]]
+    result[order[fine]] = value[second[fine]] - (0.0 if of == "next" else value[first[fine]])
     return result
 
 
@@ -227,7 +227,7 @@ def retroformer(
         difference: pay the rise over the trial before; else the next trial's return.
     """
     at = is_in("agent", reflector)
-    paid = improvement(score, over=over, at=at) if difference else where(at, shift(score, n=-1, over=over))
+    paid = improvement(score, over=over, at=at) if difference else improvement(score, over=over, of="next", at=at)
     return centre(paid, over=())
 
 

@@ -28,7 +28,7 @@ def mixed_group_probability(p: np.ndarray | float, rollouts: np.ndarray | int) -
     array([0.18  , 0.3438, 0.5695, 0.8147])
     """
     p, number = np.asarray(p, float), np.asarray(rollouts)
-    return np.asarray(1 - p**number - (1 - p) ** number)
+    return np.where(number < 2, 0.0, 1 - p**number - (1 - p) ** number)
 
 
 def rare_success(p: float, rollouts: int) -> float:

@@ -131,11 +131,13 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
     game = np.asarray(preference, float) - 0.5
     if game.shape != (len(game), len(game)) or not np.isfinite(game).all():
         raise InputError(f"minimax_winner: P of shape {game.shape} must be square and finite")
+    if np.abs(game).max(initial=0.0) > 0.5 or not np.allclose(game, -game.T, atol=1e-6):
+        raise InputError("minimax_winner: P[i, j] must be from 0 to 1, and P[i, j] + P[j, i] must be 1")
     solved = scipy.optimize.linprog(
         np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1]
     )
     if not solved.success:
-        raise InputError(f"minimax_winner: P[i, j] + P[j, i] must be 1 ({solved.message})")
+        raise InputError(f"minimax_winner: no mixture was found ({solved.message})")
     return np.asarray(solved.x)
 
 

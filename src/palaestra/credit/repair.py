@@ -52,7 +52,8 @@ def remember(
     offset = 0 if buffer is None or not len(buffer) else int(buffer.frame["episode"].to_numpy().max()) + 1
     marks = pl.DataFrame({"episode": (turns.codes("episode").ids + offset).astype(np.int32), "solved": value > solved})
     fresh = turns.frame.with_columns(marks).filter(pl.Series(~np.isnan(value)))
-    for column, kept in (("replayed", ~pl.col("replayed")), ("error", pl.col("error").is_null())):
+    whole = pl.col("error").is_null().all().over("episode")  # of one that broke off the rest is no attempt
+    for column, kept in (("replayed", ~pl.col("replayed").fill_null(False)), ("error", whole)):
         fresh = fresh.filter(kept) if column in fresh.columns else fresh
     fresh = fresh.drop("iteration", "group", "replayed", strict=False)
     both = fresh if buffer is None else pl.concat([buffer.frame, fresh], how="diagonal_relaxed")

@@ -118,20 +118,29 @@ def _swiss(floor: _Floor, rng: np.random.Generator | None) -> np.ndarray:
     rested = np.zeros(floor.number, bool)
     for _ in range(min(math.ceil(math.log2(max(floor.number, 1))), floor.number - 1)):
         waiting = [int(i) for i in np.argsort(-points, kind="stable")]
-        if len(waiting) % 2:
-            idle = next((i for i in reversed(waiting) if not rested[i]), waiting[-1])
-            waiting.remove(idle)
+        resting = [i for i in reversed(waiting) if not rested[i]] if len(waiting) % 2 else [-1]
+        ways = ((idle, _unmet([i for i in waiting if i != idle], met)) for idle in resting)
+        idle, pairs = next((idle, pairs) for idle, pairs in ways if pairs is not None)  # so few rounds leave one
+        if idle >= 0:
             rested[idle] = True
             points[idle] += 1
-        while waiting:
-            i = waiting.pop(0)
-            j = next((other for other in waiting if not met[i, other]), waiting[0])
-            waiting.remove(j)
+        for i, j in pairs:
             met[i, j] = met[j, i] = True
             points[i] += (won := (np.sign(floor.meet(i, j)) + 1) / 2)
             points[j] += 1 - won
     buchholz = met @ points
     return points + buchholz / (1.0 + 2 * max(float(buchholz.max(initial=0.0)), 1.0))  # breaks ties of 1/2, no more
+
+
+def _unmet(waiting: list[int], met: np.ndarray) -> list[tuple[int, int]] | None:
+    """Pairs of neighbours in the order given, who have not met; the first such pairing, None if there is none."""
+    if not waiting:
+        return []
+    i, *rest = waiting
+    for j in rest:
+        if not met[i, j] and (others := _unmet([k for k in rest if k != j], met)) is not None:
+            return [(i, j), *others]
+    return None
 
 
 def _eliminate(floor: _Floor, rng: np.random.Generator | None, lives: int) -> np.ndarray:

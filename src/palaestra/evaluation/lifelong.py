@@ -19,8 +19,8 @@ from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 NEEDED = ("stage", "task", "score", "trained")
 
 
-def slope(scores: np.ndarray | list[float]) -> float:
-    """Least-squares slope of a curve over its steps 0, 1, 2 …; NaN with fewer than two points.
+def slope(scores: np.ndarray | list[float], at: np.ndarray | list[int] | None = None) -> float:
+    """Least-squares slope of a curve over its steps `at`, by default 0, 1, 2 …; NaN with fewer than two points.
 
     >>> slope([0.2, 0.4, 0.6]), slope([0.5, 0.5])
     (0.2, 0.0)
@@ -28,7 +28,8 @@ def slope(scores: np.ndarray | list[float]) -> float:
     values = np.asarray(scores, float)
     if len(values) < 2:
         return float("nan")
-    steps = np.arange(len(values)) - (len(values) - 1) / 2
+    steps = np.arange(len(values)) if at is None else np.asarray(at)
+    steps = steps - steps.mean()
     return round(float(steps @ (values - values.mean()) / (steps @ steps)), 12)
 
 
@@ -38,7 +39,8 @@ def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
     Args:
         rows: score of each task after each stage of training (`stage`, an integer), and `trained`, the stage in which
             the task was trained, null for one that never was; also `cost` (spent in the stage) and `violations`
-            (share of episodes), if they are known. Several rows of a stage and task are averaged.
+            (share of episodes), if they are known. Several rows of a stage and task are averaged;
+            stages without a score of a task are none of it.
 
     Returns:
         first and last: scores of the first and the last stage. adaptivity: slope of the score by stage. retention:
@@ -54,7 +56,11 @@ def lifelong(rows: pl.DataFrame) -> pl.DataFrame:
     cost = None
     if "cost" in rows.columns:
         cost = float(rows.group_by("stage").agg(pl.col("cost").mean())["cost"].sum())
-    means = rows.group_by("task", "stage").agg(pl.col("score").mean(), pl.col("trained").first(), *map(_mean, extra))
+    known = pl.col("score").cast(pl.Float64).fill_nan(None).mean()
+    means = rows.group_by("task", "stage").agg(known, pl.col("trained").first(), *map(_mean, extra))
+    means = means.drop_nulls("score")
+    if means.is_empty():
+        raise InputError("lifelong: no row has a score")
     last_stage = int(rows["stage"].to_numpy().max())
     found = [
         _of_task(task, own.sort("stage"), last_stage, cost)
@@ -81,7 +87,7 @@ def _of_task(task: object, own: pl.DataFrame, last_stage: int, cost: float | Non
         "task": task,
         "first": scores[0],
         "last": scores[-1],
-        "adaptivity": slope(scores),
+        "adaptivity": slope(scores, own["stage"].to_list()),
         "retention": kept,
         "generalisation": gain if trained is None else None,
         "efficiency": gain / cost if cost else None,

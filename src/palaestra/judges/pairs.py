@@ -306,20 +306,21 @@ def hindsight(intent: str, by: Keys = (), *, unit: Keys = "episode", seed: int =
 
     ARMAP's triplets [17] (arXiv 2502.12130).
 
-    intent: a column that says, after the fact, what the unit achieved (its last row counts); it is the pair's
+    intent: a column that says, after the fact, what the unit achieved (its last turn counts); it is the pair's
     `criterion`, which the score is conditioned on. The negative is drawn from the units of the key that achieved
     something else; a unit without one, or without an intent, has no pair.
     """
 
     def build(turns: Turns) -> pl.DataFrame:
         told = _text(turns, intent, "hindsight")
-        codes = Evaluation(turns).codes(joined(unit)).ids
-        _, first = np.unique(codes, return_index=True)
-        _, back = np.unique(codes[::-1], return_index=True)
-        said = told[len(turns) - 1 - back]
+        evaluation = Evaluation(turns)
+        _, first = np.unique(evaluation.codes(joined(unit)).ids, return_index=True)
+        played = evaluation.segments(joined(unit))
+        last = played.starts + played.lengths - 1
+        said = told[last if played.order is None else played.order[last]]
         known = np.flatnonzero(said.is_not_null().to_numpy())
         rows, wish = first[known], said.gather(known).to_numpy()
-        key = Evaluation(turns).codes(joined(by)).ids[rows]
+        key = evaluation.codes(joined(by)).ids[rows]
         _, goal = np.unique(wish.astype(str), return_inverse=True)
         order = np.lexsort((goal, key))
         key, goal, rows, wish = key[order], goal[order], rows[order], wish[order]

@@ -13,6 +13,8 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.kernels import Evaluation
+from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, SignalLike
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
@@ -48,6 +50,7 @@ def mine(
         min_chosen: the chosen one's is above it.
         max_rejected: the rejected one's is at most this.
         distinct: pairs whose texts are more alike are dropped: share of matching characters (`difflib`), from 0 to 1.
+            The text of a side is that of all its rows in the order of play.
         failed: rows where it holds may be rejected however alike they are: what raised an error is no near-duplicate.
         text: the column of the texts.
         unit: what is a side, e.g. ("episode", "turn").
@@ -81,7 +84,7 @@ def mine(
         rules["max_rejected"] = value[rejected] <= max_rejected
     if distinct is not None:
         open_ = np.logical_and.reduce(list(rules.values()))
-        said = _text(turns, text, source)
+        said = _said(turns, _text(turns, text, source), unit)
         fine = np.ones(len(gap), bool)
         fine[open_] = ~_alike(said, rows[chosen[open_]], rows[rejected[open_]], distinct)
         if failed is not None:
@@ -132,6 +135,15 @@ def _against_best(
     others = np.ones(len(ids), bool)
     others[begin] = False
     return best[others], order[others]
+
+
+def _said(turns: Turns, texts: pl.Series, unit: Keys) -> pl.Series:
+    """On each row the texts of its unit, a line for each of its rows in the order of play."""
+    evaluation = Evaluation(turns)
+    codes, order = evaluation.codes(joined(unit)).ids, evaluation.segments(joined(unit)).order
+    played = pl.DataFrame({"unit": codes, "text": texts})[slice(None) if order is None else order]
+    whole = played.group_by("unit", maintain_order=True).agg(pl.col("text").str.join("\n")).sort("unit")
+    return whole["text"][codes]
 
 
 def _alike(said: pl.Series, chosen: np.ndarray, rejected: np.ndarray, most: float) -> np.ndarray:

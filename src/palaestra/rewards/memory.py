@@ -97,13 +97,16 @@ def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
 def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
     """Signal: x on the first turn of an agent's episode where it is not 0, else 0; with a key, once per key value.
 
+    A missing x stays missing and is not counted.
+
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "room": [1, 2, 1, 2], "reward": [0.0, 1.0, 1.0, 1.0]})
     >>> once("reward", key="room").evaluate(turns)
     array([0., 1., 1., 0.])
     """
     value = as_signal(x)
-    return where(cumulative(value != 0.0, exclusive=True, over=joined(over, key)) > 0.0, 0.0 * value, value)
+    given = cumulative(fill_missing(value, 0.0) != 0.0, exclusive=True, over=joined(over, key))
+    return where(given > 0.0, 0.0 * value, value)
 
 
 @register()

@@ -397,6 +397,9 @@ def test_value_order_correlation_of_the_card() -> None:
     assert order_audit(many, col("progress")).verdict == "pass"
     assert order_audit(many, -col("progress")).verdict == "warn"
     assert order_audit(play, col("progress")).verdict == "cannot tell"
+    for success in ([None, None, True], [False, False, True]):  # told at the end alone
+        late = many.with_column(success=success * 4)
+        assert order_audit(late, -col("progress")).verdict == "warn"
 
 
 def test_two_rewards_on_one_table() -> None:

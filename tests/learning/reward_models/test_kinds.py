@@ -256,6 +256,11 @@ def test_linear_labels_are_the_textbooks() -> None:
     hard, odds = lists(np.repeat([[1.0], [-1.0]], 4, axis=0)), LinearReward(ridge=1e-9)
     odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, 1])), loss="binary")
     assert odds.weights == pytest.approx([np.log(3)], abs=1e-5)  # three of four
+    said = np.arange(400) < 360
+    for ridge in (1e-3, 1.0):  # the mean chance is the labels' share only where the bias is not shrunk
+        shrunk = LinearReward(ridge=ridge)
+        shrunk.fit(Labels(lists(x), said.astype(float)), loss="binary")
+        assert (1 / (1 + np.exp(-shrunk.score(lists(x)).to_numpy()))).mean() == pytest.approx(0.9)
     for wrong in (-0.1, 1.1):
         with pytest.raises(InputError, match=r"labels in \[0, 1\]"):
             odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, wrong])), loss="binary")
@@ -289,6 +294,9 @@ def test_mixture_finds_both_tastes_and_routes_a_user(fitted: dict[str, Any]) -> 
     weights = dict(zip(routed["by"].to_list(), routed["weights"].to_list(), strict=True))
     assert weights[True] != weights[False]
     assert sum(weights[True]) == pytest.approx(1.0)
+    unseen = pairs.rejected.with_columns(features=pl.when(pl.Series(group)).then("features"))
+    some = model.route(Preferences(pairs.chosen, unseen), group)["weights"].to_list()
+    assert some == [[0.5, 0.5], pytest.approx(weights[True])], "of pairs with a missing side nothing is known"
     given = pl.DataFrame({"weights": [weights[bool(each)] for each in group]})
     sure = model.score(pairs.chosen, reference=pairs.rejected, condition=given).to_numpy()
     assert (sure > 0.5).mean() > 0.95

@@ -103,7 +103,9 @@ def test_the_prediction_is_from_the_groups_of_the_past() -> None:
     context = Context(np.random.default_rng(0), 0, Lottery, team, Local())
     assert budget.plan(plan, context).group_size == [4] * 6
     played = rollout(Lottery, team, groups=6, group_size=4, seed=1)
-    assert budget(played, context) is played
+    older = played.frame.with_columns(pl.col("group") + 6)
+    whole = Turns.concat([played, older])  # as behind `accumulate`
+    assert budget(whole, context) is whole
     state, seen = budget.state_dict(), starts(Lottery, groups=6, seed=1)
     assert state["solved"].tolist() == played["success"].to_list()[-10:]
     known = [seen[group] for group in [3] * 2 + [4] * 4 + [5] * 4]

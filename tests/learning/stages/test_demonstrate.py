@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.envs import make
 from palaestra.errors import InputError
 from palaestra.learning.stages import Context
@@ -23,12 +24,14 @@ def test_rows_are_the_learners_but_for_who_chose() -> None:
     told = context(teacher=ScriptedPolicy(lambda request: "turn to 2", name="teacher"))
     stage = demonstrate("teacher", verdict='col("right")')
     plan = stage.plan(Plan(groups=2, group_size=4, seed=1), told)
-    whole = stage(Local().play(told.env, told.team, plan), told).frame
+    own = Local().play(told.env, told.team, plan).frame.with_columns(before=pl.lit(1))
+    whole = stage(Turns(own), told).frame
     rows = whole.filter(pl.col("source") == "teacher")
     assert len(rows) == 2 * 2 * 3
     assert rows["policy"].cast(pl.String).unique().to_list() == ["table"]
     assert rows["action_ids"].to_list() == [[2]] * 12
     np.testing.assert_allclose(rows["logprobs"].list.first().to_numpy(), np.log(1 / 4), atol=1e-6)
+    assert rows["before"].is_null().all(), "they went through no stage before"
     assert (rows["loss_mask"] == rows["right"]).all()
     assert not whole.filter(pl.col("source") == "policy")["loss_mask"].any()
     assert len(whole.unique(["group", "episode"])) == 8

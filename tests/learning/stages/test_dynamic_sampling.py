@@ -87,3 +87,10 @@ def test_a_score_that_nobody_gives_is_an_error() -> None:
     stage.plan(Plan(groups=1, group_size=2), context)
     with pytest.raises(InputError, match="missing on every episode"):
         stage(Turns({"group": [0, 0], "episode": [0, 1], "success": [None, None]}), context)
+
+
+def test_it_stands_before_a_stage_that_adds_groups() -> None:
+    short = {"train": {"iterations": 2, "groups": 2, "group_size": 2}}
+    with pytest.raises(InputError, match="stand it before"):
+        learn("answers", {"stages": ["accumulate(2)", "dynamic_sampling()"]} | short)
+    learn("answers", {"stages": ["dynamic_sampling()", "accumulate(2)"]} | short)

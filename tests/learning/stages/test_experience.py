@@ -15,6 +15,7 @@ from palaestra.errors import InputError
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.experience import experience
 from palaestra.play.executors import Local, Plan
+from palaestra.runs.inline import learn
 
 LOCK = make("native/lock", locks=1, steps=2)
 
@@ -80,6 +81,14 @@ def test_the_best_success_of_a_task_is_remembered_and_survives_a_checkpoint() ->
     assert other.memory == {}
 
 
+def test_an_episode_without_a_score_is_no_success() -> None:
+    rows = {"group": [0, 1], "episode": [0, 0], "turn": [0, 0], "task": ["t", "t"], "action": ["a", "b"]}
+    rows |= {"score": [None, 0.9], "help": [None, None], "observation": ["begin", "begin"]}
+    stage = experience(score="score")
+    stage._remember(Turns(rows))
+    assert stage.memory == {"t": (0.9, "begin", ["b"])}
+
+
 def test_unstripped_rows_keep_what_was_read() -> None:
     def play(request: Request) -> str:
         return str(request.rng.choice(request.observation.legal))
@@ -94,3 +103,15 @@ def test_bad_options_are_refused() -> None:
     for bad in ({"share": 0.0}, {"k": 0}, {"template": "as before"}):
         with pytest.raises(InputError, match="experience: "):
             experience(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "stages", [["task_table(alike=.8)", "experience()"], ["critic()", "injection()"], ["accumulate(2)", "experience()"]]
+)
+def test_what_an_earlier_stage_filled_is_null_in_the_rows_played_after_it(stages: list[str]) -> None:
+    last: dict[int, Turns] = {}
+    learn("answers", {"stages": stages, "train": {"iterations": 2}}, on_turns=last.__setitem__)
+    frame = last[max(last)].frame
+    assert frame["helped"].any()
+    for column in {"repeats", "value"} & set(frame.columns):
+        assert frame.filter("helped")[column].is_null().all(), column

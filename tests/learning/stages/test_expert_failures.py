@@ -27,9 +27,11 @@ def expert(request: Any) -> str:
     return f"move {right if path == 0 or cell < 2 else 1 - right}"
 
 
-def played(stage: expert_failures, policy: Any, iteration: int = 1, groups: int = 6) -> tuple[pl.DataFrame, Context]:
+def played(
+    stage: expert_failures, policy: Any, iteration: int = 1, groups: int = 6, adviser: ScriptedPolicy | None = None
+) -> tuple[pl.DataFrame, Context]:
     team = Team(walker=policy)
-    advisers = {"expert": ScriptedPolicy(expert, name="expert")}
+    advisers = {"expert": adviser or ScriptedPolicy(expert, name="expert")}
     told = Context(np.random.default_rng(iteration), iteration, WORLD, team, Local(), advisers=advisers)
     plan = stage.plan(Plan(groups=groups, group_size=8, seed=3, iteration=iteration), told)
     return stage(Local().play(WORLD, team, plan), told).frame, told
@@ -45,6 +47,22 @@ def test_the_learner_plays_as_many_episodes_as_the_iteration_has() -> None:
     assert frame.filter(pl.col("start").is_null())["task"].unique().to_list() == ["path 0"]
     _, again = played(stage, TabularPolicy(3, name="table"), 2)
     assert again.metrics["runs"] == 2
+
+
+def test_runs_of_two_tasks_have_two_numbers_though_a_first_run_was_illegal() -> None:
+    stage, legal = expert_failures("expert"), ScriptedPolicy(expert, name="expert")
+
+    def stumbling(request: Any) -> str:
+        return "nowhere" if "path 1" in request.observation.text else expert(request)
+
+    _, told = played(stage, TabularPolicy(3, name="table"), adviser=ScriptedPolicy(stumbling, name="expert"))
+    assert told.metrics["runs"] == 1
+    _, told = played(stage, TabularPolicy(3, name="table"), 2, adviser=legal)
+    assert told.metrics["runs"] == 2
+    nothing = expert_failures("expert")
+    for _ in range(2):
+        _, told = played(nothing, TabularPolicy(3, name="table"), adviser=ScriptedPolicy(lambda _: "", name="expert"))
+        assert told.metrics["runs"] == 0
 
 
 def test_a_forced_row_is_the_learners_but_for_who_chose() -> None:

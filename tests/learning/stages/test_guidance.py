@@ -114,3 +114,20 @@ def test_a_reason_is_written_after_the_act_and_counted() -> None:
     first = Local().play(told.env, told.team, Plan(groups=3, group_size=8, seed=5))
     with pytest.raises(InputError, match="thoughts"):
         stage(first, told)
+
+
+@pytest.mark.parametrize(
+    ("success", "failed", "injected"),
+    [([None, None], 0, 0), ([None, False], 1, 2), ([False, None], 1, 2), ([None, True], 0, 0), ([False, True], 0, 2)],
+)
+def test_an_attempt_without_a_score_neither_failed_nor_succeeded(
+    success: list[bool | None], failed: int, injected: int
+) -> None:
+    for stage in (guidance(), injection()):
+        told = context(TabularPolicy(4, name="opener"))
+        plan = stage.plan(Plan(groups=1, group_size=4, seed=5), told)
+        first = Local().play(told.env, told.team, plan)
+        went = pl.col("episode").replace_strict({0: success[0], 1: success[1]}, return_dtype=pl.Boolean)
+        stage(Turns(first.frame.with_columns(success=went)), told)
+        name = "failed" if isinstance(stage, guidance) else "injected"
+        assert told.metrics[name] == (failed if name == "failed" else injected)

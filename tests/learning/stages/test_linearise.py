@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.agents import LMPolicy, ScriptedPolicy, Team
 from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Trail
 from palaestra.errors import InputError
 from palaestra.learning.conversations import group
@@ -33,7 +35,7 @@ def context(env: object = None, **advisers: ScriptedPolicy) -> Context:
 
 def test_rows_are_what_the_model_would_have_seen_and_said() -> None:
     told = context(team=ScriptedPolicy(one_hop, name="team"))
-    own = Local().play(told.env, told.team, Plan(2, 1))
+    own = Turns(Local().play(told.env, told.team, Plan(2, 1)).frame.with_columns(before=pl.lit(1)))
     whole = linearise("team", groups=12, group_size=1)(own, told).frame
     rows = whole.filter("loss_mask")
     assert told.metrics["episodes"] == 12
@@ -41,6 +43,7 @@ def test_rows_are_what_the_model_would_have_seen_and_said() -> None:
     assert told.metrics["dropped_success"] == 12 - told.metrics["kept"]
     assert set(rows["source"]) == {"team"}
     assert rows["valid"].all()
+    assert rows["before"].is_null().all(), "they went through no stage before"
     assert rows["success"].drop_nulls().all()
     assert not set(rows["group"]) & set(own["group"])
     student = told.team.policies["student"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from stage_play import context, script, talk, trained
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
 from palaestra.judges.scripted import scripted_writer
-from palaestra.learning.stages.programs import program
+from palaestra.learning.stages.programs import _summary, program
 
 PLAY = talk([["good", "bad"], ["bad", "bad"]]).with_column(success=[True, True, False, False])
 GOOD = 'def reward(turn):\n    return 1.0 if turn["action"] == "good" else 0.0'
@@ -84,6 +85,12 @@ def test_it_is_revised_by_what_came_of_it() -> None:
     policy, told = writer(GOOD, better)
     stage = program(writer=policy, columns=["action"], task="be good", revise=1)
     assert [stage(PLAY, context(iteration))["r_reward"][1] for iteration in (1, 2)] == [0, -1]
+
+
+def test_its_writer_is_told_one_bad_episode_in_the_order_of_play() -> None:
+    rows = {"group": [0, 0, 1, 1], "episode": [0] * 4, "turn": [1, 0, 0, 1], "agent": ["a"] * 4}
+    told = _summary(Turns(rows | {"action": ["then", "first", "other", "group"], "success": [False] * 4}))
+    assert told.endswith("A bad one: first, then")
 
 
 def test_its_writer_is_told_how_failed_episodes_ended() -> None:

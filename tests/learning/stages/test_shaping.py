@@ -15,7 +15,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Film
 from palaestra.envs.worlds.film import demonstrator
 from palaestra.errors import InputError
-from palaestra.learning.stages.shaping import goal_progress, multipliers, step_rewards
+from palaestra.learning.stages.shaping import goal_progress, hops, multipliers, step_rewards
 from palaestra.play.rollout import rollout
 
 
@@ -36,6 +36,19 @@ def test_steps_are_told_apart_after_a_few_demonstrations(tmp_path: Path) -> None
     assert filmed["step_3"].to_numpy()[-1] > 0.3
     with pytest.raises(InputError, match="guide or films"):
         step_rewards()
+
+
+def test_hops_follow_the_first_film_in_the_order_of_its_turns(tmp_path: Path) -> None:
+    path = tmp_path / "films.parquet"
+    forth = {"group": [0] * 5, "episode": [0] * 5, "turn": range(5), "agent": ["a"] * 5, "frame": np.eye(5).tolist()}
+    film = pl.DataFrame(forth)
+    back = film.with_columns(pl.lit(1, pl.Int64).alias("group"), frame=pl.col("frame").reverse())
+    found = []
+    for films in (film, pl.concat([film, back]), film[[3, 0, 4, 1, 2]]):
+        Turns(films).save(path)
+        found.append(hops(films=str(path), features="frame", pairs=200)(Turns(film), context())["hop.forward"])
+    assert found[0].to_list() == found[1].to_list() == found[2].to_list()
+    assert found[0].to_numpy()[-1] > 0.9, "the last frame is the end of the way"
 
 
 def things(place: str) -> str:

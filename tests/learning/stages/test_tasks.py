@@ -93,8 +93,9 @@ def test_a_run_plays_failed_tasks_again_and_goes_on_the_same_after_a_stop() -> N
     other = failure_replay(every=2)
     other.load_state_dict(stage.state_dict())
     assert planned(other, 2) == again
-    stage(played("reward", [1.0, 1.0, 1.0, 1.0]), context(2))
-    assert not set(planned(stage, 4)) & set(first), "solved tasks leave"
+    older = played("reward", [0.0] * 4).frame.with_columns(pl.col("group") + 4)
+    stage(Turns.concat([played("reward", [1.0] * 4), older]), context(2))
+    assert not set(planned(stage, 4)) & set(first), "solved tasks leave, and groups of earlier iterations are none"
 
 
 def tasks(seeds: list[int | None]) -> list[int]:

@@ -62,6 +62,20 @@ def test_weights_may_depend_on_the_group() -> None:
     assert utility(table, weights)["utility"].to_list() == [0.9]
 
 
+def test_weights_may_not_differ_within_a_key_of_the_sum() -> None:
+    table = Criteria(pl.DataFrame({"episode": [0, 0], "turn": [0, 1], "criterion": ["a", "a"], "value": [0.0, 1.0]}))
+    weights = pl.DataFrame({"turn": [0, 1], "criterion": ["a", "a"], "weight": [1.0, 0.5]})
+    assert utility(table, weights, by=("episode", "turn"))["utility"].to_list() == [0.0, 0.5]
+    with pytest.raises(InputError, match="'a' has several in one episode"):
+        utility(table, weights)
+
+
+def test_a_criterion_without_a_value_is_no_zero_though_its_call_went_well() -> None:
+    table = {"episode": [0, 0, 1, 1], "criterion": ["a", "b"] * 2, "value": [1.0, None, 1.0, 0.0]}
+    found = utility(Criteria(pl.DataFrame(table | {"call_ok": [True] * 4})), {"a": 0.5, "b": 0.5})
+    assert found.rows() == [(0, None, True), (1, 0.5, True)]
+
+
 def test_weights_and_criteria_must_fit() -> None:
     with pytest.raises(InputError, match=r"criterion 'd' was not judged"):
         utility(checklist(["111"]), WEIGHTS | {"d": 1.0})

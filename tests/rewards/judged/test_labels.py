@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
@@ -55,6 +56,8 @@ def test_best_of_n_takes_one_episode_of_each_group_whatever_the_order_of_rows() 
             assert again.sort("group").equals(taken)
             if n is not None:
                 assert taken["episode"].to_numpy().max() < n
+                gaps = Turns(turns.frame.with_columns(pl.col("episode") * 3 + 2))
+                assert np.array_equal(*(best_of_n("score", n=n, ties=ties).evaluate(each) for each in (turns, gaps)))
             for group, score, action in taken.select("group", "score", "action").rows():
                 rivals = turns.frame.filter((turns["group"] == group) & (turns["episode"] < (n or 5)))
                 assert score == rivals["score"].max()

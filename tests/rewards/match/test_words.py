@@ -74,6 +74,19 @@ def test_entities_are_whole_phrases_in_any_turn_of_the_episode() -> None:
     np.testing.assert_allclose(values(entity_recall("action", "gold"), turns), [2 / 3] * 3 + [0, np.nan, np.nan])
 
 
+@pytest.mark.parametrize(
+    ("text", "entity", "found"),
+    [
+        ("Londonderry", "London", 0), ("Londonderry, not London", "London", 1), ("Annapolis", "Ann", 0),
+        ("Ann, of York", "York", 1), ("in C++17", "C++", 1), ("version 12", "1", 0), ("Ann's", "Ann", 1),
+        ("Straße", "Stra", 0), ("住在北京市", "北京", 1), ("(a.b)", "a.b", 1), ("axb", "a.b", 0),
+    ],
+)  # fmt: skip
+def test_a_phrase_is_not_found_within_a_longer_word(text: str, entity: str, found: int) -> None:
+    turns = Turns({"episode": [0], "action": [text], "gold": [[entity, ""]]})
+    np.testing.assert_array_equal(values(entity_recall("action", "gold"), turns), [found])
+
+
 def test_an_entity_that_is_named_twice_counts_once() -> None:
     turns = Turns({"episode": [0, 0], "action": ["tea", "tea"], "gold": [["tea", "rum"]] * 2})
     np.testing.assert_allclose(values(entity_recall("action", "gold"), turns), [0.5, 0.5])

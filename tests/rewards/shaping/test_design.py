@@ -50,6 +50,20 @@ def test_a_support_that_cannot_keep_the_optimum_is_named() -> None:
         design_reward(*line(), GAMMA, active=[0])
 
 
+@pytest.mark.parametrize("options", [{}, {"sparsity": 0.05}, {"learner": (np.full((3, 3), 1 / 3), np.ones(3))}])
+@pytest.mark.parametrize("seed", [1, 5, 10, 15])
+def test_of_several_optimal_actions_each_keeps_its_lead(seed: int, options: dict) -> None:
+    rng = np.random.default_rng(seed)
+    moves, reward = rng.dirichlet(np.full(3, 0.5), size=(3, 3)), rng.integers(-1, 2, size=(3, 3)).astype(float)
+    moves[:, 1], reward[:, 1] = moves[:, 0], reward[:, 0]
+    q = optimal_q(moves, reward, 0.9)
+    best = q >= q.max(axis=1, keepdims=True) - 1e-9
+    designed = optimal_q(moves, design_reward(moves, reward, 0.9, limit=10.0, **options).reward, 0.9)
+    for state in np.flatnonzero(~best.all(axis=1)):
+        lead = designed[state][best[state]].min() - designed[state][~best[state]].max()
+        assert lead >= q[state].max() - q[state][~best[state]].max() - 1e-6
+
+
 def test_sparsity_costs_informativeness() -> None:
     dense, sparse = (design_reward(*line(), GAMMA, sparsity=weight).reward for weight in (0.0, 1.0))
     assert np.abs(sparse).sum() < np.abs(dense).sum()

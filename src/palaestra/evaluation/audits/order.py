@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import scipy
 
-from palaestra.algebra.signals import Signal, count, evaluate
+from palaestra.algebra.signals import Signal, count, evaluate, highest
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.cycles import turn_positions
 from palaestra.evaluation.audits.distance import table_starc
@@ -51,7 +50,7 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
         return Finding("order", "cannot tell", SHAPING)
     solved = turns
     if "success" in turns.columns and turns["success"].any():
-        solved = turns.filter(pl.col("success"))
+        solved = turns.filter(highest("success", over=("episode", "agent")))  # some tell it on the last turn only
     found, kept = value_order_correlation(solved, reward)
     if len(found) < 2:
         which = "with three scored turns or more" + (" that succeeded" if solved is not turns else "")

@@ -27,7 +27,7 @@ class LinearReward(RewardModel):
 
     Args:
         features: the column, or `module:function` of (rows, None, None) to float64[rows, columns].
-        ridge: ½·ridge·|w|² beside the mean loss, on features of spread 1 (`standardise`).
+        ridge: ½·ridge·|w|² beside the mean loss, on features of spread 1 (`standardise`); the bias is not shrunk.
     """
 
     kind = "linear"
@@ -78,16 +78,13 @@ class LinearReward(RewardModel):
                 f"{self.name}: nothing to learn from: no row has its features, a label and a weight above 0"
             )
         z = np.concatenate([z, np.ones((len(z), 1))], 1)
+        ridge = np.append(np.full(z.shape[1] - 1, self.ridge), 0.0)  # the bias is not shrunk
         if what == "binary":  # a label of .7 is a 1 of weight .7 and a 0 of weight .3
             if ((y < 0) | (y > 1)).any():
                 raise InputError("linear: loss='binary' needs labels in [0, 1]")
-            found = fit_differences(
-                np.concatenate([z, -z]), weight=np.concatenate([w * y, w * (1 - y)]), ridge=self.ridge
-            )
+            found = fit_differences(np.concatenate([z, -z]), weight=np.concatenate([w * y, w * (1 - y)]), ridge=ridge)
         else:
-            ridge = self.ridge * np.eye(z.shape[1])
-            ridge[-1, -1] = 0.0
-            found = np.linalg.solve((z * w[:, None]).T @ z / w.sum() + ridge, z.T @ (w * y) / w.sum())
+            found = np.linalg.solve((z * w[:, None]).T @ z / w.sum() + np.diag(ridge), z.T @ (w * y) / w.sum())
         self.weights = found[:-1] / spread
         self.bias = float(found[-1] - self.weights @ mean)
         return {"rows": float(len(y))}

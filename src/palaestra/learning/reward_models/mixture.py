@@ -131,10 +131,14 @@ class MixtureReward(FeatureReward):
         return np.where(np.isnan(p), np.nan, (1 + np.sign(p - 0.5)) / 2)
 
     def route(self, pairs: Preferences, by: np.ndarray, *, eta: float = 1.0) -> pl.DataFrame:
-        """Table `by`, `weights`: head weights of each user by `hedge`, from a few of their pairs; for a condition."""
-        lead = self._heads(pairs.chosen, None)[0] - self._heads(pairs.rejected, None)[0]
+        """Table `by`, `weights`: head weights of each user by `hedge`, from a few of their pairs; for a condition.
+
+        Pairs with a missing feature are left out; whoever has no other gets equal weights.
+        """
+        (chosen, _, seen), (rejected, _, too) = (self._heads(side, None) for side in (pairs.chosen, pairs.rejected))
+        lead, known = chosen - rejected, seen & too
         names, code = np.unique(np.asarray(by), return_inverse=True)
-        found = [hedge(lead[code == i], eta).tolist() for i in range(len(names))]
+        found = [hedge(lead[known & (code == i)], eta).tolist() for i in range(len(names))]
         return pl.DataFrame({"by": names, "weights": pl.Series(found, dtype=pl.List(pl.Float64))})
 
     def shaped(self, state: dict[str, Tensor]) -> nn.Module:

@@ -84,7 +84,7 @@ class predicted_budget(Stage):
         good = turns.frame.filter(pl.col("success").is_not_null())
         agents = good.unique(["group", "episode", "agent"]).group_by("group", "episode")
         for group, _, share in agents.agg(pl.col("success").mean()).sort("group", "episode").iter_rows():
-            asked = self._asked[group]
+            asked = self._asked[group] if group < len(self._asked) else None  # others were not planned
             if asked is not None:
                 self._known.append((asked, float(share)))
         self._known = self._known[-self.last :]

@@ -15,7 +15,7 @@ from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.envs.helped import Numbered
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.own_context import POLICY, rescored
+from palaestra.learning.stages.own_context import POLICY, below, rescored
 from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class demonstrate(Stage):
         context.metrics |= {"episodes": float(counts["units"]), "kept": float(counts.get("kept", counts["units"]))}
         context.metrics["illegal"] = float(played.filter(~legal).select("group", "episode").n_unique())
         own = turns.frame.with_columns(loss_mask=pl.lit(False), source=pl.lit(POLICY))
-        return Turns(pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+        return below(own, made)
 
 
 def advised(context: Context, adviser: str) -> Context:

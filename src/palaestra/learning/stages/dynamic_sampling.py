@@ -37,7 +37,8 @@ class dynamic_sampling(Stage):
         spread: Least difference between the best and the worst episode of a group, above which it is kept.
 
     Raises:
-        InputError: rounds or spread are below 0, score reads the reward, or it is missing everywhere.
+        InputError: rounds or spread are below 0, score reads the reward, or it is missing everywhere; or a stage
+            before it added groups.
     """
 
     step = "filter"
@@ -66,6 +67,8 @@ class dynamic_sampling(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The groups whose scores differ, those of the plan first."""
+        if int(turns["group"].to_numpy().max()) >= self._groups:
+            raise InputError("groups that were not planned; stand it before the stage that adds them")
         scores = [self._of_episodes(turns)]
         if scores[0]["score"].is_null().all():
             raise InputError(f"score {self.text!r} is missing on every episode: name a column that is not")

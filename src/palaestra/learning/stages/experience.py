@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import evaluate, mean
+from palaestra.algebra.signals import mean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.helped import Help, HelpedEpisode
 from palaestra.errors import InputError
@@ -103,8 +102,7 @@ class experience(Stage):
 
     def _remember(self, turns: Turns) -> None:
         """Keep the best successful episode of each task; of equally good ones the first."""
-        (found,) = evaluate(turns, mean(self.score, over="episode"))
-        frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
+        frame = turns.with_column(_score=mean(self.score, over="episode")).frame
         good = frame.filter((pl.col("_score") > self.solved) & pl.col("task").is_not_null())
         for _, part in good.sort("turn", maintain_order=True).group_by("group", "episode", maintain_order=True):
             task, score = str(part["task"][0]), float(part["_score"][0])

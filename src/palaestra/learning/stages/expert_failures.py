@@ -122,6 +122,8 @@ class expert_failures(Stage):
         from palaestra.play.plan import Plan
 
         known = [] if self.runs is None else self.runs["task"].unique().to_list()
+        # behind the highest number, not their number: of those that were played, illegal ones are not kept
+        first = 0 if self.runs is None else int(self.runs["group"].to_numpy().max(initial=-1)) + 1
         new = (
             turns.frame.group_by("group")
             .agg(pl.first("seed", "task"))
@@ -138,7 +140,7 @@ class expert_failures(Stage):
         frame = played.with_column(_won=episode_score(self.score)).frame
         frame = frame.with_columns(pl.col("_won") > self.solved)
         kept = frame.filter((pl.col("error").is_null() & pl.col("valid").fill_null(True)).all().over("group"))
-        kept = seated(kept, context, self.adviser).with_columns(pl.col("group").cast(pl.Int64) + len(known))
+        kept = seated(kept, context, self.adviser).with_columns(pl.col("group").cast(pl.Int64) + first)
         self.runs = pl.concat([kept] if self.runs is None else [self.runs, kept], how="diagonal_relaxed")
 
     def _restarts(self, lost: pl.DataFrame, first: int, context: Context) -> list[tuple[int, HelpedEpisode]]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.own_context import POLICY, rescored
+from palaestra.learning.stages.own_context import POLICY, below, rescored
 from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class goal_memory(Stage):
         made = made.with_columns(pl.lit(0, own.schema["episode"]).alias("episode"))
         if "iteration" in own.columns:
             made = made.with_columns(iteration=pl.lit(own["iteration"][0], own.schema["iteration"]))
-        return Turns(pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+        return below(own, made)
 
     def _reached(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Goals that episodes reached, and the first turn at which they were: group, episode, _goal, _at."""

@@ -15,14 +15,14 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import evaluate, mean
+from palaestra.algebra.signals import mean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.helped import Help, Helped, HelpedEpisode
 from palaestra.errors import InputError
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.explained import explained
 from palaestra.learning.stages.hints import hold_back
-from palaestra.learning.stages.own_context import POLICY, refuse_help, rescored, unhelped
+from palaestra.learning.stages.own_context import POLICY, below, refuse_help, rescored, unhelped
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.teams.thoughts import parted
 
@@ -109,7 +109,7 @@ def with_helped(turns: Turns, made: pl.DataFrame | None) -> Turns:
     """`Turns`: the played rows, marked as unhelped, with the helped rows of table `made`, if any, below them."""
     plain = {"helped": pl.lit(False), "source": pl.lit(POLICY), "rescored": pl.lit(False)}
     own = turns.frame.with_columns(**plain, help=pl.lit(None, pl.String))
-    return Turns(own if made is None else pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+    return Turns(own) if made is None else below(own, made)
 
 
 @stage
@@ -158,15 +158,15 @@ class guidance(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The first attempts, with the held-back ones below them."""
-        (found,) = evaluate(turns, mean(self.score, over="episode"))
-        frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
+        frame = turns.with_column(_score=mean(self.score, over="episode")).frame
         wanted, failed = [], 0
         for part in frame.sort("group", "episode", "turn").partition_by("group", maintain_order=True):
             group, seed = int(part["group"][0]), int(part["seed"][0])
-            lost = bool((part["_score"] <= self.solved).all())
+            bad = part.filter(pl.col("_score") <= self.solved)
+            lost = len(bad) > 0 and not (part["_score"] > self.solved).any()
             failed += lost
             for _ in range(self._more.get(group, 0)):
-                given = self._hints(part, context.rng) if lost else {}
+                given = self._hints(bad, context.rng) if lost else {}
                 wanted.append((group, HelpedEpisode(seed, given)))
         made = play_helped(context, turns, wanted, source="guided", visible=not self.strip) if wanted else None
         whole = with_helped(turns, made)
@@ -176,9 +176,9 @@ class guidance(Stage):
             context.metrics["solved"] = float(ends["success"].fill_null(False).sum())
         return whole
 
-    def _hints(self, group: pl.DataFrame, rng: np.random.Generator) -> dict[int, Help]:
-        """Right actions at some of the turns that the first failed attempt got wrong."""
-        first = group.filter(pl.col("episode") == group["episode"][0])
+    def _hints(self, bad: pl.DataFrame, rng: np.random.Generator) -> dict[int, Help]:
+        """Right actions at some of the turns that the first of the failed attempts got wrong."""
+        first = bad.filter(pl.col("episode") == bad["episode"][0])
         right = first[self.hint][0]
         wrong = [
             int(turn)
@@ -233,8 +233,7 @@ class injection(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The first attempts, with those that have an injected action below them."""
-        (found,) = evaluate(turns, mean(self.score, over="episode"))
-        frame = turns.frame.with_columns(_score=pl.Series(np.asarray(found, float)))
+        frame = turns.with_column(_score=mean(self.score, over="episode")).frame
         known = sorted({parted(each)[1] for each in frame["action"].drop_nulls().to_list()})
         wanted = []
         for part in frame.sort("group", "episode", "turn").partition_by("group", maintain_order=True):

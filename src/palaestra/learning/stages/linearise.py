@@ -13,7 +13,7 @@ from palaestra.algebra.selection import Selection, conditions, selection
 from palaestra.algebra.turns import Turns
 from palaestra.envs.helped import Help, Helped, HelpedEpisode
 from palaestra.errors import InputError
-from palaestra.learning.stages.own_context import POLICY, rescored
+from palaestra.learning.stages.own_context import POLICY, below, rescored
 from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class linearise(Stage):
         if not len(kept):
             return Turns(own)
         made = self._recited(kept, context, 1 + int(own["group"].max()))  # type: ignore[arg-type]
-        return Turns(pl.concat([own, made.select(own.columns)], how="vertical_relaxed"))
+        return below(own, made)
 
     def _filtered(self, played: Turns) -> Selection:
         """Which episodes are learned from, and why others are not."""

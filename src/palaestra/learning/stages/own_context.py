@@ -82,6 +82,14 @@ def unhelped(frame: pl.DataFrame, shown: str = "help") -> pl.DataFrame:
     return frame.with_columns(observation=pl.when(inside).then(rest).otherwise("observation"))
 
 
+def below(own: pl.DataFrame, made: pl.DataFrame) -> Turns:
+    """`Turns` with the rows `made` anew below a stage's `own`: of its columns, null where an earlier stage filled them.
+
+    What was played within a stage went through none of those before it.
+    """
+    return Turns.concat([own, made.select(name for name in own.columns if name in made.columns)])
+
+
 def refuse_help(turns: Turns, *, shown: str = "help", visible: bool = False) -> Turns:
     """Return the turns; raise InputError if a row with `help` still shows it or was not scored again (`rescored`).
 

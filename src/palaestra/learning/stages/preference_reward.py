@@ -24,9 +24,9 @@ class preference_reward(Stage):
     """Stage: column `preference`, a reward of `seat`'s turns learned from pairs of episodes, compared by `prefers`.
 
     In each iteration `pairs` pairs of episodes are drawn; the one with more of `prefers`, summed over its turns, is
-    preferred; pairs with as much are left out. A network r of what was seen and done is moved to lower
-    -log σ(Σ r of the preferred - Σ r of the other), sums over the turns of the seat. Then `preference` is r on the
-    rows of the seat, with deviation 1 over them; null elsewhere.
+    preferred; pairs with as much are left out, and episodes without any value. A network r of what was seen and done
+    is moved to lower -log σ(Σ r of the preferred - Σ r of the other), sums over the turns of the seat. Then
+    `preference` is r on the rows of the seat, with deviation 1 over them; null elsewhere.
 
     Args:
         seat: the agent. prefers: expression over the table, the teacher of the preferences.
@@ -61,8 +61,10 @@ class preference_reward(Stage):
         if not len(own):
             return turns.with_column(preference=found)
         codes = turns.codes("episode")
-        worth = np.nan_to_num(np.asarray(evaluate(turns, self.prefers)[0], float))
-        chosen, rejected = _pairs(np.bincount(codes.ids, worth, codes.size), self.pairs, context.rng)
+        said = np.asarray(evaluate(turns, self.prefers)[0], float)
+        worth = np.bincount(codes.ids, np.nan_to_num(said), codes.size)
+        worth[np.bincount(codes.ids, ~np.isnan(said), codes.size) == 0] = np.nan
+        chosen, rejected = _pairs(worth, self.pairs, context.rng)
         x, episode = torch.from_numpy(vectors(turns, self.size, action=True)[own]), torch.from_numpy(codes.ids[own])
         network, optimiser = self._network(x.shape[1], context.seed)
 
@@ -77,8 +79,8 @@ class preference_reward(Stage):
                 torch.nn.functional.softplus(-ahead()).mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
         with torch.no_grad():
-            said = network(x)[:, 0].numpy()
-        found[own] = said / max(float(said.std()), 1e-8)
+            paid = network(x)[:, 0].numpy()
+        found[own] = paid / max(float(paid.std()), 1e-8)
         return turns.with_column(preference=found)
 
     def _network(self, width: int, seed: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -108,8 +110,9 @@ class preference_reward(Stage):
 
 
 def _pairs(worth: np.ndarray, number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The better and the worse of pairs that are drawn at random, where there is one; int64[pairs] each."""
-    one, other = rng.integers(len(worth), size=(2, number))
+    """The better and the worse of pairs drawn at random of what has a worth, where there is one; int64[pairs] each."""
+    known = np.flatnonzero(~np.isnan(worth))
+    one, other = known[rng.integers(max(len(known), 1), size=(2, number if len(known) else 0))]
     differ = worth[one] != worth[other]
     first = worth[one] > worth[other]
     return np.where(first, one, other)[differ], np.where(first, other, one)[differ]

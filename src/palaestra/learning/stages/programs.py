@@ -137,9 +137,10 @@ class program(Stage):
 def _summary(turns: Turns, columns: Sequence[str] = ()) -> str:
     """Summary of the team's play: success, length, what happened how often, how failed episodes ended, the worst."""
     score = np.asarray(episode_score("success").evaluate(turns), float)
-    rows = turns.frame.filter(score <= np.nanmin(score)) if np.isfinite(score).any() else turns.frame
-    first = rows.filter(rows["episode"] == rows["episode"][0])
-    acts = ", ".join(str(action) for action in first["action"].head(20))
+    bad = int(np.nanargmin(score)) if np.isfinite(score).any() else 0
+    segments, codes = turns.segments("episode"), turns.codes("episode").ids
+    played = np.arange(len(turns)) if segments.order is None else segments.order
+    acts = ", ".join(str(action) for action in turns["action"][played[codes[played] == codes[bad]]].head(20))
     episodes = turns.codes("episode").size
     length = len(turns) / episodes
     told = f"Success {np.nanmean(score):.2f} in {episodes} episodes of {length:.1f} turns."

@@ -139,9 +139,11 @@ class hops(Stage):
         """The table with the hops."""
         if self.model is None:
             shown = shown_by(self.guide, self.films, 1, context)
-            first = shown.filter(pl.col("episode") == shown["episode"][0])
+            segments, codes = shown.segments("episode"), shown.codes("episode").ids
+            played = np.arange(len(shown)) if segments.order is None else segments.order
+            first = played[codes[played] == codes[0]]
             self.model = hop_model(
-                self._frames(first), np.random.default_rng(context.seed), pairs=self.pairs, ridge=self.ridge
+                self._frames(shown)[first], np.random.default_rng(context.seed), pairs=self.pairs, ridge=self.ridge
             )
         frames = self._frames(turns)
         segments = turns.segments("episode", "agent")

@@ -172,7 +172,8 @@ class task_table(Stage):
                 }
         context.metrics["known"] = len(self.table)
         if isinstance(self.sampler, AdaptiveLevel):
-            if isinstance(mean := frame["_score"].fill_nan(None).mean(), float):
+            ends = frame.unique(KEY, keep="first", maintain_order=True)  # an episode counts once, however long
+            if isinstance(mean := ends["_score"].fill_nan(None).mean(), float):
                 self.sampler.report(mean)
             context.metrics["level"] = self.sampler.level
 

@@ -165,9 +165,10 @@ class failure_replay(Stage):
         return dataclasses.replace(plan, env_seeds=chosen)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """The table unchanged; stores which tasks failed; a group without a score stays as it was."""
+        """The table unchanged; stores which of the planned tasks failed; one without a score stays as it was."""
         best = _best(turns, self.score, over="group")
-        self.memory.add({self._played[group]: value for group, value in best.items()}, solved=self.solved)
+        planned = {self._played[group]: value for group, value in best.items() if group in self._played}
+        self.memory.add(planned, solved=self.solved)
         return turns
 
     def state_dict(self) -> dict[str, Any]:

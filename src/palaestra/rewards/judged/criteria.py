@@ -86,7 +86,7 @@ def utility(
 ) -> pl.DataFrame:
     """Table of a `Criteria`'s sums of `weights` {criterion: weight} · value per key of `by`; null where a call failed.
 
-    Columns: the key, `utility`, `judged`.
+    Columns: the key, `utility`, `judged`. Null, too, where a criterion was judged and has no value.
 
     utility = Σ weight · value.
 
@@ -97,7 +97,7 @@ def utility(
 
     Raises:
         InputError: a weight names a criterion that was never judged, is not finite or stands there twice; or a
-            criterion that was judged has none.
+            criterion that was judged has none, or several within a key of `by`.
 
     >>> table = pl.DataFrame({"episode": [0, 0, 1, 1], "criterion": ["a", "b"] * 2, "value": [1.0, 0.5, 0.0, None]})
     >>> utility(Criteria(table), {"a": 0.4, "b": 0.6}).rows()
@@ -110,12 +110,17 @@ def utility(
     long = _weighted(criteria, weights)
     ordered = long.sort([k for k in ("turn", "step") if k in long.columns], maintain_order=True)
     items = ordered.group_by([*key, "criterion"], maintain_order=True).agg(
-        reduced[method], pl.col("weight").first(), pl.col("call_ok").all()
+        reduced[method], pl.col("weight").first(), pl.col("call_ok").all(), several=pl.col("weight").n_unique() > 1
     )
+    several = items.filter("several")["criterion"]
+    if len(several):
+        raise InputError(f"weights: criterion {several[0]!r} has several in one {', '.join(key)}; sum by a finer key")
     sums = items.group_by(key, maintain_order=True).agg(
-        (pl.col("weight") * pl.col("value")).sum().alias("utility"), pl.col("call_ok").all().alias("judged")
+        (pl.col("weight") * pl.col("value")).sum().alias("utility"),
+        pl.col("call_ok").all().alias("judged"),
+        known=pl.col("value").is_not_null().all(),
     )
-    return sums.with_columns(pl.when("judged").then("utility").alias("utility")).sort(key)
+    return sums.with_columns(pl.when(pl.col("judged") & pl.col("known")).then("utility")).drop("known").sort(key)
 
 
 def _weighted(criteria: Criteria, weights: Weights) -> pl.DataFrame:

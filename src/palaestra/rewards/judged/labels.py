@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from palaestra.algebra.keys import joined
+from palaestra.algebra.keys import joined, rank_among
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -101,7 +101,7 @@ def best_of_n(
     episode = col("episode")
     best = value == highest(value, over=over)
     if n is not None:
-        first = where(episode < lowest("episode", over=over) + float(n), value)
+        first = where(rank_among("episode", over=over, ties="dense") <= float(n), value)
         best = first == highest(first, over=over)
     if ties == "vote":
         votes = where(best, count(1.0, over=(*joined(over), answer), unit="episode", where=best))

@@ -23,7 +23,7 @@ def fit_differences(
     *,
     margin: np.ndarray | None = None,
     weight: np.ndarray | None = None,
-    ridge: float = 1e-3,
+    ridge: float | np.ndarray = 1e-3,
     tolerance: float = 1e-10,
     steps: int = 200,
 ) -> np.ndarray:
@@ -35,7 +35,7 @@ def fit_differences(
         gap: float32 or float64[pairs, columns], features of the chosen side less those of the rejected one.
         margin: per pair, lead that the chosen side should have; default: 0.
         weight: per pair; default: 1.
-        ridge: weight of |w|²/2.
+        ridge: weight of |w|²/2; or one for each column, 0 for a constant, which is shrunk by nothing.
         tolerance: of the gradient's norm; float32 data end at some 1e-7 of it.
         steps: most Newton steps.
 
@@ -43,6 +43,7 @@ def fit_differences(
         InputError: there is no pair of positive weight, or a value is not finite.
     """
     count, columns = gap.shape
+    shrink = np.broadcast_to(np.asarray(ridge, np.float64), columns)
     w8 = None if weight is None else np.asarray(weight, np.float64)
     total = float(count if w8 is None else w8.sum())
     if not total > 0:
@@ -66,8 +67,8 @@ def fit_differences(
             root = x[some] * np.sqrt(steep).astype(gap.dtype)[:, None]
             curve += root.T @ root
             seen += float(by[some].sum())
-        curve = curve / max(seen, 1e-300) + ridge * np.eye(columns)
-        return value / total + ridge / 2 * float(w @ w), slope / total + ridge * w, curve
+        curve = curve / max(seen, 1e-300) + np.diag(shrink)
+        return value / total + float(w @ (shrink * w)) / 2, slope / total + shrink * w, curve
 
     noise = 4 * float(np.finfo(gap.dtype).eps)
     point = np.zeros(columns)

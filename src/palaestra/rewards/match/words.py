@@ -45,9 +45,9 @@ def multiset_jaccard(given: str, gold: str, *, empty: float = 1.0) -> Signal:
 
 @register()
 def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
-    """Signal: F1 of the words of two text columns, 2·|shared| / (|A| + |B|), without case, as SQuAD's.
+    """Signal: F1 of the words of two text columns, 2·|shared| / (|A| + |B|), without case.
 
-    Repeated words count.
+    Repeated words count. Unlike in SQuAD's, so do articles, and punctuation is part of its word.
 
     >>> from palaestra.algebra.turns import Turns
     >>> token_f1("action", "truth").evaluate(Turns({"action": ["buy two red apples"], "truth": ["two red apples"]}))
@@ -177,7 +177,9 @@ def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal:
     """Signal: share of the gold entities that appear, as whole phrases, in any text of the key (episode).
 
-    entities: a list column, the same on every row of an episode; missing where it is missing or empty.
+    entities: a list column, the same on every row of an episode; missing where it is missing or empty. An empty text
+    is no entity. A phrase is whole if no further letter or digit continues its first or last word; letters of scripts
+    without case, such as Chinese, continue none.
 
     >>> from palaestra.algebra.turns import Turns
     >>> gold = [["Ada Lovelace", "London"]] * 2
@@ -188,17 +190,29 @@ def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal
     return Signal("entity_recall", column(text), column(entities), over=joined(over))
 
 
+def _whole(phrase: pl.Expr) -> pl.Expr:
+    """Regular expression of a phrase, bounded on each side that is a digit or a letter of a script with case."""
+    letter = r"\p{Lu}\p{Ll}\p{N}"
+    before = pl.when(phrase.str.contains(f"^[{letter}]")).then(pl.lit(f"(?:^|[^{letter}])")).otherwise(pl.lit(""))
+    after = pl.when(phrase.str.contains(f"[{letter}]$")).then(pl.lit(f"(?:$|[^{letter}])")).otherwise(pl.lit(""))
+    return before + phrase.str.escape_regex() + after
+
+
 @kernel("entity_recall")
 def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
     turns = evaluation.turns
     text, gold = (turns[child.options["name"]] for child in node.inputs)
     if not isinstance(gold.dtype, pl.List):
         raise ExpressionError(f"{node}: column {gold.name!r} holds {gold.dtype}, not lists of text")
+    gold = gold.cast(pl.List(pl.String)).list.eval(pl.element().filter(pl.element().ne_missing("")))
     sizes = gold.list.len().fill_null(0).to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(turns)), sizes)
-    entity = gold.filter(pl.Series(sizes > 0, dtype=pl.Boolean)).explode().cast(pl.String)
+    entity = gold.filter(pl.Series(sizes > 0, dtype=pl.Boolean)).explode()
     pairs = pl.DataFrame({"text": text.cast(pl.String).gather(rows), "entity": entity})
-    seen = pairs.select(pl.col("text").str.contains(pl.col("entity"), literal=True).fill_null(False))["text"].to_numpy()
+    inside = pl.col("text").str.contains(pl.col("entity"), literal=True).fill_null(False)
+    seen = pairs.select(inside)["text"].to_numpy().copy()
+    near = np.flatnonzero(seen)  # few: an expression of its own for each row is slow
+    seen[near] = pairs[near].select(pl.col("text").str.contains(_whole(pl.col("entity"))))["text"].to_numpy()
     episode = evaluation.codes(node.options["over"])
     key = combine(Codes(episode.ids[rows], episode.size), code_array(entity.to_arrow()))
     found, owner = np.zeros(key.size), np.zeros(key.size, np.int64)

@@ -44,9 +44,10 @@ def design_reward(
     With a learner it is EXPADARD's.
 
     Every optimal action of the original reward stays better than every other by δ(s), the gap to the second best under
-    the original reward. EXPRD minimises mean over horizons H and states of max(0, max_a [δ(s) - gap_H(s, a)]), where
-    gap_H is the advantage seen H steps ahead along the optimal policy, plus sparsity · Σ|R|. With a learner it
-    maximises Σ μ*(s) μ_L(s) π_L(a|s) [A*(s,a) - E A*] R(s,a): what its next step from where it is now would gain.
+    the original reward, and level with the state's other optimal ones. EXPRD minimises
+    mean over horizons H and states of max(0, max_a [δ(s) - gap_H(s, a)]), where gap_H is the advantage seen H steps
+    ahead along the optimal policy, plus sparsity · Σ|R|. With a learner it maximises
+    Σ μ*(s) μ_L(s) π_L(a|s) [A*(s,a) - E A*] R(s,a): what its next step from where it is now would gain.
 
     Args:
         transitions: P(s' | s, a), float64[states, actions, states].
@@ -77,12 +78,15 @@ def design_reward(
     wrong = np.flatnonzero(others.ravel())
     whole = gap @ np.linalg.inv(np.eye(states * actions) - gamma * step)
     keep, floor = -whole[wrong], -delta[mine[wrong]]
+    tied = np.flatnonzero((best & (best.sum(axis=1, keepdims=True) > 1)).ravel())
+    even = whole[tied]  # = 0: where π* takes one of several actions, its values are those of each
     if learner is not None:
         advantage = best_q - best_q.max(axis=1, keepdims=True)
         lead = advantage - (learner[0] * advantage).sum(axis=1, keepdims=True)
         solved = scipy.optimize.linprog(
-            -(learner[1][:, None] * learner[0] * lead).ravel(), A_ub=keep, b_ub=floor, bounds=bound
-        )
+            -(learner[1][:, None] * learner[0] * lead).ravel(),
+            A_ub=keep, b_ub=floor, A_eq=even, b_eq=np.zeros(len(tied)), bounds=bound,
+        )  # fmt: skip
         _checked(solved, active)
         return Design(solved.x.reshape(states, actions), float(-solved.fun))
     seen, power, near = np.zeros_like(step), np.eye(states * actions), []
@@ -105,7 +109,11 @@ def design_reward(
         sides.append(np.zeros(states * actions))
     cost = np.concatenate([np.zeros(states * actions), np.full(slack, 1 / slack), np.full(states * actions, sparsity)])
     free = [(0.0, None)] * (slack + states * actions)
-    solved = scipy.optimize.linprog(cost, A_ub=np.vstack(rows), b_ub=np.concatenate(sides), bounds=[*bound, *free])
+    even = np.hstack([even, np.zeros((len(tied), len(free)))])
+    solved = scipy.optimize.linprog(
+        cost,
+        A_ub=np.vstack(rows), b_ub=np.concatenate(sides), A_eq=even, b_eq=np.zeros(len(tied)), bounds=[*bound, *free],
+    )  # fmt: skip
     _checked(solved, active)
     return Design(solved.x[: states * actions].reshape(states, actions), float(solved.fun))
 
