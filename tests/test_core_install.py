@@ -65,6 +65,7 @@ LISTED = {
     "names": "grpo",
     "names signal": "grpo",
     "names env": "cups",
+    "names analysis": "archives",
 }
 
 
@@ -105,10 +106,27 @@ def test_logs_are_evaluated_ranked_sorted_and_audited(palaestra: Path, tmp_path:
     assert code == 0, err
     code, out, err = told(palaestra, "triage", "log.csv", "--budget", "5", cwd=tmp_path)
     assert code == 0, err
+    (tmp_path / "scores.csv").write_text("system,one,two\na,1,2\nb,2,3\n")
+    code, out, err = told(palaestra, "analyze", "swiss()", "scores.csv", cwd=tmp_path)
+    assert (code, "expected" in out) == (0, True), err
 
 
 def test_what_needs_torch_names_the_extra(palaestra: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"prompt": "p", "chosen": "a b", "rejected": "c"}\n' * 20)
     commands = ["train", "cups"], ["fit-reward", "pairs.jsonl", "--out", "model"], ["names", "term"]
+    commands += ["recipes", "cups", "--steps"], ["analyze", "archives()", "."]
     for code, _, err in in_turn(palaestra.parent / "python", *commands, cwd=tmp_path, env=BARE):
         assert (code, "pip install 'palaestra[train]'" in err) == (2, True), err
+
+
+def test_the_shipped_plugin_leaves_the_core_as_it_is(palaestra: Path, tmp_path: Path) -> None:
+    meta = tmp_path / "palaestra_extra-1.0.dist-info"
+    meta.mkdir()
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: palaestra-extra\nVersion: 1.0\n")
+    (meta / "entry_points.txt").write_text("[palaestra.plugins]\nextra = palaestra_extra\n")
+    bare = BARE | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "examples" / "plugin")])}
+    lines = ["names", "stage"], ["greet"], ["names", "term"]
+    stage, greet, term = in_turn(palaestra.parent / "python", *lines, cwd=tmp_path, env=bare)
+    assert (stage[0], "thermometer" in stage[1]) == (0, True), stage
+    assert greet[:2] == (0, "hello from outside\n"), greet
+    assert (term[0], "pip install 'palaestra[train]'" in term[2]) == (2, True), term

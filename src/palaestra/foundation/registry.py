@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from palaestra.errors import ExpressionError, InputError, nearest
+from palaestra.errors import ExpressionError, InputError, missing_extra, nearest
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,6 +99,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
         Raises:
             InputError: a plugin cannot be imported; names it.
+            MissingExtraError: one of this package's needs torch, which is not installed.
         """
         if self._loaded:
             return
@@ -111,6 +112,10 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
                     importlib.import_module(module)
                 load_plugins()
                 self._loaded = True
+            except ModuleNotFoundError as error:
+                if error.name == "torch":
+                    raise missing_extra("torch", "train") from error
+                raise
             finally:
                 self._loading = False
 
