@@ -97,9 +97,6 @@ def test_logs_are_evaluated_ranked_sorted_and_audited(palaestra: Path, tmp_path:
     code, out, err = told(palaestra, "evaluate", "log.csv", cwd=tmp_path)
     assert code == 0, err
     assert "success" in out
-    code, _, err = told(palaestra, "evaluate", "log.csv", "--report", "page.html", cwd=tmp_path)
-    assert (code, "pip install 'palaestra[report]'" in err) == (2, True), err
-    assert not (tmp_path / "page.html").exists()
     games = "".join(f"{one},{two},{result}\n" for one, two, result in (("x", "y", 1), ("y", "z", 1), ("x", "z", 0.5)))
     (tmp_path / "games.csv").write_text("a,b,score\n" + games)
     code, out, err = told(palaestra, "rank", "games.csv", cwd=tmp_path)
@@ -109,6 +106,22 @@ def test_logs_are_evaluated_ranked_sorted_and_audited(palaestra: Path, tmp_path:
     (tmp_path / "scores.csv").write_text("system,one,two\na,1,2\nb,2,3\n")
     code, out, err = told(palaestra, "analyze", "swiss()", "scores.csv", cwd=tmp_path)
     assert (code, "expected" in out) == (0, True), err
+
+
+def test_a_page_that_cannot_be_drawn_is_refused_before_the_work(palaestra: Path, tmp_path: Path) -> None:
+    (tmp_path / "games.csv").write_text("a,b,score\nx,y,1\ny,z,1\n")
+    (tmp_path / "log.csv").write_text(
+        "item,score,correct\n" + "".join(f"{i},{i / 40},{i % 3 == 0}\n" for i in range(40))
+    )
+    commands = (
+        ["evaluate", "log.csv", "--report"],
+        ["rank", "games.csv", "--report"],
+        ["audit-judge", "log.csv", "--out"],
+    )
+    found = in_turn(palaestra.parent / "python", *([*each, "p.html"] for each in commands), cwd=tmp_path, env=BARE)
+    for code, out, err in found:
+        assert (code, out, "pip install 'palaestra[report]'" in err) == (2, "", True), err
+    assert not (tmp_path / "p.html").exists()
 
 
 def test_what_needs_torch_names_the_extra(palaestra: Path, tmp_path: Path) -> None:
