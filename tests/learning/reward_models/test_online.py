@@ -123,3 +123,15 @@ def test_features_of_this_package_load_without_asking(tmp_path: Path) -> None:
     model = OnlineLinearReward("palaestra.judges.answer_features:overlap", weights=[1.0, 2.0, 3.0])
     model.save(tmp_path)
     assert np.array_equal(getattr(load_model(tmp_path), "weights", None), [1.0, 2.0, 3.0])  # type: ignore[arg-type]
+
+
+def test_only_a_reward_model_is_registered_as_one() -> None:
+    class Alike:
+        """It has the verbs, and no `agrees`, on which a fit would have failed at its end."""
+
+        fit = score = save = load = None
+
+    for each in (Alike, lambda: OnlineLinearReward()):
+        with pytest.raises(InputError, match=r"'alike'.*derived from RewardModel"):
+            REWARD_MODELS.register("alike")(each)
+    assert "alike" not in REWARD_MODELS

@@ -95,9 +95,17 @@ class RewardModel:
         return np.where(np.isnan(lead), np.nan, (1 + np.sign(lead)) / 2)
 
 
-REWARD_MODELS: Registry[RewardModel] = Registry(
-    "reward_model", home=("palaestra.learning.reward_models.kinds",), example="head(layers=2)"
-)
+class RewardModels(Registry[RewardModel]):
+    """Registry of reward models, which are classes derived from `RewardModel`."""
+
+    def add(self, name: str, make: Any) -> None:
+        """Register a class; see `Registry.register`."""
+        if not (isinstance(make, type) and issubclass(make, RewardModel)):
+            raise InputError(f"reward_model {name!r}: {make!r} is no class derived from RewardModel")
+        super().add(name, make)
+
+
+REWARD_MODELS = RewardModels("reward_model", home=("palaestra.learning.reward_models.kinds",), example="head(layers=2)")
 """What `palaestra fit-reward --model` may name."""
 
 
