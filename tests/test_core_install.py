@@ -143,3 +143,9 @@ def test_the_shipped_plugin_leaves_the_core_as_it_is(palaestra: Path, tmp_path: 
     assert (stage[0], "thermometer" in stage[1]) == (0, True), stage
     assert greet[:2] == (0, "hello from outside\n"), greet
     assert (term[0], "pip install 'palaestra[train]'" in term[2]) == (2, True), term
+
+
+def test_commands_of_the_atlas_name_what_brings_them(palaestra: Path, tmp_path: Path) -> None:
+    commands = ["systems"], ["reproduce", "18"], ["verify", "18"]
+    for code, out, err in in_turn(palaestra.parent / "python", *commands, cwd=tmp_path, env=BARE):
+        assert (code, out, "pip install 'palaestra[atlas]'" in err) == (2, "", True), err
