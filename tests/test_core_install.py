@@ -65,6 +65,7 @@ LISTED = {
     "names": "grpo",
     "names signal": "grpo",
     "names env": "cups",
+    "names analysis": "archives",
 }
 
 
@@ -96,19 +97,55 @@ def test_logs_are_evaluated_ranked_sorted_and_audited(palaestra: Path, tmp_path:
     code, out, err = told(palaestra, "evaluate", "log.csv", cwd=tmp_path)
     assert code == 0, err
     assert "success" in out
-    code, _, err = told(palaestra, "evaluate", "log.csv", "--report", "page.html", cwd=tmp_path)
-    assert (code, "pip install 'palaestra[report]'" in err) == (2, True), err
-    assert not (tmp_path / "page.html").exists()
     games = "".join(f"{one},{two},{result}\n" for one, two, result in (("x", "y", 1), ("y", "z", 1), ("x", "z", 0.5)))
     (tmp_path / "games.csv").write_text("a,b,score\n" + games)
     code, out, err = told(palaestra, "rank", "games.csv", cwd=tmp_path)
     assert code == 0, err
     code, out, err = told(palaestra, "triage", "log.csv", "--budget", "5", cwd=tmp_path)
     assert code == 0, err
+    (tmp_path / "scores.csv").write_text("system,one,two\na,1,2\nb,2,3\n")
+    code, out, err = told(palaestra, "analyze", "swiss()", "scores.csv", cwd=tmp_path)
+    assert (code, "expected" in out) == (0, True), err
+
+
+def test_a_page_that_cannot_be_drawn_is_refused_before_the_work(palaestra: Path, tmp_path: Path) -> None:
+    (tmp_path / "games.csv").write_text("a,b,score\nx,y,1\ny,z,1\n")
+    (tmp_path / "log.csv").write_text(
+        "item,score,correct\n" + "".join(f"{i},{i / 40},{i % 3 == 0}\n" for i in range(40))
+    )
+    commands = (
+        ["evaluate", "log.csv", "--report"],
+        ["rank", "games.csv", "--report"],
+        ["audit-judge", "log.csv", "--out"],
+    )
+    found = in_turn(palaestra.parent / "python", *([*each, "p.html"] for each in commands), cwd=tmp_path, env=BARE)
+    for code, out, err in found:
+        assert (code, out, "pip install 'palaestra[report]'" in err) == (2, "", True), err
+    assert not (tmp_path / "p.html").exists()
 
 
 def test_what_needs_torch_names_the_extra(palaestra: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text('{"prompt": "p", "chosen": "a b", "rejected": "c"}\n' * 20)
     commands = ["train", "cups"], ["fit-reward", "pairs.jsonl", "--out", "model"], ["names", "term"]
+    commands += ["recipes", "cups", "--steps"], ["analyze", "archives()", "."]
     for code, _, err in in_turn(palaestra.parent / "python", *commands, cwd=tmp_path, env=BARE):
         assert (code, "pip install 'palaestra[train]'" in err) == (2, True), err
+
+
+def test_the_shipped_plugin_leaves_the_core_as_it_is(palaestra: Path, tmp_path: Path) -> None:
+    meta = tmp_path / "palaestra_extra-1.0.dist-info"
+    meta.mkdir()
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: palaestra-extra\nVersion: 1.0\n")
+    (meta / "entry_points.txt").write_text("[palaestra.plugins]\nextra = palaestra_extra\n")
+    bare = BARE | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "examples" / "plugin")])}
+    lines = ["names", "stage"], ["greet"], ["names", "term"]
+    stage, greet, term = in_turn(palaestra.parent / "python", *lines, cwd=tmp_path, env=bare)
+    assert (stage[0], "thermometer" in stage[1]) == (0, True), stage
+    assert greet[:2] == (0, "hello from outside\n"), greet
+    assert (term[0], "pip install 'palaestra[train]'" in term[2]) == (2, True), term
+
+
+def test_commands_of_the_atlas_name_what_brings_them(palaestra: Path, tmp_path: Path) -> None:
+    commands = ["systems"], ["reproduce", "18"], ["verify", "18"]
+    for code, out, err in in_turn(palaestra.parent / "python", *commands, cwd=tmp_path, env=BARE):
+        assert (code, out, "pip install 'palaestra[atlas]'" in err) == (2, "", True), err

@@ -73,6 +73,23 @@ def test_an_extra_that_an_error_names_can_be_installed() -> None:
     assert named <= there.keys()
 
 
+def test_what_an_extra_adds_is_pinned_or_said_not_to_be() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra: [re.match(r"[\w.-]+", each)[0] for each in needs] for extra, needs in extras.items()}  # type: ignore[index]
+    own = {extra: {canonicalize_name(each) for each in names} for extra, names in named.items()}
+    loose = {extra for extra, names in own.items() if names - pins().keys() - {"palaestra", "palaestra-atlas"}}
+    for page in ("README.md", "SECURITY.md"):
+        (said,) = re.findall(r"extras `low-bit`(.+?)(?: themselves| add)", (ROOT / page).read_text(), flags=re.DOTALL)
+        assert {"low-bit", *re.findall(r"`([\w-]+)`", said)} == loose, page
+
+
+def test_the_atlas_carries_its_licence_and_a_page() -> None:
+    project = tomllib.loads((ROOT / "atlas" / "pyproject.toml").read_text())["project"]
+    assert project["license-files"] == ["LICENSE"]
+    assert (ROOT / "atlas" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert (ROOT / "atlas" / project["readme"]).is_file()
+
+
 def test_the_lock_has_a_hash_for_every_pin_that_all_installs() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     locked = dict(re.findall(r"^([\w.-]+)==(\S+) ", lock, flags=re.MULTILINE))

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from palaestra.interface.report.panels import Chart, panel
     from palaestra.judges.planning import Search
     from palaestra.judges.protocol import Judge, Scorer
+    from palaestra.learning.objective import Term
     from palaestra.learning.protocol import Learner
     from palaestra.learning.reward_models.reward_model import RewardModel
     from palaestra.learning.stages.stage import Context, Stage
-    from palaestra.learning.terms.term import MicroBatch, Step, Term
+    from palaestra.learning.terms.term import MicroBatch, Step
     from palaestra.learning.trackers import Tracked, Tracker
     from palaestra.play.executors import Executor
     from palaestra.play.plan import Plan
@@ -71,7 +72,7 @@ KINDS = {
     "solver": "palaestra.evaluation.games.solvers:SOLVERS",
     "stage": "palaestra.learning.stages.stage:STAGES",
     "stop": "palaestra.teams.rules:STOPS",
-    "term": "palaestra.learning.terms.term:TERMS",
+    "term": "palaestra.learning.objective:TERMS",
     "tool": "palaestra.envs.tools:TOOLS",
     "tracker": "palaestra.learning.trackers:TRACKERS",
     "verifier": "palaestra.teams.rules:VERIFIERS",
@@ -117,7 +118,7 @@ NAMES = {
     "Step": "palaestra.learning.terms.term",
     "StepResult": "palaestra.envs.protocol",
     "Team": "palaestra.agents",
-    "Term": "palaestra.learning.terms.term",
+    "Term": "palaestra.learning.objective",
     "Tool": "palaestra.envs.tools",
     "Tracked": "palaestra.learning.trackers",
     "Tracker": "palaestra.learning.trackers",

@@ -308,6 +308,21 @@ def test_apply_takes_a_folder_file_by_file_and_goes_on(table: Path, say: Any) ->
     assert "give it another --name" in complaint(both)
 
 
+def test_apply_writes_parquet_under_no_other_name(table: Path, say: Any) -> None:
+    for source in (table, "in"):
+        Path("in").mkdir(exist_ok=True)
+        shutil.copy(table, "in/a.parquet")
+        for name in ("out.csv", "out.jsonl"):
+            said = complaint(say("apply", "grpo", source, "-o", name))
+            assert name in said
+            assert "parquet" in said
+            assert not Path(name).exists()
+    Path("there").write_text("x")
+    assert "goes to a directory" in complaint(say("apply", "grpo", "in", "-o", "there"))
+    assert say("apply", "grpo", table, "-o", "plain").code == 0
+    assert say("apply", "grpo", "in", "-o", "beta-0.5").code == 0
+
+
 def test_apply_takes_signals_of_ones_own(table: Path, say: Any) -> None:
     Path("mine.py").write_text(
         "import palaestra\n\n\n@palaestra.register()\ndef mine(x='reward'):\n    return 3.0 * palaestra.col(x)\n"

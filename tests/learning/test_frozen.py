@@ -32,11 +32,12 @@ from palaestra.learning.critics import NetworkCritic, Replay, TokenBaseline, Val
 from palaestra.learning.decomposition import NetworkDecomposition
 from palaestra.learning.iteration_metrics import measure, split
 from palaestra.learning.learning_rates import decay
+from palaestra.learning.objective import objective
 from palaestra.learning.stages.cells import hashed, vectors
 from palaestra.learning.stages.hints import hold_back
 from palaestra.learning.stages.stage import STAGES, Context
 from palaestra.learning.terms import TERMS, MicroBatch
-from palaestra.learning.terms.term import ends, number, objective, share_of_episodes
+from palaestra.learning.terms.term import ends, number, share_of_episodes
 from palaestra.play.executors import Local, Plan
 from palaestra.testing.columns import COLUMNS, made
 from palaestra.testing.signal import sample_turns

@@ -8,6 +8,8 @@ in a fixed order, so that the same text means the same in every process. A name 
 from __future__ import annotations
 
 import ast
+import contextlib
+import contextvars
 import copy
 import functools
 import importlib
@@ -19,13 +21,16 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from palaestra.errors import ExpressionError, InputError, nearest
+from palaestra.errors import ExpressionError, InputError, missing_extra, nearest
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 GROUP = "palaestra.plugins"
 """Entry points of this group name modules; importing them registers what they add."""
+
+OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|answer_features)|envs\.worlds\.\w+)")
+"""Modules of this package whose functions a file may name without asking: scripted play, and features of answers."""
 
 REGISTRIES: dict[str, Registry[Any]] = {}
 """Every registry by its kind, in the order in which a person meets them (`palaestra names`)."""
@@ -94,6 +99,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
         Raises:
             InputError: a plugin cannot be imported; names it.
+            MissingExtraError: one of this package's needs torch, which is not installed.
         """
         if self._loaded:
             return
@@ -106,6 +112,10 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
                     importlib.import_module(module)
                 load_plugins()
                 self._loaded = True
+            except ModuleNotFoundError as error:
+                if error.name == "torch":
+                    raise missing_extra("torch", "train") from error
+                raise
             finally:
                 self._loading = False
 
@@ -224,15 +234,47 @@ def split_calls(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
+@functools.cache
+def is_open(text: str) -> bool:
+    """Whether text `module:name` names a function that is written in one of the open modules, not one it imports."""
+    module, colon, name = text.partition(":")
+    if not OPEN.fullmatch(module):
+        return False
+    try:
+        loaded = importlib.import_module(module)
+    except ImportError:
+        return False
+    return not colon or getattr(getattr(loaded, name, None), "__module__", "") == module
+
+
+_READING: contextvars.ContextVar[tuple[str, Collection[Any]] | None] = contextvars.ContextVar("reading", default=None)
+
+
+@contextlib.contextmanager
+def reading_data(where: str, given: Collection[Any] = ()) -> Iterator[None]:
+    """Let `load_object` import only open code, and texts in `given`: `where` is data, and data import nothing."""
+    token = _READING.set((where, given))
+    try:
+        yield
+    finally:
+        _READING.reset(token)
+
+
 def load_object(path: str, what: str) -> Any:
     """Import and return the object that `module:name` names; InputError, which begins with `what`, if that fails.
 
     Raises:
-        InputError: it is no such text, the module cannot be imported, or has no such name.
+        InputError: it is no such text, the module cannot be imported, has no such name, or only data name it.
     """
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", path):  # nothing else is looked for by runs.trust
         raise InputError(f"{what} {path!r}: expected module:name")
     module, _, name = path.partition(":")
+    reading = _READING.get()
+    if reading is not None and path not in reading[1] and not is_open(path):
+        raise InputError(
+            f"{reading[0]} names code ({what} {path!r}), which would run with your rights: read {module}, then name it "
+            f"yourself, {what}={path!r}"
+        )
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:  # whatever a module does

@@ -143,7 +143,7 @@ def fit_of(recipe: Recipe) -> str:
         return "none"
     if recipe.learn.kind != "policy_gradient":
         return "reward"
-    from palaestra.learning.terms import objective
+    from palaestra.learning.objective import objective
 
     kinds = [
         "preference" if "pair" in term.needs else "imitation" if _imitates(term) else "reward"

@@ -8,8 +8,6 @@ options of a stage or an env may be loaded, too.
 from __future__ import annotations
 
 import ast
-import functools
-import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +15,8 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from palaestra.errors import ExpressionError, PalaestraError, RecipeError
-from palaestra.foundation.registry import read_call, split_calls
+from palaestra.foundation.registry import is_open, read_call, split_calls
 from palaestra.play.executors import EXECUTORS
-
-OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|answer_features)|envs\.worlds\.\w+)")
-"""Modules of this package whose functions recipes may name without asking: scripted play, and features of answers."""
 
 OWN_CLUSTER = ("auto", "local")
 """Addresses of a Ray cluster that runs on this machine; any other may answer with what runs code here."""
@@ -46,7 +41,7 @@ def code_in(data: Any) -> list[NamedCode]:
      NamedCode(field='stages', text='my.net:small', module='my.net'),
      NamedCode(field='imports', text='mine', module='mine')]
     """
-    found = {(each.field, each.text): each for each in _walk(data, ()) if not _is_open(each.text)}
+    found = {(each.field, each.text): each for each in _walk(data, ()) if not is_open(each.text)}
     return list(found.values())
 
 
@@ -144,16 +139,3 @@ def _without_words(part: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[st
         part = {**part, "options": {key: value for key, value in options.items() if key != "model"}}
     words = ("name", "description", "team") if not path else ("note",) if path[-2:-1] == ("controls",) else ()
     return {key: value for key, value in part.items() if key not in words}
-
-
-@functools.cache
-def _is_open(text: str) -> bool:
-    """A function that is written in one of the open modules, not one that it imports."""
-    module, colon, name = text.partition(":")
-    if not OPEN.fullmatch(module):
-        return False
-    try:
-        loaded = importlib.import_module(module)
-    except ImportError:
-        return False
-    return not colon or getattr(getattr(loaded, name, None), "__module__", "") == module

@@ -12,10 +12,13 @@ from scipy.optimize import minimize
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.judges.answer_features import overlap
 from palaestra.judges.protocol import Scorer
+from palaestra.judges.scorers import build
 from palaestra.learning.reward_models import OnlineLinearReward, Preferences
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS
+from palaestra.learning.reward_models.reward_model import load as load_model
 from palaestra.learning.stages import Stages
 from palaestra.runs.recipe import load
+from palaestra.runs.trust import code_in
 
 
 def pairs(chosen: object, rejected: object, **more: object) -> Preferences:
@@ -96,3 +99,39 @@ def test_worked_solutions_against_bare_wrong_answers_make_the_model_that_the_rec
     asked = pl.DataFrame({"response": ["0 1 2 3 4", "4", "four", "3"]})
     recited, digit, word, other = model.score(asked, reference=pl.DataFrame({"response": ["4"] * 4}))
     assert recited > digit == word > other
+
+
+def doubled(rows: pl.DataFrame, *_: object) -> np.ndarray:
+    return np.array(rows["x"].to_list(), float)[:, None] * 2
+
+
+@pytest.mark.parametrize("kind", ["linear", "online_linear"])
+def test_a_saved_model_imports_only_what_the_reader_names_himself(kind: str, tmp_path: Path) -> None:
+    rows, own = pl.DataFrame({"x": [1.0, 3.0]}), f"{__name__}:doubled"
+    model = REWARD_MODELS.build(f"{kind}({own!r})")
+    model.fit(Preferences(rows, pl.DataFrame({"x": [0.0, 1.0]})))
+    model.save(tmp_path)
+    with pytest.raises(InputError, match=f"names code .*{own}.*name it yourself, features='{own}'"):
+        build(f"reward_model({str(tmp_path)!r})")
+    trusted = build(f"reward_model({str(tmp_path)!r}, features={own!r})")
+    assert trusted.score(rows).to_list() == model.score(rows).to_list()
+    said = {"evaluation": {"scorers": {"s": f"reward_model('rm', features={own!r})"}}}
+    assert [each.text for each in code_in(said)] == [own]  # so that a recipe cannot name it unasked, either
+
+
+def test_features_of_this_package_load_without_asking(tmp_path: Path) -> None:
+    model = OnlineLinearReward("palaestra.judges.answer_features:overlap", weights=[1.0, 2.0, 3.0])
+    model.save(tmp_path)
+    assert np.array_equal(getattr(load_model(tmp_path), "weights", None), [1.0, 2.0, 3.0])  # type: ignore[arg-type]
+
+
+def test_only_a_reward_model_is_registered_as_one() -> None:
+    class Alike:
+        """It has the verbs, and no `agrees`, on which a fit would have failed at its end."""
+
+        fit = score = save = load = None
+
+    for each in (Alike, lambda: OnlineLinearReward()):
+        with pytest.raises(InputError, match=r"'alike'.*derived from RewardModel"):
+            REWARD_MODELS.register("alike")(each)
+    assert "alike" not in REWARD_MODELS

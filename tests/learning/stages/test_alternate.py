@@ -12,6 +12,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Exam
 from palaestra.errors import InputError
+from palaestra.judges.answer_features import overlap
 from palaestra.judges.corrupt import KINDS
 from palaestra.judges.pairs import pairs
 from palaestra.learning.reward_models import OnlineLinearReward
@@ -51,7 +52,7 @@ def weights_of(made: alternate) -> list[float]:
 
 
 def cooper(**options: Any) -> alternate:
-    return alternate(model=MODEL, reference="reference", corrupted=KINDS, **options)
+    return alternate(**{"model": MODEL, "reference": "reference", "corrupted": KINDS, **options})
 
 
 def test_refitting_takes_from_recitation_what_it_was_overpaid() -> None:
@@ -103,9 +104,14 @@ def test_without_a_verified_answer_the_model_stays_and_what_the_rule_misses_is_n
     assert weights_of(made) == [2.0, 0.67, 1.38]
 
 
-def test_what_is_remembered_is_found_again() -> None:
+def own(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
+    return overlap(rows, reference, condition)
+
+
+@pytest.mark.parametrize("model", [MODEL, MODEL.replace("palaestra.judges.answer_features:overlap", f"{__name__}:own")])
+def test_what_is_remembered_is_found_again(model: str) -> None:
     turns = play(("right", "8"))
-    one, other = cooper(refresh=3), cooper(refresh=3)
+    one, other = cooper(refresh=3, model=model), cooper(refresh=3, model=model)
     for iteration in range(1, 3):
         one(turns, context(iteration, iteration))
     other.load_state_dict(one.state_dict())

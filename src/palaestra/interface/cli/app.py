@@ -24,7 +24,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from palaestra import __version__
-from palaestra.errors import InputError, PalaestraError
+from palaestra.errors import InputError, PalaestraError, missing_extra
 from palaestra.foundation.plain_warnings import plain_warnings
 from palaestra.foundation.registry import load_plugins
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
@@ -33,8 +33,18 @@ if TYPE_CHECKING:
     from palaestra import Turns
 
 
+ATLAS = ("systems", "reproduce", "verify")
+"""Commands that the distribution `palaestra-atlas` brings."""
+
+
 class _InOrder(typer.core.TyperGroup):
     """Commands in the order in which one meets them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name; where the atlas is missing, its commands say so."""
+        if args[0] in ATLAS and self.get_command(ctx, args[0]) is None:
+            raise missing_extra("palaestra-atlas", "atlas")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         met = (

@@ -59,10 +59,16 @@ def apply(
     import_modules(modules)
     columns = {"reward": reward, name: expression} if reward is not None else {name: expression}
     if turns.is_dir() and out.suffix != ".parquet":
+        from palaestra.evaluation.analyses import KINDS
+
+        if out.is_file() or out.suffix in KINDS:
+            raise InputError(f"--out {out}: a directory goes to a directory, or is joined into one OUT.parquet")
         _folder(columns, turns, out, workers, together, slim, modules, explain)
         return
     if workers > 1 or together is not None or slim:
         raise InputError("--workers, --together and --slim are for a directory that goes to a directory")
+    if out.suffix not in ("", ".parquet"):
+        raise InputError(f"--out {out}: a table of turns is written as .parquet")
     table = load_turns(turns)
     for new, text in columns.items():
         signal = parse(text, columns=table.columns)

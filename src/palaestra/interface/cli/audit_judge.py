@@ -58,6 +58,10 @@ def audit_judge(
     """
     from palaestra.evaluation.audits.judges import audit_judge as run
 
+    if page is not None:
+        from palaestra.interface.report.plots import need_matplotlib
+
+        need_matplotlib()
     names = tuple(nuisance or ("length",))
     same = tuple(name.strip() for name in match.split(",") if name.strip())
     pages: list[Page] = []

@@ -76,6 +76,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Print success, score, pass@k and paired differences of the systems in any logs: two paths, two systems."""
+    if report is not None:
+        from palaestra.interface.report.plots import need_matplotlib
+
+        need_matplotlib()
     own = not (agent or score or format or system or task or success or scale)
     rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 from palaestra.foundation.registry import REGISTRIES
 from palaestra.interface.cli.app import Json, app, err, out, show
 
 HOMES = (
     "palaestra.algebra.tree",
     "palaestra.learning.stages.stage",
-    "palaestra.learning.terms",
+    "palaestra.learning.objective",
     "palaestra.learning.protocol",
     "palaestra.learning.reward_models.reward_model",
     "palaestra.judges.planning",
@@ -52,8 +52,8 @@ def registered_names(kind: str | None = None) -> dict[str, dict[str, str]]:
     for name, registry in REGISTRIES.items():
         try:
             found[name] = {each: registry.doc(each) for each in registry}
-        except ModuleNotFoundError as error:
-            without.append(_torch_only(error, name))
+        except MissingExtraError:
+            without.append(name)
     signals = REGISTRIES["signal"]
     found["reward"] = {name: text for name, text in found["signal"].items() if ".rewards" in signals[name].__module__}
     if kind is None:

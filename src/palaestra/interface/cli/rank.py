@@ -42,6 +42,10 @@ def rank(
     """Rank systems from a file of pairwise matches or of contests, and print whether there is an order at all."""
     from palaestra.evaluation import ranking
 
+    if report is not None:
+        from palaestra.interface.report.plots import need_matplotlib
+
+        need_matplotlib()
     with prefix_errors([matches]):
         contests = None if (a or b or winner or cluster) else ranking.read_contests(matches)
         if contests is not None:

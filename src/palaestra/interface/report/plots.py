@@ -250,6 +250,18 @@ def _style() -> Any:
     }  # fmt: skip
 
 
+def need_matplotlib() -> None:
+    """Check that pages can be drawn, before the work whose page is asked for.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_extra("matplotlib", "report") from error
+
+
 @contextmanager
 def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
     """An empty picture in the house style; the style holds inside the `with` only.
@@ -257,11 +269,9 @@ def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise missing_extra("matplotlib", "report") from error
+    need_matplotlib()
+    import matplotlib
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_style()):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")

@@ -8,8 +8,7 @@ import polars as pl
 
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import ANALYSES, Analysis
-from palaestra.learning import checkpoints
-from palaestra.learning.diversity import states
+from palaestra.learning import need_torch
 
 
 @ANALYSES.register("archives")
@@ -21,6 +20,10 @@ def archived(*, only: str | None = None, top: int | None = None) -> Analysis:
     """
 
     def answer(seed: Path) -> pl.DataFrame:
+        need_torch()
+        from palaestra.learning import checkpoints  # here, so that every other analysis does without torch
+        from palaestra.learning.diversity import states
+
         found = checkpoints.latest(seed / "checkpoints")
         learner = {} if found is None else checkpoints.load(found).get("learner", {})
         if "search" not in learner:

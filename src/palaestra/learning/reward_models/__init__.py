@@ -65,11 +65,14 @@ _HOMES = {
 
 
 @SCORERS.register()
-def reward_model(path: str | Path) -> Scorer:
-    """Scorer loaded from a folder: a model of `palaestra fit-reward`, or a sequence classifier of transformers."""
+def reward_model(path: str | Path, **options: Any) -> Scorer:
+    """Scorer loaded from a folder: a model of `palaestra fit-reward`, or a sequence classifier of transformers.
+
+    options: in place of those that were saved; code that the folder names must be given: `features="mine:numbers"`.
+    """
     from palaestra.learning.reward_models.reward_model import load
 
-    return load(path)
+    return load(path, **options)
 
 
 @SCORERS.register("routed")

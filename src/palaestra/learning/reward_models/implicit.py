@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -107,9 +108,10 @@ class ImplicitReward(NetworkReward):
             each.save(folder / name)
 
     @classmethod
-    def load(cls, path: str | Path) -> ImplicitReward:
-        """Load what `save` wrote."""
-        made = cls("tiny", **{name: value for name, value in settings(path).items() if name in ("beta", "name")})
+    def load(cls, path: str | Path, **options: Any) -> ImplicitReward:
+        """Load what `save` wrote; options stand in for saved ones."""
+        kept = {**settings(path), **options}
+        made = cls("tiny", **{name: value for name, value in kept.items() if name in ("beta", "name")})
         made.read(Path(path))
         return made
 

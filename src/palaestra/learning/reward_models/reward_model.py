@@ -16,7 +16,7 @@ import polars as pl
 from palaestra.errors import InputError, nearest
 from palaestra.foundation.files import read_object, refuse_links, write_json
 from palaestra.foundation.progress import Report
-from palaestra.foundation.registry import Registry
+from palaestra.foundation.registry import Registry, reading_data
 from palaestra.judges.protocol import Scorer
 from palaestra.learning.reward_models.data import Labels, Preferences
 
@@ -72,10 +72,15 @@ class RewardModel:
         raise NotImplementedError
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load what `save` wrote."""
-        made = cls(**settings(path))
-        made.read(Path(path))
+    def load(cls, path: str | Path, **options: Any) -> Self:
+        """Load what `save` wrote; options stand in for saved ones, as they must for code (`features="mine:numbers"`).
+
+        Raises:
+            InputError: the folder names code that the options do not: a model is data, and data import nothing.
+        """
+        with reading_data(str(path), [each for each in options.values() if isinstance(each, str)]):
+            made = cls(**{**settings(path), **options})
+            made.read(Path(path))
         return made
 
     def read(self, folder: Path) -> None:
@@ -90,9 +95,17 @@ class RewardModel:
         return np.where(np.isnan(lead), np.nan, (1 + np.sign(lead)) / 2)
 
 
-REWARD_MODELS: Registry[RewardModel] = Registry(
-    "reward_model", home=("palaestra.learning.reward_models.kinds",), example="head(layers=2)"
-)
+class RewardModels(Registry[RewardModel]):
+    """Registry of reward models, which are classes derived from `RewardModel`."""
+
+    def add(self, name: str, make: Any) -> None:
+        """Register a class; see `Registry.register`."""
+        if not (isinstance(make, type) and issubclass(make, RewardModel)):
+            raise InputError(f"reward_model {name!r}: {make!r} is no class derived from RewardModel")
+        super().add(name, make)
+
+
+REWARD_MODELS = RewardModels("reward_model", home=("palaestra.learning.reward_models.kinds",), example="head(layers=2)")
 """What `palaestra fit-reward --model` may name."""
 
 
@@ -108,11 +121,13 @@ def settings(path: str | Path) -> dict[str, Any]:
     return {} if found is None else dict(found["options"])
 
 
-def load(path: str | Path) -> Scorer:
+def load(path: str | Path, **options: Any) -> Scorer:
     """Reward model loaded from a folder; one without our settings is a sequence classifier of transformers.
 
+    options: in place of those that were saved, see `RewardModel.load`.
+
     Raises:
-        InputError: it is neither, or of a kind that is not known here.
+        InputError: it is neither, of a kind that is not known here, or names code that the options do not.
     """
     found = read_object(Path(path) / SETTINGS)
     if found is None and Path(path).is_dir() and not (Path(path) / "config.json").exists():
@@ -121,5 +136,5 @@ def load(path: str | Path) -> Scorer:
     if kind not in REWARD_MODELS:
         raise InputError(f"{path}: holds {kind!r}, no reward model{nearest(kind, REWARD_MODELS)}")
     made: Any = REWARD_MODELS.find(kind)
-    model: RewardModel = made.load(path)
+    model: RewardModel = made.load(path, **options)
     return model

@@ -181,7 +181,7 @@ class alternate(Stage):
                 path = Path(folder) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(np.asarray(content).tobytes())
-            self.model = type(self.model).load(folder)
+            self.model = type(self.model).load(folder, **self.model.options)
         self.fitted = True
 
 

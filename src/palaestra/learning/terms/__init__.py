@@ -3,6 +3,7 @@
 Write your own as a function that returns a `Term`, and register it with `TERMS.register()`; see docs/learning.md.
 """
 
+from palaestra.learning.objective import TERMS, Term, objective
 from palaestra.learning.terms.correction import corrected
 from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
@@ -27,7 +28,7 @@ from palaestra.learning.terms.surrogates import (
     surrogate,
     vespo,
 )
-from palaestra.learning.terms.term import TERMS, MicroBatch, Step, Term, objective
+from palaestra.learning.terms.term import MicroBatch, Step
 
 __all__ = [
     "TERMS",

@@ -20,7 +20,8 @@ from palaestra.algebra.list_columns import ragged
 from palaestra.errors import InputError
 from palaestra.learning.batch import pieces
 from palaestra.learning.losses import LEVELS, LIMIT, Level
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, number
 
 Outside = Literal["cut", "drop"]
 CHUNK = 8192

@@ -7,8 +7,9 @@ import math
 from torch import Tensor
 
 from palaestra.learning.losses import Aggregation, clipped_surrogate
+from palaestra.learning.objective import TERMS, Term
 from palaestra.learning.terms.surrogates import Clip, policy_loss
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, ends, number
+from palaestra.learning.terms.term import MicroBatch, ends, number
 
 
 @TERMS.register()

@@ -22,7 +22,8 @@ from palaestra.learning.auxiliary import Auxiliary
 from palaestra.learning.batch import pieces
 from palaestra.learning.losses import Aggregation
 from palaestra.learning.losses import aggregate as aggregated
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, how_to_aggregate, number
 
 
 @TERMS.register()

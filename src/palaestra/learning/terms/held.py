@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from palaestra.learning.losses import kl_between
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, number
 
 
 @TERMS.register()

@@ -21,7 +21,8 @@ from palaestra.agents.policy import Scored
 from palaestra.errors import InputError
 from palaestra.learning.losses import Aggregation, log_odds, two_sided
 from palaestra.learning.losses import aggregate as aggregated
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, how_to_aggregate, number
 
 
 @TERMS.register()

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from palaestra.agents.policy import Learnable
 from palaestra.agents.relational import RelationalPolicy
 from palaestra.errors import InputError
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, number
 
 
 def latent_information(logp: Tensor, chosen: Tensor, prior: Tensor | None = None) -> Tensor:

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, number
 
 
 @TERMS.register()

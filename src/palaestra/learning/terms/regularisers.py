@@ -20,7 +20,8 @@ from palaestra.learning.losses import (
 from palaestra.learning.losses import (
     aggregate as aggregated,
 )
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number, share_of_episodes
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, how_to_aggregate, number, share_of_episodes
 
 
 @TERMS.register()

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from palaestra.learning.losses import LEVELS, LIMIT, Aggregation, Level, bounded, clipped_surrogate
-from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, ends, how_to_aggregate, number
+from palaestra.learning.objective import TERMS, Term
+from palaestra.learning.terms.term import MicroBatch, choice, ends, how_to_aggregate, number
 
 Clip = float | Sequence[float | None] | None
 
