@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from palaestra.errors import InputError
 from palaestra.evaluation import detectable_difference, difference, paired_difference, runs_needed, sign_flip_pvalue
+from palaestra.evaluation.difference import _studentised_pvalue
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -254,6 +257,22 @@ def test_equal_gains_do_not_make_an_interval_of_no_width(make_trials: Maker) -> 
     assert found.high == 1
     wide = paired_difference(make_trials({"a": zero, "b": np.full((6, 1), 3.0)}), "b", "a", value="score")
     assert (wide.low, wide.high) == (pytest.approx(3 - 3 * 0.3903, abs=3e-3), pytest.approx(3 + 3 * 0.3903, abs=3e-3))
+
+
+@pytest.mark.parametrize("tasks", [12, 20, 30, 60])
+def test_one_task_without_the_gain_of_all_others_does_not_hide_it(make_trials: Maker, tasks: int) -> None:
+    new = np.where(np.arange(tasks) == 0, 0.3, 0.4)[:, None]
+    frame = make_trials({"a": np.full((tasks, 1), 0.3), "b": new})
+    found = paired_difference(frame, "b", "a", value="score", scale=(0, 1))
+    assert 0.07 < found.low < found.high < 0.12
+    assert found.p < 0.01
+
+
+@given(st.lists(st.integers(-6, 6), min_size=20, max_size=50), st.integers(-6, 6), st.integers(0, 2**20))
+def test_rounding_breaks_no_tie_of_t_with_a_draw(halves: list[int], t: int, seed: int) -> None:
+    draws, rng = np.sort(halves) / 2, np.random.default_rng(seed)
+    shaken = np.sort(draws + rng.uniform(-1e-12, 1e-12, len(draws)))
+    assert _studentised_pvalue(t / 2, shaken) == _studentised_pvalue(t / 2, draws)
 
 
 def test_families_are_paired_flipped_and_asked_for(make_trials: Maker) -> None:

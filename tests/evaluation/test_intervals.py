@@ -265,6 +265,20 @@ def test_studentised_draws_by_hand() -> None:
     assert not len(studentised(values[:, :7], seed=1))
 
 
+@given(st.integers(1, 4), st.integers(9, 60), st.floats(-3, 3), st.floats(0.01, 5))
+def test_draws_of_one_value_alone_leave_whatever_it_is(odd: int, tasks: int, low: float, step: float) -> None:
+    """Between two values t depends on their counts only; 2.9 alone has no variance, as 1 alone has none."""
+    high = (np.arange(tasks) >= odd)[None]
+    plain = studentised(high * 1.0, resamples=100, seed=0)
+    assert studentised(low + step * high, resamples=100, seed=0) == pytest.approx(plain, abs=1e-6)
+    assert np.abs(plain).max() < tasks
+
+
+def test_draws_of_rounding_leave() -> None:
+    values = np.array([[0.1 + 0.2 - 0.3, 0.0] * 10 + [0.5]])
+    assert np.abs(studentised(values, seed=0)).max() < 21
+
+
 def test_values_too_large_to_square_are_named(make_trials: Maker) -> None:
     with pytest.raises(InputError, match=r"score: 1e\+308 is too large"):
         mean_interval(make_trials({"a": np.array([[1e308], [-1e308]])}))

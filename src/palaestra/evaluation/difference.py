@@ -171,8 +171,11 @@ def paired_difference(
 
 
 def _studentised_pvalue(t: float, draws: np.ndarray) -> float:
-    """Two-sided p of a mean t standard errors from 0: twice the smaller tail of the sorted draws, at least 2 draws."""
-    beyond = min(np.searchsorted(draws, t, side="right"), len(draws) - np.searchsorted(draws, t, side="left"))
+    """Two-sided p of a mean t standard errors from 0: twice the smaller tail of the sorted draws, at least 2 draws.
+
+    Draws within 1e-9 of t count in both tails: scores in steps give ties, which rounding would break either way.
+    """
+    beyond = min(np.searchsorted(draws, t + 1e-9), len(draws) - np.searchsorted(draws, t - 1e-9))
     return float(min(1.0, 2 * (beyond + 1) / (len(draws) + 1)))
 
 

@@ -48,6 +48,15 @@ def test_who_stays_away_keeps_a_rating() -> None:
     assert rated.mu[0] + rated.mu[1] == pytest.approx(3000)
 
 
+@pytest.mark.parametrize("method", ["elo_mmr", "bradley_terry"])
+def test_matches_are_won_lost_or_drawn(method: str) -> None:
+    table = rank_contests(contests(pl.concat([ROWS, ROWS[:1].with_columns(contest=pl.lit("alone"))])), method).table
+    assert (table["n"] == table["wins"] + table["losses"] + table["draws"]).all()
+    assert dict(table.select("system", "n").rows()) == {"a": 4, "b": 4, "c": 4}
+    if method == "elo_mmr":
+        assert dict(table.select("system", "contests").rows()) == {"a": 3, "b": 2, "c": 2}
+
+
 def test_order_of_rows_does_not_matter() -> None:
     a = rank_contests(contests(ROWS), "elo_mmr", resamples=100).table
     b = rank_contests(contests(ROWS.reverse()), "elo_mmr", resamples=100).table

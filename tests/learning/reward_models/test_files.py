@@ -116,8 +116,9 @@ def test_accuracy_counts_ties_half_and_leaves_what_is_unknown() -> None:
     assert len(preferences_from_labels(labels)) == 2
     assert held_out(model, labels).mean == 1.0
     assert explained(model, labels)[0] == pytest.approx(1 - (16 + 9 + 36) / (10.6666667))
-    with pytest.raises(InputError, match="no two labels differ"):
-        preferences_from_labels(Labels(labels.rows, np.ones(3)))
+    alike = Labels(labels.rows, np.ones(3))
+    assert len(preferences_from_labels(alike)) == 0
+    assert np.isnan(held_out(model, alike).mean)
     with pytest.raises(InputError, match="1 of the model beside 2 of the labels"):
         explained(model, Labels(labels.rows, np.ones((3, 2))))
 
@@ -148,6 +149,22 @@ def test_a_head_on_features_from_the_terminal(tmp_path: Path, capsys: pytest.Cap
     code, said, err = run(capsys, file, "--features", "x", "--out", tmp_path / "head", "--epochs", 2)
     assert code == 0, err
     assert "right on held-out pairs" in said
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["one answer per prompt", "one label for all"])
+def test_labels_of_which_none_can_be_compared_still_make_a_model(
+    same: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    rows = {"x": x.tolist(), "good": [1.0] * 60 if same else x[:, 0].tolist()}
+    frame = pl.DataFrame(rows if same else {"prompt": [f"q{i}" for i in range(60)], **rows})
+    file, out = write(tmp_path, "labels.parquet", frame), tmp_path / "model"
+    code, said, err = run(capsys, file, "--target", "good", "--model", "linear('x')", "--out", out)
+    assert code == 0, err
+    assert "right on held-out pairs: unknown" in said
+    assert ("R² unknown" in said) == same
+    assert json.loads((out / "fit.json").read_text())["accuracy"]["mean"] is None
+    assert len(SCORERS.build(f"reward_model({str(out)!r})").score(frame).drop_nulls()) == 60
 
 
 def test_what_is_wrong_is_said_before_it_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,20 +172,21 @@ def mmr_table(found: Contests, *, level: float = 0.95) -> pl.DataFrame:
     """Ranking table of `Contests` by Elo-MMR, a row per system, with medals and normal intervals by rating deviation.
 
     Returns:
-        `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, gold, silver, bronze`, the best
-        first; n: contests; wins: systems that were beaten in them. A rank may be taken by any whose interval meets.
+        `system, score, low, high, rank, rank_low, rank_high, n, wins, losses, draws, contests, gold, silver, bronze`,
+        the best first; wins: systems that were beaten in the contests; n: all that were met in them, once in each. A
+        rank may be taken by any whose interval meets.
     """
     rated, played = found.rated(), found.matches()
     margin = float(scipy.stats.norm.ppf((1 + level) / 2)) * rated.sigma
     low, high = rated.mu - margin, rated.mu + margin
     wins, ties = played.wins(), played.ties()
-    count = found.rows.group_by("system").len("n")
+    count = found.rows.group_by("system").len("contests")
     table = pl.DataFrame({
         "system": found.names, "score": rated.mu, "low": low, "high": high,
         "rank": scipy.stats.rankdata(-np.round(rated.mu, 9), method="min").astype(int),
         "rank_low": 1 + (low[None] > high[:, None]).sum(1), "rank_high": len(low) - (high[None] < low[:, None]).sum(1),
-        "wins": wins.sum(1), "losses": wins.sum(0), "draws": ties.sum(1),
+        "n": (wins + wins.T + ties).sum(1), "wins": wins.sum(1), "losses": wins.sum(0), "draws": ties.sum(1),
     })  # fmt: skip
     table = table.join(count, on="system").join(found.medals(), on="system")
     order = ("system", "score", "low", "high", "rank", "rank_low", "rank_high", "n", "wins", "losses", "draws")
-    return table.select(*order, "gold", "silver", "bronze").sort("rank", "system")
+    return table.select(*order, "contests", "gold", "silver", "bronze").sort("rank", "system")

@@ -73,7 +73,9 @@ def fit_reward(
     reasons = ", ".join(f"{count} {reason}" for reason, count in kind["left_out"].items())
     left_out = f"; left out {sum(kind['left_out'].values())}: {reasons}" if reasons else ""
     say(f"learned from {kind['rows']} {kind['what']}, held out {kind['held_out']} ({_keys(kind['keys'])}){left_out}")
-    if (right := found["accuracy"]) is not None:
+    if (right := found["accuracy"]) is not None and right["mean"] is None:
+        say("right on held-out pairs: unknown: no two held-out answers of one key can be compared")
+    elif right is not None:
         ends = "" if right["low"] is None else f" (95 %: {100 * right['low']:.1f} to {100 * right['high']:.1f})"
         count = f"{right['n']} pairs of {_keys(right['clusters'])}"
         alone = "; pairs of one key are not independent, so there is no interval" if right["clusters"] == 1 else ""

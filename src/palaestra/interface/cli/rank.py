@@ -77,13 +77,13 @@ def rank(
         return
     if played.counts:
         say(str(played.counts))
-    medals = [name for name in ("gold", "silver", "bronze") if name in found.table.columns]
-    table = table_of("rank", "system", "score", "95 % interval", "matches", "won", "drawn", *medals)
+    extra = [name for name in ("contests", "gold", "silver", "bronze") if name in found.table.columns]
+    table = table_of("rank", "system", "score", "95 % interval", "matches", "won", "lost", "drawn", *extra)
     digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo", "elo_mmr") else ".3f"
     for row in found.table.to_dicts():
         places = f"{row['rank_low']}-{row['rank_high']}" if row["rank_low"] < row["rank_high"] else str(row["rank_low"])
         interval = f"{row['low']:{digits}} to {row['high']:{digits}}"
-        counts = (f"{row[name]:g}" for name in ("n", "wins", "draws", *medals))
+        counts = (f"{row[name]:g}" for name in ("n", "wins", "losses", "draws", *extra))
         table.add_row(places, row["system"], f"{row['score']:{digits}}", interval, *counts)
     out.print(table)
     say(found.note)

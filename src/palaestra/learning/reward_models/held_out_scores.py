@@ -22,12 +22,14 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
 
     Equal scores count half.
     Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
-    that a single key has no interval.
+    that a single key has no interval. Without any pair, as of prompts with one answer each, it is unknown (NaN).
 
     Raises:
-        InputError: labels have several heads, or there is no pair to compare.
+        InputError: labels have several heads.
     """
     pairs = data if isinstance(data, Preferences) else preferences_from_labels(data)
+    if not len(pairs):
+        return Estimate(math.nan, math.nan, math.nan, 0, 0, 0, "no pairs")
     found = model.agrees(pairs)
     key = np.arange(len(pairs)) if pairs.key is None else pairs.key
     known = np.isfinite(found)
@@ -39,7 +41,13 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
 
 
 def preferences_from_labels(labels: Labels, seed: int = 0) -> Preferences:
-    """`Preferences` from `Labels` that differ, the larger one chosen: all pairs inside a key, or `MOST` random ones."""
+    """`Preferences` from `Labels` that differ, the larger one chosen: all pairs inside a key, or `MOST` random ones.
+
+    None at all, where no two labels (of one key) differ.
+
+    Raises:
+        InputError: labels have several heads.
+    """
     value = np.asarray(labels.value, float)
     if value.ndim > 1:
         raise InputError(f"labels have {value.shape[1]} heads, which have no order: compare one of them")
@@ -51,8 +59,6 @@ def preferences_from_labels(labels: Labels, seed: int = 0) -> Preferences:
         at = np.array([pair for part in groups for pair in combinations(part.tolist(), 2)], np.int64).reshape(-1, 2)
     at = at[~np.isnan(value[at]).any(1)]
     at = at[value[at[:, 0]] != value[at[:, 1]]]
-    if not len(at):
-        raise InputError("no two labels differ: nothing can be compared")
     first = value[at[:, 0]] > value[at[:, 1]]
     chosen, rejected = np.where(first, at[:, 0], at[:, 1]), np.where(first, at[:, 1], at[:, 0])
     return Preferences(

@@ -49,8 +49,8 @@ def fit_reward(
     same call again goes on after an interruption.
 
     Returns:
-        What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs, R² of
-        labels; also in `fit.json`.
+        What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs
+        (unknown if none can be compared), R² of labels; also in `fit.json`.
 
     Raises:
         InputError: the file holds nothing of the kind, the folder a model already, or an option is unknown.
