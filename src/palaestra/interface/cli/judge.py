@@ -147,11 +147,12 @@ def _file(rows: pl.DataFrame, reference: pl.DataFrame | None, verdicts: pl.DataF
     from palaestra.judges.judged import item_scores
     from palaestra.judges.panels import Panel
 
-    made = [each for each in (scorer, *getattr(scorer, "members", ())) if isinstance(each, Judged | Panel)]
-    if made and isinstance(made[0], Panel):
-        scored = made[0].item_scores(verdicts)
+    judges = (each for each in (scorer, *getattr(scorer, "members", ())) if isinstance(each, Judged | Panel))
+    made = next(judges, None)
+    if isinstance(made, Panel):
+        scored = made.item_scores(verdicts)
     else:
-        scored = item_scores(verdicts, made[0].weights if made else None)
+        scored = item_scores(verdicts, made.weights if made else None)
     keys = [name for name in (*EPISODE, "turn", "system", "task", "item") if name in rows.columns]
     about = rows.select(*keys, "prompt", "response", length=pl.col("response").str.len_chars())
     if reference is not None:
