@@ -103,7 +103,7 @@ FENCED = r"(={5} \d{20} ={5})\n(.*?)\n\1"
 def answers(seed: int, tasks: int = 60) -> pl.DataFrame:
     """Eight answers to each task, half of them good: merits, no flaw. A third has a word that is odd and harmless."""
     rng = np.random.default_rng([104, seed])
-    rows = []
+    rows: list[dict[str, object]] = []
     for task in range(tasks):
         for number in range(8):
             good = number % 2 == 0
