@@ -27,7 +27,7 @@ LOOKS = 100
 
 
 def _looked(env: Env) -> dict[str, list[Observation]]:
-    """What each agent sees in random play: of a whole episode, and of more until all have acted.
+    """Observations of each agent in random play: of a whole episode, and of more until all have acted.
 
     Who may say anything says nothing, and only as long as somebody has not acted: an answer to text may cost something.
     """

@@ -210,7 +210,7 @@ def _completion(call: Intercepted, message: Mapping[str, Any]) -> dict[str, Any]
 
 
 _WORDS = ("text", "refusal")
-"""Where the text of a part stands."""
+"""Fields of a message part that hold text."""
 
 
 def _unread(messages: Sequence[Any]) -> str | None:

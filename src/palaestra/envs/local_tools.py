@@ -156,7 +156,7 @@ _LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf
 _WORDS = re.compile(rf"[{_LETTERS}]+|[^\W{_LETTERS}]+")
 _UNSPACED = re.compile(f"[{_LETTERS}]")
 _GAP = "\u2063"
-"""What FTS5 takes for white space and nobody writes: an invisible separator."""
+"""The invisible separator U+2063: FTS5 takes it for white space, and nobody writes it."""
 
 
 def _spaced(text: str) -> str:

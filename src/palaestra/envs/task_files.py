@@ -67,7 +67,7 @@ class Columns:
         return {field: name for field, name in vars(self).items() if name is not None}
 
     def asked(self) -> Columns:
-        """Those of a file of held-out tasks, of which it does not matter what they were proposed from."""
+        """Columns of a held-out file: these without `parent`, for what its tasks were made from does not matter."""
         return replace(self, parent=None)
 
 

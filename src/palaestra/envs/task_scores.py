@@ -148,7 +148,7 @@ def read_letter(text: str) -> str:
 SCORES: dict[str, Score] = {"exact": exact, "number": number, "math": same_mathematics, "choice": choice}
 
 SAYS: dict[str, Callable[[str], str]] = {"number": lambda text: repr(read_number(text)), "choice": read_letter}
-"""What an answer says, by the name of its score, where that is not its normalised text."""
+"""Functions from an answer to its meaning by the name of its score, where that is not the normalised text."""
 
 
 def score_of(named: str) -> Score:

@@ -45,6 +45,13 @@ def test_steps_of_a_process_model_become_one_score(tmp_path, steps, scores):
     assert found[2] is None
 
 
+def test_a_text_may_hold_a_line_separator(tmp_path):
+    rows = [{"problem": text, "solution_reference": SOURCES, "score": [1, 0, 0]} for text in ("a\u2028b", "c")]
+    path = tmp_path / "rm.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    assert strict_accuracy(read_scores(path)).mean == 1.0
+
+
 def test_a_pairwise_judge_becomes_verdicts(tmp_path):
     row = {"problem": "p", "solution_reference": SOURCES[1:], "score": ["A", "A"], "chosen_position": ["A", "B"]}
     other = row | {"score": ["tie", "B"]}

@@ -43,7 +43,7 @@ def read_scores(path: str | Path, *, steps: Steps = "min") -> pl.DataFrame | Non
         data = (
             json.loads(text)
             if path.suffix == ".json"
-            else [json.loads(line) for line in text.splitlines() if line.strip()]
+            else [json.loads(line) for line in text.split("\n") if line.strip()]
         )
     except (OSError, ValueError) as error:
         raise StorageError(f"{path}: cannot be read: {error}") from error

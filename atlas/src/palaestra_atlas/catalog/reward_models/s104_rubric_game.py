@@ -188,7 +188,7 @@ def fitted(rows: pl.DataFrame, seed: int) -> float:
 
 @exact
 def lists_are_read() -> None:
-    """Where a judge without lists errs, the four roles label every answer and pair rightly."""
+    """The four roles label every answer and pair rightly, also where a judge without lists errs."""
     alone, whole = reviewed(1, "advocate", "opponent", "reflector"), reviewed(1)
     erred = (alone["label"] == 1) != alone["good"]
     assert 0.2 < erred.to_numpy().mean() < 0.6, alone

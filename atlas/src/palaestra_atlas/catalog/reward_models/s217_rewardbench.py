@@ -147,7 +147,7 @@ def place_is_drawn() -> None:
 
 @exact
 def unread_is_a_quarter() -> None:
-    """What cannot be read earns chance in either form; a rating that alone cannot be read is below all others."""
+    """An unread verdict earns chance in either form; a single unread rating ranks below all others."""
     found = judged(lambda right: "all of them", lambda answer: "7 or so, all told", 4)
     assert found["ranking"] == found["rating"] == 0.25, found
     assert judged(lambda right: right, lambda answer: "?" if answer == "wrong" else "1", 4)["rating"] == 1.0

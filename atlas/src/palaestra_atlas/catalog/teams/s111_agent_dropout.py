@@ -240,7 +240,7 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def audits(seed: int, groups: int = 60) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What became of the messages of which a pool was made; and of every message that it audited in later runs.
+    """Two tables: of the messages from which a pool was made, and of all messages that it audited in later runs.
 
     Of these: attempt; slip, null if it makes none; right; asked, whether its slip's indicator was; and passed.
     """
