@@ -62,3 +62,19 @@ def test_a_choice_is_known_in_quotes_with_emphasis_and_a_full_stop(outer, inner,
     seen = Observation("", ("right", "go left", "[0]"))
     for place, name in enumerate(seen.choices):
         assert seen.index(f"{field}{outer}{quote}{inner}{name.title()}{inner}{quote}{outer}{end}") == place
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"final_answer": 42}', '{"Final Answer": "42"}', '{"reasoning": "6 by 7", "answer": 42,}',
+        'A 5" wide one.\n```json\n{"steps": [1, 2,], "answer": "42",\n}\n```',
+    ],
+)  # fmt: skip
+def test_json_is_read_as_models_write_it(said):
+    assert read_reply(said)[:2] == ("42", "json")
+
+
+def test_commas_inside_of_a_text_stay():
+    assert read_reply('{"answer": "[1, 2,]"}').text == "[1, 2,]"
+    assert read_reply('{"answer": "[1, 2,]",}').text == "[1, 2,]"

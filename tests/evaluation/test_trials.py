@@ -162,3 +162,9 @@ def test_a_cluster_holds_whole_tasks() -> None:
         trials(frame.with_columns(passage=pl.Series(["p", "q", "p"])), cluster="passage")
     with pytest.raises(MissingColumnError, match=r"'pasage'; did you mean 'passage'"):
         trials(frame, cluster="pasage")
+
+
+@pytest.mark.parametrize("error", ["", "None", "nan", "[]"])
+def test_a_word_that_says_there_was_no_error_is_none(error: str) -> None:
+    assert trials(turns({"error": error})).row(0, named=True)["success"] is True
+    assert trials(turns({"error": "env: OSError: no"})).row(0, named=True)["success"] is None

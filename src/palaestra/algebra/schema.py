@@ -18,6 +18,14 @@ IDS = pl.List(pl.Int32)
 FLOATS = pl.List(pl.Float32)
 SKIPPED = "skipped"
 """Boundary of the error of a turn that its team did without: the episode went on."""
+NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
+"""Values of `error`, `limit` and `tool_error` that mean that there was none."""
+
+
+def unless_none(name: str) -> pl.Expr:
+    """A Polars expression: a column as text, null where its word says that there was none (`NO_ERROR`)."""
+    text = pl.col(name).cast(pl.String)
+    return pl.when(~text.str.strip_chars().str.to_lowercase().is_in(NO_ERROR)).then(text).alias(name)
 
 
 def episode_failed() -> pl.Expr:

@@ -111,9 +111,14 @@ def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, A
 
 
 def _of_json(said: str, field: str) -> dict[str, str] | None:
-    """Texts of the last JSON object that has the field, in a fence or not."""
-    if "{" not in said or f'"{field}"' not in said.casefold():
+    """Texts of the last JSON object that has the field, in a fence or not; with a comma behind the last entry, too."""
+    if "{" not in said or f'{field}"' not in said.casefold():
         return None
+    begun = said[said.find("{") :]
+    return _last_object(said, field) or _last_object(_COMMA.sub(lambda found: found[1] or "", begun), field)
+
+
+def _last_object(said: str, field: str) -> dict[str, str] | None:
     decoder, found = json.JSONDecoder(), None
     at = said.find("{")
     while at >= 0:
@@ -122,10 +127,20 @@ def _of_json(said: str, field: str) -> dict[str, str] | None:
         except (ValueError, RecursionError):
             value, end = None, at + 1
         if isinstance(value, dict):
-            named = {str(name).casefold(): _text(each) for name, each in value.items()}
+            named = {_name(str(name), field): _text(each) for name, each in value.items()}
             found = named if field in named else found
         at = said.find("{", end)
     return found
+
+
+_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+"""A text, or a comma behind the last entry of an object or a list."""
+
+
+def _name(name: str, field: str) -> str:
+    """Name of an entry in lower case; `final_answer` is `answer`, as on a line."""
+    bare = name.casefold()
+    return field if re.fullmatch(rf"(?:the[ _])?final[ _-]?{re.escape(field)}", bare) else bare
 
 
 def _text(value: Any) -> str:

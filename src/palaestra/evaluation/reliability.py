@@ -12,11 +12,11 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.schema import unless_none
 from palaestra.errors import need_columns
 from palaestra.evaluation.calibration import calibration
 from palaestra.evaluation.consistency import PARTS, consistency
 from palaestra.evaluation.dominance import frontier
-from palaestra.evaluation.logs.rows import unless_none
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.robustness import call_robustness, gated_score, robustness, safety_score
 from palaestra.evaluation.trials import trials, with_groups

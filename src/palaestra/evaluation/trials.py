@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_column, combine
-from palaestra.algebra.schema import episode_failed
+from palaestra.algebra.schema import episode_failed, unless_none
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ def episode_outcomes(
         pl.col("run").cast(pl.String).fill_null("run"),
         pl.col("iteration", "group").fill_null(0),
         pl.col("agent").cast(pl.String),
+        unless_none("error"),
         judged=(judged & pl.col("agent").is_not_null()).fill_null(False),
     )
     if frame["task"].null_count():

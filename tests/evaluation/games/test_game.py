@@ -322,6 +322,8 @@ def test_the_double_oracle_finds_the_equilibrium_of_a_matrix() -> None:
     found = psro(zero_sum(UNEVEN), start=[pure(3, 0), pure(3, 0)])
     assert found[-1].gap < 1e-9
     np.testing.assert_allclose(found[-1].blend()[0], [0.25, 0.5, 0.25], atol=1e-9)
+    with pytest.raises(InputError, match="iterations=-1"):
+        psro(zero_sum(UNEVEN), iterations=-1)
 
 
 @pytest.mark.parametrize("by", ["cce", "alpha_rank"])

@@ -87,6 +87,9 @@ def test_flips_are_counted_where_they_are_seen():
                        "overruled_right": 1}  # fmt: skip
     late = turns.with_column(success=pl.Series([None, None, None, True, None, False]))
     assert flips(late).rows(named=True) == rows, "success stands on the last row of an episode"
+    call = pl.DataFrame({"episode": [0], "turn": [0], "agent": ["a"], "score": [None], "success": [True]})
+    calls = Turns(pl.concat([turns.frame, call.cast({"score": pl.Float64})], how="diagonal_relaxed"))
+    assert flips(calls).rows(named=True) == rows, "a second call of a tool in one turn is no turn"
     with pytest.raises(MissingColumnError, match="score"):
         flips(Turns({"episode": [0], "turn": [0], "agent": ["a"]}))
 

@@ -145,11 +145,13 @@ def psro(
         tolerance: gap that ends it.
 
     Raises:
-        InputError: `start` has not one strategy per player.
+        InputError: `start` has not one strategy per player, or `iterations` is below 0.
     """
     first = list(start) if start is not None else _uniform(game)
     if len(first) != len(game.players):
         raise InputError(f"psro: {len(first)} start strategies for {len(game.players)} players")
+    if iterations < 0:
+        raise InputError(f"psro: iterations={iterations} must be at least 0")
     respond = oracle or best_response_oracle(game)
     strategies: list[tuple[Strategy, ...]] = [(each,) for each in first]
     found = []

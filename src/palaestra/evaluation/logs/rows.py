@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.schema import unless_none
 from palaestra.algebra.turns import SCHEMA, clean
 
 EXTRA: dict[str, Any] = {
@@ -48,16 +49,8 @@ ALWAYS = ("system", "task", "success", "reward", "error", "turn", "agent")
 """Columns that every log has; another one that is null throughout is left away."""
 MOST = 1e100
 """A score or measurement beyond it is damaged: its square would be infinite, and every mean with it."""
-NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
-"""Values of `error`, `limit` and `tool_error` that mean that there was none."""
 MOST_SCORES = 200
 """Scores per file that get a column of their own; a log with more is more likely damaged than rich."""
-
-
-def unless_none(name: str) -> pl.Expr:
-    """A Polars expression: a column as text, null where its word says that there was none (`NO_ERROR`)."""
-    text = pl.col(name).cast(pl.String)
-    return pl.when(~text.str.strip_chars().str.to_lowercase().is_in(NO_ERROR)).then(text).alias(name)
 
 
 @dataclass(frozen=True)

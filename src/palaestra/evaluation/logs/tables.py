@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.schema import unless_none
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import has_art_columns, read_art
@@ -24,7 +25,7 @@ from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, wi
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
-from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest, unless_none
+from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import SEATS, plain, system_of, with_system
 from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item

@@ -159,8 +159,9 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | N
     )
     apart = ["_episode", *kinds]
     frame = frame.with_columns(pl.col("_lost").any().over(apart))  # a log may say it on the last row alone
-    frame = frame.sort("_episode", "agent", "turn")
-    moved = frame.with_columns(_then=pl.col("_now").shift(1).over(*apart, "agent"))
+    said = frame.group_by(*apart, "agent", "turn").agg(pl.col("_now").drop_nulls().last(), pl.col("_lost").first())
+    said = said.sort("_episode", "agent", "turn")  # of parallel calls of tools one row has the score
+    moved = said.with_columns(_then=pl.col("_now").shift(1).over(*apart, "agent"))
     now, then = pl.col("_now"), pl.col("_then")
     return (
         moved.group_by(*kinds, "turn")

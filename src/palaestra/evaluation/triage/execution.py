@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import code_array
-from palaestra.algebra.schema import episode_failed
+from palaestra.algebra.schema import episode_failed, unless_none
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.logs.rows import unless_none
 from palaestra.evaluation.triage.detection import SCHEMA, Detection, found
 from palaestra.evaluation.triage.failures import failures
 
