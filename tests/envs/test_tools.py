@@ -369,3 +369,8 @@ def test_requests_need_no_past() -> None:
 
 def test_an_episode_may_have_a_single_turn() -> None:
     assert len(play("A guess.", turns=1)) == 1
+
+
+def test_python_runs_what_stands_behind_a_main_guard():
+    code = "def main():\n    return 6 * 7\n\nif __name__ == '__main__':\n    print(main())"
+    assert python().run({"code": code}) == ("42", None)

@@ -47,6 +47,7 @@ def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
         body = read(code).body
     except SyntaxError as error:
         return "", f"SyntaxError: {error.msg} (line {error.lineno})"
+    body = [_AsMain().visit(each) for each in body]
     if body and isinstance(last := body[-1], ast.Expr):
         body[-1:] = [ast.Assign([ast.Name("_", ast.Store())], last.value), *_SHOWN]
     program = f"{ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))}\ndef main(): pass"
@@ -57,6 +58,13 @@ def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
         problem = _ADDRESS.sub("", re.sub(r" \((<program>, )?line \d+\)|\bline \d+: ", "", problem))
     printed, rest = _ADDRESS.sub("", outcome.printed[:most]).strip(), outcome.printed[most:]
     return (printed if rest in ("", "\n") else f"{printed}\n{CUT}"), problem
+
+
+class _AsMain(ast.NodeTransformer):
+    """Replaces what is read of `__name__`: a tool's program is run, and not imported."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant("__main__") if (node.id, type(node.ctx)) == ("__name__", ast.Load) else node
 
 
 _SHOWN = ast.parse("if _ is not None: print(_)").body

@@ -58,6 +58,8 @@ SCREENED = {
     "a text that is evaluated by functools": "import functools\nreturn functools.singledispatch(lambda x: x)",
     "attributes named by a text": "from functools import update_wrapper\nreturn 1",
     "async code": "async def f(): pass\nreturn f().cr_frame",
+    "a module's own name, set": "global __name__\nreturn 1",
+    "a class's own name": "return int.__name__",
     "open": "return open('/etc/passwd')",
     "nested too deeply": "return " + "(" * 5000 + ")" * 5000,
     "null byte": "return '\0'",
@@ -101,6 +103,16 @@ def test_the_screen_refuses(name: str) -> None:
     outcome = attack(SCREENED[name])
     assert outcome.error is not None
     assert outcome.error.startswith("screen: line "), outcome
+
+
+def test_a_program_may_read_its_name_and_is_imported() -> None:
+    program = "def f(): return 1\nif __name__ == '__main__':\n    f = None"
+    assert run_program(program, "f").value == 1.0
+    assert run_program(program.replace("==", "="), "f").error
+
+
+def test_a_program_may_count_in_decimals() -> None:
+    assert attack("from decimal import Decimal\nreturn float(Decimal('0.1') * 3 == Decimal('0.3'))").value == 1.0
 
 
 @pytest.mark.parametrize("name", list(HIDDEN))

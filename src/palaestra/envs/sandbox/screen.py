@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MODULES = (
-    "bisect", "collections", "fractions", "functools", "heapq", "itertools", "json", "math", "numpy", "re",
+    "bisect", "collections", "decimal", "fractions", "functools", "heapq", "itertools", "json", "math", "numpy", "re",
     "statistics", "string", "typing",
 )  # fmt: skip
 """What a program may import."""
@@ -91,7 +91,7 @@ def imported(source: str) -> list[str]:
 
 def _node(node: ast.AST) -> Iterator[str]:
     for name, attribute in _identifiers(node):
-        if name.startswith("__") and not (isinstance(node, ast.FunctionDef) and name in _METHODS):
+        if name.startswith("__") and not _harmless(node, name):
             yield f"the name {name!r} is not allowed; names with two underscores belong to Python"
         elif attribute and _ATTRIBUTES.fullmatch(name):
             other = "; write an f-string" if name.startswith("format") else ""
@@ -102,6 +102,13 @@ def _node(node: ast.AST) -> Iterator[str]:
         yield from _import(node)
     if isinstance(node, ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith | ast.Await):
         yield "async code is not allowed"
+
+
+def _harmless(node: ast.AST, name: str) -> bool:
+    """Whether a name with two underscores is a method of a class, or a module's own name where it is only read."""
+    if isinstance(node, ast.Name):
+        return name == "__name__" and isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.FunctionDef) and name in _METHODS
 
 
 def _import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
