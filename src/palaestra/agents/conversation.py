@@ -253,7 +253,7 @@ def follow(
     if not continues(observation, past.observation):
         return Prompt(whole, "anew")
     place = len(past.observation.messages or ())
-    behind = _behind(tokenizer, observation, place, int(past.action_ids[-1]), ends, style)
+    behind = behind_answer(tokenizer, observation, place, int(past.action_ids[-1]), ends, style)
     kept = np.concatenate([past.prompt_ids, past.action_ids, behind]).astype(np.int32)
     if np.array_equal(kept, whole):
         return Prompt(whole, "extends")
@@ -276,10 +276,22 @@ def continues(now: Observation, before: Observation) -> bool:
     )
 
 
-def _behind(
-    tokenizer: Any, observation: Observation, place: int, last: int, ends: Iterable[int], style: Style | None
+def behind_answer(
+    tokenizer: Any, observation: Observation, place: int, last: int, ends: Iterable[int], style: Style | None = None
 ) -> np.ndarray:
-    """Ids of what the template writes behind the message at `place`, whose sampled tokens end with `last`."""
+    """Token ids, int32, that the chat template writes behind the assistant's message at `place` of an observation's.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer with a chat template.
+        observation: Its messages and tools; what the message at `place` says is not looked at.
+        place: Where the assistant's message stands.
+        last: Token with which its sampled tokens end.
+        ends: Token ids that end an answer.
+        style: What is added to the conversation.
+
+    Raises:
+        InputError: the template does not write what assistants say.
+    """
     messages = list(observation.messages or ())
     mark = MARK
     while any(mark in str(message) for message in messages):

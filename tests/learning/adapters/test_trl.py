@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -334,17 +335,20 @@ class Speaker:
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **how: Any) -> torch.Tensor:
         assert not self.training
+        how = vars(how["generation_config"]) if "generation_config" in how else how
+        self.how = how
         self.asked.append((input_ids.tolist(), attention_mask.tolist(), how["max_new_tokens"]))
         said = [list(map(ord, text.replace("|", "\x01"))) for text in self.said.pop(0)]
         return torch.cat([input_ids, torch.tensor([row + [0] * (max(map(len, said)) - len(row)) for row in said])], 1)
 
 
 def spoken(
-    model: Speaker, limit: int, prompts: list[int], tokenizer: Letters | None = None, env: Any = Steps, **options: Any
-) -> dict[str, Any]:
+    model: Speaker, limit: int, prompts: list[int], tokenizer: Letters | None = None, env: Any = Steps,
+    of_trainer: Mapping[str, Any] = MappingProxyType({}), **options: Any,
+) -> dict[str, Any]:  # fmt: skip
     trainer = SimpleNamespace(
         processing_class=tokenizer or Letters(), max_completion_length=limit, temperature=1.0, model=model,
-        accelerator=SimpleNamespace(device="cpu", unwrap_model=lambda each: each),
+        accelerator=SimpleNamespace(device="cpu", unwrap_model=lambda each: each), **of_trainer,
     )  # fmt: skip
     found = EnvRollout(env, **options)([[{"seed": seed}] for seed in prompts], trainer)
     assert model.training
@@ -376,6 +380,66 @@ def test_turns_of_a_conversation_are_said_and_masked_until_there_is_no_room() ->
 def test_an_answer_ends_as_the_chat_template_ends_a_turn() -> None:
     found = spoken(Speaker(["4\x03yz"]), 99, [3], Marked(), longest=1)
     assert found["completion_ids"] == [[ord("4"), 3]]
+
+
+class Roles(Letters):
+    """Letters under a template with a default system message, as Qwen 2.5 has one, and with marks around messages."""
+
+    chat_template = "{{ messages }} {% if enable_thinking %}"
+    added_tokens_decoder = {1: SimpleNamespace(special=True)}
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": list(map(ord, text))}
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return chr(number)
+
+    def apply_chat_template(
+        self, messages: list[dict[str, Any]], *, tokenize: bool = True, add_generation_prompt: bool = False,
+        tools: Any = None, enable_thinking: bool = True, **_: Any,
+    ) -> Any:  # fmt: skip
+        said = messages if messages[0]["role"] == "system" else [{"role": "system", "content": "Qwen"}, *messages]
+        text = "".join(f"<{each['role'][0]}>{each['content']}\x01\n" for each in said)
+        text += ("<a>" if enable_thinking else "<a>!") * add_generation_prompt
+        return {"input_ids": list(map(ord, text))} if tokenize else text
+
+
+class Talks(Steps):
+    """The same with observations that hold the conversation, as those of tools do."""
+
+    agents = ("first",)
+
+    def reset(self, seed: int) -> Any:
+        self.at, self.said = 0, [{"role": "system", "content": "Count"}, {"role": "user", "content": "start"}]
+        return {"first": Observation("start", messages=tuple(self.said))}
+
+    def step(self, actions: Any) -> StepResult:
+        self.at += 1
+        self.said += [{"role": "assistant", "content": "?"}, {"role": "user", "content": f"turn {self.at}"}]
+        seen = {"first": Observation("", messages=tuple(self.said))} if self.at < 3 else {}
+        return StepResult(seen, {"first": 1.0}, terminated=self.at == 3)
+
+
+@pytest.mark.parametrize(("env", "system"), [(Steps, "Qwen"), (Talks, "Count")])
+def test_a_later_turn_adds_what_the_template_writes_behind_the_answer(env: Any, system: str) -> None:
+    found = spoken(Speaker(["4|"], ["cut"], ["5|"]), 99, [0], Roles(), env, longest=3)
+    prompt, completion = ("".join(map(chr, found[name][0])) for name in ("prompt_ids", "completion_ids"))
+    start = "start" if env is Talks else "start 0"
+    assert prompt == f"<s>{system}\x01\n<u>{start}\x01\n<a>"
+    assert completion == "4\x01\n<u>turn 1\x01\n<a>cut\x01\n<u>turn 2\x01\n<a>5\x01"
+    said = "".join(sign for sign, mask in zip(completion, found["env_mask"][0], strict=True) if mask)
+    assert said == "4\x01cut5\x01"
+
+
+def test_the_trainer_s_own_settings_are_sampled_with() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = Speaker(["4|"])
+    config = transformers.GenerationConfig(top_k=3, top_p=0.5, max_new_tokens=99, temperature=0.3)
+    set_ = {"generation_config": config, "chat_template_kwargs": {"enable_thinking": False}}
+    found = spoken(model, 7, [0], Roles(), of_trainer=set_, longest=1)
+    assert "".join(map(chr, found["prompt_ids"][0])).endswith("<a>!")
+    assert [model.how[name] for name in ("top_k", "top_p", "max_new_tokens", "temperature")] == [3, 0.5, 7, 1.0]
+    assert config.max_new_tokens == 99, "the trainer's is not changed"
 
 
 class Late(Steps):

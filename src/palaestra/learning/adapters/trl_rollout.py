@@ -14,11 +14,12 @@ devices while they generate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.agents.conversation import end_of_turn
+from palaestra.agents.conversation import Style, behind_answer, continues, end_of_turn
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
 from palaestra.play.validation import Seen, begin, step
@@ -31,6 +32,7 @@ TURN = ("agent", "turn", "state", "observation", "action", "reward", "valid", "s
 class _Episode:
     """One conversation while it is held.
 
+    messages: what was said, of all agents, as the chat template gets it. before: what each agent saw last.
     income: what each agent received since its last turn, which it is for, as in `rollout`; or before its first one.
     """
 
@@ -40,15 +42,33 @@ class _Episode:
     tokens: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[Mapping[str, Any]] = field(default_factory=list)
+    before: dict[str, Observation] = field(default_factory=dict)
     income: dict[str, float | None] = field(default_factory=dict)
 
-    def hear(self, ids: Sequence[int]) -> None:
-        """The env speaks; the first words are the prompt."""
-        if self.turns:
-            self.tokens += ids
-            self.mask += [0] * len(ids)
+    def hear(self, tokenizer: Any, ends: Sequence[int], style: Style) -> None:
+        """The env speaks; at first it is the prompt, later what the template writes behind the last answer."""
+        agent, observation = _alone(self.seen)
+        plain = getattr(tokenizer, "chat_template", None) is None
+        earlier, self.before[agent] = self.before.get(agent), observation
+        said = [] if plain else list(observation.conversation())
+        if not self.turns:
+            self.messages = said
+            self.prompt = _ids(tokenizer, observation, style)
+            return
+        if earlier is not None and continues(observation, earlier):
+            said = said[len(earlier.messages or ()) + 1 :]
+        elif said and said[0].get("role") == "system":  # no template takes one in the middle
+            said = [{**said[0], "role": "user"}, *said[1:]]
+        place = len(self.messages)
+        self.messages += [{"role": "assistant", "content": self.turns[-1]["action"]}, *said]
+        if plain:
+            ids = _ids(tokenizer, observation, style)
         else:
-            self.prompt = list(ids)
+            talk = Observation("", messages=tuple(self.messages), tools=observation.tools)
+            ids = behind_answer(tokenizer, talk, place, self.tokens[-1], ends, style).tolist()
+        self.tokens += ids
+        self.mask += [0] * len(ids)
 
     def say(self, ids: Sequence[int], text: str) -> None:
         """The model speaks, and the env goes on."""
@@ -115,18 +135,20 @@ class EnvRollout:
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play the prompts' episodes; returns token ids, the mask of sampled tokens, and the turns."""
         tokenizer = trainer.processing_class
+        style = Style(arguments=getattr(trainer, "chat_template_kwargs", None) or {})
         episodes = []
         for prompt in prompts:
             env, _, seen = begin(None, self.made, _seed(prompt))
             episodes.append(_Episode(env, seen, []))
+        ends = sorted({tokenizer.eos_token_id, end_of_turn(tokenizer, style)})
         for _ in range(self.longest):
             alive = [e for e in episodes if e.seen]
             for episode in alive:
-                episode.hear(_ids(tokenizer, _alone(episode.seen)[1]))
+                episode.hear(tokenizer, ends, style)
             alive = [e for e in alive if len(e.tokens) < trainer.max_completion_length]
             if not alive:
                 break
-            for episode, ids in zip(alive, self._generate(alive, trainer), strict=True):
+            for episode, ids in zip(alive, self._generate(alive, trainer, ends), strict=True):
                 episode.say(ids, tokenizer.decode(ids, skip_special_tokens=True).strip())
         limit = trainer.max_completion_length
         for episode in episodes:  # a question that nobody answers any more teaches nothing
@@ -141,7 +163,7 @@ class EnvRollout:
             "turns": [episode.turns for episode in episodes],
         }
 
-    def _generate(self, alive: Sequence[_Episode], trainer: Any) -> list[list[int]]:
+    def _generate(self, alive: Sequence[_Episode], trainer: Any, ends: list[int]) -> list[list[int]]:
         import torch
 
         tokenizer = trainer.processing_class
@@ -153,18 +175,16 @@ class EnvRollout:
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in heard], device=device)
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
-        ends = sorted({tokenizer.eos_token_id, end_of_turn(tokenizer)})
+        options: dict[str, Any] = {
+            "do_sample": True, "temperature": trainer.temperature, "max_new_tokens": min(room, self.per_turn or room),
+            "pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends,
+        }  # fmt: skip
+        if (config := copy.deepcopy(getattr(trainer, "generation_config", None))) is not None:
+            config.update(**options)  # the trainer's top_k, top_p and the like, not those that came with the model
+            options = {"generation_config": config}
         model.eval()
         with torch.no_grad():
-            said = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                do_sample=True,
-                temperature=trainer.temperature,
-                max_new_tokens=min(room, self.per_turn or room),
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=ends,
-            )
+            said = model.generate(input_ids=ids, attention_mask=mask, **options)
         model.train(training)
         found = []
         for episode, row in zip(alive, said[:, width:].tolist(), strict=True):
@@ -227,10 +247,16 @@ def _seed(prompt: Any) -> int:
         raise InputError("EnvRollout: a prompt has no seed; make the data set with EnvRollout.data_set") from error
 
 
-def _ids(tokenizer: Any, observation: Observation) -> list[int]:
-    """The observation as a user's message, and the words with which an answer begins."""
+def _ids(tokenizer: Any, observation: Observation, style: Style) -> list[int]:
+    """The observation as the first messages of a conversation, and the words with which an answer begins."""
     if getattr(tokenizer, "chat_template", None) is None:
         return list(tokenizer(observation.text, add_special_tokens=False)["input_ids"])
-    messages = [dict(each) for each in observation.conversation()]
-    made = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    made = tokenizer.apply_chat_template(
+        [dict(each) for each in observation.conversation()],
+        tools=[dict(tool) for tool in observation.tools] or None,
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        **style.arguments,
+    )
     return list(made["input_ids"])
