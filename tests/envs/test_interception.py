@@ -91,3 +91,15 @@ def test_a_request_may_choose_what_is_called() -> None:
     for choice, offered in (("none", ()), (named, (TOOL,)), ("auto", (TOOL, other)), (None, (TOOL, other))):
         request = Intercepted({**ASKED, "tools": [TOOL, other], "tool_choice": choice})
         assert request.tools == offered
+
+
+def test_what_is_not_had_is_refused_and_usage_comes_if_asked_for(post: Post) -> None:
+    for name, value in (("logprobs", True), ("functions", [{"name": "f"}])):
+        code, body = post({**ASKED, name: value})
+        assert code == 400
+        assert f"{name}: ".encode() in body
+    assert b'"usage"' not in post({**ASKED, "stream": True}, "yes")[1]
+    told = post({**ASKED, "stream": True, "stream_options": {"include_usage": True}}, "yes")[1]
+    last = json.loads(told.split(b"data: ")[-2])
+    assert last["choices"] == []
+    assert last["usage"]["total_tokens"] == 0

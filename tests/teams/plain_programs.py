@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -29,6 +30,28 @@ def chain(question: str) -> str:
 
 async def later(question: str) -> dict[str, str]:
     return {"answer": ask("You are the planner.", question)}
+
+
+LOOPS: list[asyncio.AbstractEventLoop] = []
+"""Of a client that keeps its connections, which belong to the loop in which they were made."""
+
+
+async def keeps_a_client(question: str) -> str:
+    LOOPS.append(asyncio.get_running_loop())
+    if LOOPS[0] is not LOOPS[-1]:
+        raise RuntimeError("Event loop is closed")
+    LOOPS[0].create_task(never_done())
+    return ask("You are the planner.", question)
+
+
+async def never_done() -> None:
+    await asyncio.sleep(3600)
+
+
+def writes_its_memory_later(question: str) -> str:
+    found = ask("You are the planner.", question)
+    threading.Timer(0.3, ask, ("You are the planner.", f"remember {question}")).start()
+    return found
 
 
 def together(question: str) -> str:

@@ -68,13 +68,54 @@ def test_a_coroutine_and_a_command() -> None:
     assert rollout(made, team(planner=adds), groups=2, group_size=1, seed=1).frame["success"].all()
 
 
-def test_requests_under_way_at_once_are_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["palaestra.teams.program"], "TOGETHER", 1.0)  # a busy machine starts threads late
-    made = program(Sums, HERE + "together", ROLES)
+def test_coroutines_share_one_loop() -> None:
+    made = program(Sums, HERE + "keeps_a_client", ["planner"])
+    rows = rollout(made, team(planner=adds), groups=3, group_size=1, seed=1, concurrency=1).frame
+    assert rows["success"].to_list() == [True] * 3, rows["error"].to_list()
+
+
+def test_what_is_asked_behind_the_answer_is_no_turn_of_the_next_question() -> None:
+    env = program(Sums, HERE + "writes_its_memory_later", {"planner": ""})()
+    for seed in (1, 2):
+        seen = env.reset(seed)["planner"]
+        assert not seen.text.startswith("remember")
+        assert env.step({"planner": "1"}).terminated
+        time.sleep(0.8)
+    assert env._running[0].process.poll() is None  # type: ignore[attr-defined]
+
+
+def test_a_process_that_is_used_again_has_the_patience_of_who_uses_it() -> None:
+    gc.collect()
+    end_idle()
+    first = program(Sums, HERE + "chain", ROLES, patience=0.3)()
+    for seen, said in ((first.reset(1), {"planner": "x"}), (None, {"writer": "1"})):
+        assert seen is None or set(seen) == {"planner"}
+        first.step(said)
+    running = first._running[0]  # type: ignore[attr-defined]
+    del first
+    gc.collect()
+    second = program(Sums, HERE + "chain", ROLES, patience=30)()
+    second.reset(1)
+    assert second._running[0] is running  # type: ignore[attr-defined]
+    time.sleep(0.6)
+    assert set(second.step({"planner": "x"}).observations) == {"writer"}
+
+
+def test_an_env_that_goes_away_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    env = program(Sums, HERE + "chain", ROLES, patience=0.3)()
+    env.reset(1)
+    del env
+    gc.collect()
+    time.sleep(0.8)
+    assert "Exception" not in capfd.readouterr().err
+
+
+def test_requests_under_way_at_once_are_one_turn() -> None:
+    made = program(Sums, HERE + "together", ROLES, together=1.0)  # a busy machine starts threads late
     rows = rollout(made, team(planner=lambda r: "1", writer=lambda r: "2"), groups=1, group_size=1, seed=1).frame
     assert rows["turn"].to_list() == [0, 0]
     assert set(rows["final"]) == {"1 2"}
-    both = program(Sums, HERE + "together", {"both": ""})
+    both = program(Sums, HERE + "together", {"both": ""}, together=1.0)
     rows = rollout(both, team(both=lambda r: "1"), groups=1, group_size=1, seed=1).frame
     assert rows["turn"].to_list() == [0, 1], "one agent has one request a turn"
 
@@ -102,6 +143,7 @@ def test_what_cannot_be_is_named() -> None:
         ({"program": "chain"}, "module:name"),
         ({}, "either"),
         ({"program": HERE + "chain", "patience": 0}, "patience"),
+        ({"program": HERE + "chain", "together": 0}, "together"),
     ):
         with pytest.raises(InputError, match=message):
             program(Sums, **options)

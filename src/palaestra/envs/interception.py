@@ -2,12 +2,14 @@
 
 A program that asks `OPENAI_BASE_URL` for chat completions runs unchanged; each of its requests waits here until
 somebody answers it (`palaestra.teams.program`). Left out: embeddings, the responses API, several choices of a
-request, answers that are held to a form or to a call (of `tool_choice` only what may be called is heeded), images.
+request, log-probabilities, functions in the form before tools, answers that are held to a form or to a call (of
+`tool_choice` only what may be called is heeded), images; and usage, which is 0, since tokens are the policy's.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ LONGEST = 32 * 2**20
 """Bytes of a request; more is refused."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Intercepted:
     """Chat request of an external program, held until `answer` or `refuse` is called.
 
@@ -96,28 +98,43 @@ class Interceptor:
 
     Attributes:
         url: Its address, as `base_url` of a client.
+        patience: See above; may be set anew.
+        listens: Whether requests are taken; while it is False they are refused.
     """
 
     def __init__(self, arrived: SimpleQueue[Any], patience: float) -> None:
-        class Handler(_Handler):
-            pass
-
-        Handler.arrived, Handler.patience = arrived, patience
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self.patience, self.listens = patience, True
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.arrived, self._server.of, self._server.open = arrived, self, []
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and refuse what waits."""
+        self.listens = False
         self._server.shutdown()
+        for call in [*self._server.open]:
+            call.refuse("nobody listens any more")
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """open: calls that have no answer yet."""
+
+    daemon_threads = True
+    arrived: SimpleQueue[Any]
+    of: Interceptor
+    open: list[Intercepted]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing where the program has gone away: it ended, or was ended."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    arrived: SimpleQueue[Any]
-    patience: float
+    server: _Server
 
     def log_message(self, *args: object) -> None:
         """Nothing: a rollout has its own progress."""
@@ -146,6 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("n") not in (None, 1):
             self._fail(400, f"n={body['n']}: one choice a request can be had here")
             return
+        for name in ("logprobs", "functions"):
+            if body.get(name):
+                self._fail(400, f"{name}: {'not told here' if name == 'logprobs' else 'give them as tools'}")
+                return
         form = body.get("response_format")
         if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
             self._fail(400, "response_format: answers are held to no form here; say it in the prompt, or by tools")
@@ -153,9 +174,14 @@ class _Handler(BaseHTTPRequestHandler):
         if (kind := _unread(body["messages"])) is not None:
             self._fail(400, f"a message has a part of type {kind!r}: only text is read here")
             return
+        if not self.server.of.listens:
+            self._fail(400, "the question is answered, and the next one has not been asked")
+            return
         call = Intercepted(body)
-        self.arrived.put(call)
-        message, problem = call.wait(self.patience)
+        self.server.open.append(call)
+        self.server.arrived.put(call)
+        message, problem = call.wait(self.server.of.patience)
+        self.server.open.remove(call)
         if message is None:
             self._fail(400, problem)
         elif body.get("stream"):
@@ -190,6 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
         for each in (first, last):
             event = {**whole, "object": "chat.completion.chunk", "choices": [each]}
             event.pop("usage")
+            self.wfile.write(b"data: " + _json(event) + b"\n\n")
+        if (call.body.get("stream_options") or {}).get("include_usage"):
+            event = {**whole, "object": "chat.completion.chunk", "choices": []}
             self.wfile.write(b"data: " + _json(event) + b"\n\n")
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True

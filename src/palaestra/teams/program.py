@@ -6,8 +6,9 @@ The program asks `OPENAI_BASE_URL`, as clients of that API do; it is a function 
 `invoke()`, as LangGraph compiles them. It runs in a process of its own, one for each episode at once (`concurrency` of
 the executor), and what it returns is scored as the task says. Each of its requests is a turn of the agent whose words
 stand in the system prompt; so any policy can sit there, play, be measured and be trained on exactly the tokens that it
-sampled. Requests that are under way at once are one turn of several agents. Left out: sampling options of a request,
-which are the policy's, and programs that ask elsewhere.
+sampled. Requests that are under way at once are one turn of several agents. What a program asks after its answer is
+refused, unless the next question has been asked by then. Left out: sampling options of a request, which are the
+policy's, and programs that ask elsewhere.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from palaestra.teams.task_wrapper import AroundTask, made_task
 WORKER = Path(__file__).with_name("program_worker.py")
 TOGETHER = 0.01
 """Seconds without a further request after which those that are there make a turn."""
+TOO_LATE = "the program has answered already"
 LAST_WORDS = 2000
 """Characters of what a program printed that an error shows."""
 
@@ -55,6 +57,13 @@ class _Running:
     events: SimpleQueue[Intercepted | dict[str, str]]
     printed: deque[str]
     busy: bool = False
+
+    def begin(self, patience: float) -> None:
+        """Listen to what it asks on the next question; requests that came too late for the last one are refused."""
+        while not self.events.empty():
+            if isinstance(event := self.events.get(), Intercepted):
+                event.refuse(TOO_LATE)
+        self.endpoint.patience, self.endpoint.listens, self.busy = patience, True, True
 
     def end(self) -> None:
         """Kill it and whatever it started."""
@@ -99,6 +108,8 @@ class ProgramTeam(AroundTask):
             everybody else. Names alone stand for themselves.
         patience: Seconds that the program may take between two requests, and a request may wait for its answer.
         variables: Further environment variables of the program.
+        together: Seconds without a further request after which those that are there make a turn. What a program asks
+            at once may be one turn or several: that is timing, and not of the seed.
 
     Raises:
         InputError: there is no program or no agent, or two agents are known by the same words.
@@ -115,6 +126,7 @@ class ProgramTeam(AroundTask):
         command: Sequence[str] | None = None,
         patience: float = 50.0,
         variables: Mapping[str, str] | None = None,
+        together: float = TOGETHER,
     ) -> None:
         known = dict(agents) if isinstance(agents, Mapping) else {name: name for name in agents}
         if not known or len(set(known.values())) < len(known):
@@ -123,12 +135,13 @@ class ProgramTeam(AroundTask):
             raise InputError("program: give either program='module:name' or command=[…]")
         if program is not None and ":" not in program:
             raise InputError(f"program: {program!r}, expected module:name")
-        if not patience > 0:
-            raise InputError(f"program: patience={patience}, expected seconds above 0")
+        for name, seconds in (("patience", patience), ("together", together)):
+            if not seconds > 0:
+                raise InputError(f"program: {name}={seconds}, expected seconds above 0")
         self.inner: TaskEnv = made_task(tasks, "program")
         self.agents, self._known = tuple(known), known
         self.task = ""
-        self._program, self._command, self._patience = program, command, patience
+        self._program, self._command, self._patience, self._together = program, command, patience, together
         self._variables = dict(variables or {})
         self._key = () if program is None else (program, *(f"{name}={text}" for name, text in self._variables.items()))
         self._running: list[_Running] = []  # one, or none yet
@@ -142,7 +155,7 @@ class ProgramTeam(AroundTask):
         self._backlog: list[tuple[str, Intercepted]] = []
         self._spoke: dict[str, None] = {}
         running = self._ready()
-        running.busy = True
+        running.begin(self._patience)
         assert running.process.stdin is not None
         with contextlib.suppress(OSError):  # it has ended; why is told below
             if self._command is None:
@@ -202,8 +215,7 @@ class ProgramTeam(AroundTask):
             "OPENAI_BASE_URL": endpoint.url,
             "OPENAI_API_BASE": endpoint.url,
             "OPENAI_API_KEY": "none",
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
+            **{name: ",".join(filter(None, (os.environ.get(name), "127.0.0.1"))) for name in ("NO_PROXY", "no_proxy")},
             "PYTHONPATH": path,
             "PYTHONSAFEPATH": "1",
             **self._variables,
@@ -236,7 +248,7 @@ class ProgramTeam(AroundTask):
             self._take(agent, call)
         while True:
             try:
-                event = self._running[0].events.get(timeout=TOGETHER if self._waiting else self._patience)
+                event = self._running[0].events.get(timeout=self._together if self._waiting else self._patience)
             except Empty:
                 if self._waiting:
                     return None
@@ -246,12 +258,13 @@ class ProgramTeam(AroundTask):
             if isinstance(event, Intercepted):
                 self._take(self._agent_of(event), event)
             elif "answer" in event:
-                self._running[0].busy = False
+                self._running[0].busy = self._running[0].endpoint.listens = False
                 for call in (*self._waiting.values(), *(call for _, call in self._backlog)):
-                    call.refuse("the program has answered already")
+                    call.refuse(TOO_LATE)
                 return event["answer"]
             else:
                 self._running[0].busy = self._running[0].process.poll() is not None
+                self._running[0].endpoint.listens = False
                 text = f"{self._name()}: {event['error']}{self._words()}"
                 raise (InputError if event["error"].startswith("cannot be loaded") else EnvError)(text)
 
@@ -321,6 +334,7 @@ def program(
     command: Sequence[str] | None = None,
     patience: float = 50.0,
     variables: Mapping[str, str] | None = None,
+    together: float = TOGETHER,
 ) -> EnvFactory:
     """Env factory from another, `tasks`: an unchanged program, whose requests to `OPENAI_BASE_URL` become turns.
 
@@ -331,12 +345,20 @@ def program(
         command: A command line instead, which reads the question and prints the answer last.
         patience: Seconds between two requests, and of a request for its answer.
         variables: Further environment variables of the program.
+        together: Seconds without a further request after which those that are there make a turn; it is timing.
 
     Raises:
         InputError: see `ProgramTeam`.
     """
     factory = functools.partial(
-        ProgramTeam, tasks, program, agents, command=command, patience=patience, variables=variables
+        ProgramTeam,
+        tasks,
+        program,
+        agents,
+        command=command,
+        patience=patience,
+        variables=variables,
+        together=together,
     )
     factory()
     return factory

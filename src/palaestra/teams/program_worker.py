@@ -61,20 +61,28 @@ def main() -> None:
     except BaseException as error:
         say(error=f"cannot be loaded ({type(error).__name__}: {error})")
         return
-    for line in sys.stdin:
-        try:
-            result = program(json.loads(line)["question"])
-            if inspect.isawaitable(result):
-                result = asyncio.run(_awaited(result))
-            say(answer=text_of(result))
-        except BaseException as error:
-            sys.stdout.flush()
-            traceback.print_exc()
-            say(error=f"{type(error).__name__}: {error}")
+    with asyncio.Runner() as runner:  # one loop for all questions: clients keep connections that belong to it
+        for line in sys.stdin:
+            try:
+                result = program(json.loads(line)["question"])
+                if inspect.isawaitable(result):
+                    result = runner.run(_awaited(result))
+                say(answer=text_of(result))
+            except BaseException as error:
+                sys.stdout.flush()
+                traceback.print_exc()
+                say(error=f"{type(error).__name__}: {error}")
 
 
 async def _awaited(result: Any) -> Any:
-    return await result
+    """The result; tasks that a program left behind end with its answer."""
+    try:
+        return await result
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 if __name__ == "__main__":
