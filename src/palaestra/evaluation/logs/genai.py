@@ -12,7 +12,7 @@ from typing import Any
 
 from palaestra.evaluation.logs.prompts import LoggedCall, LoggedMessage, conversation, message_of, parsed
 from palaestra.evaluation.logs.rows import mapping, text
-from palaestra.evaluation.logs.spans import Kind, Span, facts_of
+from palaestra.evaluation.logs.spans import Kind, Span, facts_of, own_name
 from palaestra.evaluation.logs.usage import tokens
 
 _OPERATIONS: dict[str, Kind] = {
@@ -93,7 +93,7 @@ def describe(
             span.cost = costs.get("total")
     span.conversation = _text(first(attributes, _CONVERSATION))
     span.facts = facts_of(attributes)
-    if span.parent is not None and not any(key.rpartition(".")[2] == "task" for key in attributes):
+    if span.parent is not None and "task" not in map(own_name, attributes):
         span.facts.pop("task", None)  # within a trace `task_id` is a step's, as CrewAI's
     if span.parent is None or span.facts:
         span.facts = facts_of(attributes, resource)
