@@ -6,8 +6,8 @@ not go on; a column `score` is the reward if there is none. Verdicts of a judge,
 `palaestra judge` writes them, become a row per judged item (`verdicts`).
 
 TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default weights, and
-each stands in `score.NAME`. What a reward function logged beside them is told from rewards by place, type and TRL's advantages,
-and left out of the sum. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
+each stands in `score.NAME`. What a reward function logged beside them is told from rewards by place, type and TRL's
+advantages, and left out of the sum. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
 """
 
 from __future__ import annotations
