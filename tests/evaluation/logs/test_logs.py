@@ -44,6 +44,15 @@ def test_chat(sample_files: Files) -> None:
     assert table["cost"].null_count() == 3
 
 
+def test_success_of_a_chat_may_be_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    said = ["true", "fail", "Yes", 0, "perhaps"]
+    path.write_text("".join(json.dumps({"messages": [], "task": "a", "success": each}) + "\n" for each in said))
+    logs = read_logs(path)
+    assert logs.turns["success"].to_list() == [True, False, True, False, None]
+    assert [each.why for each in logs.problems] == ["success: 'perhaps' is neither true nor false"]
+
+
 def test_claw_eval(sample_files: Files) -> None:
     logs = read_logs(sample_files["claw-eval"])
     table = trials(logs.turns)
