@@ -147,6 +147,14 @@ def test_the_reward_of_trl_is_the_sum_its_advantages_are_of(
     ] * (extra != "none")
 
 
+@given(st.floats(-1e50, 1e50))
+def test_a_number_may_be_text_as_decimals_are_in_json(value: float) -> None:
+    rows = Rows("log")
+    rows.episode("", [{"cost": str(value), "confidence": "high"}], score=f" {value} ")
+    assert rows.frame().select("cost", "reward").row(0) == (value, value)
+    assert [each.why for each in rows.problems] == ["confidence: 'high' is not a number"]
+
+
 def test_weights_of_trl_are_said() -> None:
     rows = Rows("log")
     table = {"step": [1] * 3, "prompt": ["p"] * 3, "completion": list("abc"), "a_reward": [0.0, 1.0, 2.0],
