@@ -215,7 +215,7 @@ def test_a_workflow_is_written_as_in_a_recipe() -> None:
     assert cast(Any, written())._improvement == cast(Any, apart())._improvement == 0.5
     graph = factory(name, {}, {"roles": {"a": "You solve.", "b": "You check."}, "edges": "chain"})
     assert graph().agents == ("a", "b")
-    with pytest.raises(InputError, match="workflow 'pipeline': .*nope"):
+    with pytest.raises(InputError, match=r"workflow 'pipeline': .*nope"):
         factory(name, {}, "pipeline(nope=1)")
 
 
