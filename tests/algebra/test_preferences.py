@@ -78,3 +78,13 @@ def test_conversations_stay_messages() -> None:
     assert found["chosen"] == [{"role": "assistant", "content": "good"}]
     said = Turns(rows).to_sft().row(0, named=True)
     assert said["completion"] == [{"role": "assistant", "content": "good"}]
+
+
+def test_seats_without_messages_say_what_they_saw() -> None:
+    talk = json.dumps([{"role": "user", "content": "hi"}])
+    rows = {name: values[:4] for name, values in ROWS.items()} | {"messages": [None, None, None, talk]}
+    rows["observation"] = ['p "é"', 'p "é"', None, "q"]
+    found = Turns(rows).to_sft()
+    asked = [{"role": "user", "content": 'p "é"'}]
+    assert found["prompt"].to_list() == [asked, [{"role": "user", "content": "hi"}]]
+    assert Turns(rows).to_preferences()["prompt"].to_list() == [asked]

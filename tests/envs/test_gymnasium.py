@@ -81,6 +81,11 @@ def test_time_limits_truncate():
     assert not last.observations
 
 
+def test_an_end_in_the_last_step_of_a_time_limit_is_an_end():
+    *_, last = walk(gymnasium("CliffWalking-v1", max_episode_steps=13)(), ["0", *["1"] * 11, "2"])
+    assert (last.terminated, last.truncated) == (True, False)
+
+
 def test_illegal_actions_cost_the_penalty_or_are_replaced():
     (lost,) = walk(gymnasium("CartPole-v1", penalty=-7.0)(), ["jump"])
     assert (lost.rewards, lost.terminated, lost.info["valid"]) == ({"player": -7.0}, True, {"player": False})

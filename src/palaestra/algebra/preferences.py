@@ -1,6 +1,7 @@
 """Turns as data sets for TRL: `prompt, chosen, rejected` for its DPO and reward trainers, `prompt, completion` for SFT.
 
-Prompts are messages where the table keeps them, else the text that was observed. What is returned is a table;
+Prompts are messages if the table keeps any, a row without them as one message of the user with the text that was
+observed, else that text. What is returned is a table;
 `datasets.Dataset.from_polars` takes it, `write_parquet` keeps it. Left out: tools, and turns that were tokenised
 already, which learn here.
 """
@@ -101,9 +102,14 @@ def _said(turns: Turns) -> tuple[pl.DataFrame, bool]:
     seen = "messages" if talks else "observation"
     for needed in ("action", seen):
         turns[needed]
+    shown = pl.col(seen)
+    if talks and "observation" in frame.columns:  # seats that keep no messages, as scripts, saw a text
+        asked = pl.struct(role=pl.lit("user"), content="observation").struct.json_encode()
+        text = pl.when(pl.col("observation").is_not_null()).then(pl.concat_str(pl.lit("["), asked, pl.lit("]")))
+        shown = pl.coalesce("messages", text)
     fine = pl.col("error").is_null() if "error" in frame.columns else pl.lit(True)
-    usable = fine & pl.col("action").is_not_null() & pl.col(seen).is_not_null()
-    return frame.with_columns(_seen=pl.col(seen), _text=pl.col("action"), _usable=usable), talks
+    usable = fine & pl.col("action").is_not_null() & shown.is_not_null()
+    return frame.with_columns(_seen=shown, _text=pl.col("action"), _usable=usable), talks
 
 
 def _value(turns: Turns, by: str | Signal) -> pl.Series:

@@ -95,7 +95,8 @@ class GymnasiumEnv:
             if self._success is not None:
                 info["success"] = self._total >= self._success
         observations = {} if terminated or truncated else self._observe(value)
-        return StepResult(observations, {"player": float(reward)}, bool(terminated), bool(truncated), info)
+        cut = bool(truncated) and not terminated  # an end in a time limit's last step has nothing behind it to estimate
+        return StepResult(observations, {"player": float(reward)}, bool(terminated), cut, info)
 
     def _observe(self, value: Any) -> dict[str, Observation]:
         self._turn = {"player": Observation(self._text(value), self._choices, None, self._features(value))}

@@ -280,7 +280,7 @@ def trl(path: Path) -> Path:
         "accuracy_reward": [0.0, 1.0, 0.0, 1.0],
         "format_reward": [0.5, 0.5, float("nan"), 0.5],
         "source": ["a", "b", "c", "d"],
-        "advantage": [-1.0, 1.0, -1.0, 1.0],
+        "advantage": [-0.375, 0.625, -0.875, 0.625],
     }
     pd.DataFrame(table).to_parquet(path)
     return path

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaestra.algebra.messages import messages
 from palaestra.evaluation import trials
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.logs.genai import langfuse_usage
 from palaestra.evaluation.triage import triage
 from palaestra.judges import cases
 
@@ -140,3 +143,23 @@ def test_annotators_who_disagree_on_success_are_named(tmp_path: Path) -> None:
     said = [score(n, "correct", value, "BOOLEAN") for n, value in ((0, 1), (0, 1), (1, 1), (1, 0))]
     assert [row[2] for row in found_in(path, trace(0), trace(1), *said)] == [True, None]
     assert "true and false" in str(read_logs(path).problems[0])
+
+
+COUNT = st.integers(1, 1000)
+
+
+@given(COUNT, COUNT, COUNT, COUNT, st.sampled_from(["apart", "inside", "untold"]), st.booleans())
+def test_tokens_beside_the_input_and_output_count(
+    fresh: int, cached: int, said: int, thought: int, way: str, openai: bool
+) -> None:
+    total = {"total": fresh + cached + said + thought}
+    if way == "inside":
+        fresh, said = fresh + cached, said + thought
+    names = ("input_cached_tokens", "output_reasoning_tokens") if openai else ("input_cache_read", "output_reasoning")
+    usage = {"input": fresh, names[0]: cached, "output": said, names[1]: thought} | (total if way != "untold" else {})
+    more = (0, 0) if way == "inside" else (cached, thought)
+    assert langfuse_usage(usage) == {
+        "tokens_in": fresh + more[0],
+        "tokens_cached": cached,
+        "tokens_out": said + more[1],
+    }

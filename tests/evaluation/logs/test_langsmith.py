@@ -87,7 +87,7 @@ def test_wrapped_clients_feedback_examples_and_threads(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     call = {
         "id": "b", "trace_id": "a", "parent_run_id": "a", "run_type": "llm", "name": "ChatOpenAI",
-        "start_time": "2026-01-01T00:00:01", "end_time": "2026-01-01T00:00:03", "total_cost": 0.5,
+        "start_time": "2026-01-01T00:00:01", "end_time": "2026-01-01T00:00:03", "total_cost": "0.5",
         "inputs": {"messages": [{"role": "user", "content": "1 + 1?"}]},
         "outputs": {"choices": [{"index": 0, "message": {"role": "assistant", "content": "2"}}], "usage": usage},
         "extra": {"metadata": {"ls_model_name": "m-1", "lc_agent_name": "adder"}},

@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from palaestra.errors import InputError
 from palaestra.evaluation import trials
 from palaestra.evaluation.logs import READERS, read_logs
 from palaestra.evaluation.logs.rows import Rows
+from palaestra.evaluation.logs.tables import read_trl
 from palaestra.evaluation.triage import detect
 
 Files = dict[str, Path]
@@ -40,6 +42,15 @@ def test_chat(sample_files: Files) -> None:
     assert one["confidence"].to_list() == [None, None, 0.9]
     assert table["system"].unique().to_list() == ["m"]
     assert table["cost"].null_count() == 3
+
+
+def test_success_of_a_chat_may_be_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    said = ["true", "fail", "Yes", 0, "perhaps"]
+    path.write_text("".join(json.dumps({"messages": [], "task": "a", "success": each}) + "\n" for each in said))
+    logs = read_logs(path)
+    assert logs.turns["success"].to_list() == [True, False, True, False, None]
+    assert [each.why for each in logs.problems] == ["success: 'perhaps' is neither true nor false"]
 
 
 def test_claw_eval(sample_files: Files) -> None:
@@ -109,7 +120,48 @@ def test_verl_and_trl(sample_files: Files) -> None:
     assert turns["reward"].to_list() == [0.5, 1.5, 0.0, 1.5], "sum of the rewards that are known"
     assert turns["score.format_reward"].to_list() == [0.5, 0.5, None, 0.5]
     assert turns["success"].null_count() == 4, "scores other than 0 and 1 say nothing of success"
-    assert json.loads(turns["metadata"][0]) == {"source": "a", "advantage": -1.0}
+    assert json.loads(turns["metadata"][0]) == {"source": "a", "advantage": -0.375}
+
+
+@given(
+    st.lists(st.lists(st.floats(-5, 5), min_size=4, max_size=4), min_size=1, max_size=3),
+    st.sampled_from(["none", "float", "whole"]),
+    st.booleans(),
+)
+def test_the_reward_of_trl_is_the_sum_its_advantages_are_of(
+    values: list[list[float]], extra: str, scaled: bool
+) -> None:
+    total = np.sum(values, 0)
+    advantage = (total - total.mean()) / (total.std() + 1e-4 if scaled else 1)
+    table = {"step": [1] * 4, "prompt": ["p"] * 4, "completion": list("abcd")}
+    table |= {f"f{number}": each for number, each in enumerate(values)}
+    table |= {"float": {"seen": [0.0, 30.0, -70.0, 0.0]}, "whole": {"seen": [3, 1, 4, 1]}}.get(extra, {})
+    rows = Rows("log")
+    read_trl(pl.DataFrame(table | {"advantage": advantage}), rows)
+    frame = rows.frame()
+    assert frame["reward"].to_list() == pytest.approx(total.tolist())
+    assert [f"score.f{number}" in frame.columns for number in range(len(values))] == [True] * len(values)
+    assert [str(each) for each in rows.problems] == [
+        f"log: reward is the sum of {', '.join(f'f{n}' for n in range(len(values)))}; seen not, by place, type or the "
+        "advantages"
+    ] * (extra != "none")
+
+
+@given(st.floats(-1e50, 1e50))
+def test_a_number_may_be_text_as_decimals_are_in_json(value: float) -> None:
+    rows = Rows("log")
+    rows.episode("", [{"cost": str(value), "confidence": "high"}], score=f" {value} ")
+    assert rows.frame().select("cost", "reward").row(0) == (value, value)
+    assert [each.why for each in rows.problems] == ["confidence: 'high' is not a number"]
+
+
+def test_weights_of_trl_are_said() -> None:
+    rows = Rows("log")
+    table = {"step": [1] * 3, "prompt": ["p"] * 3, "completion": list("abc"), "a_reward": [0.0, 1.0, 2.0],
+             "length": [0.0, 2.0, 1.0], "advantage": [-1.0, 1.0, 0.0]}  # fmt: skip
+    read_trl(pl.DataFrame(table), rows)
+    assert rows.frame()["reward"].to_list() == [0.0, 3.0, 3.0]
+    assert "a_reward, length, which the advantages do not follow" in str(rows.problems[0])
 
 
 def test_tables_of_our_own(sample_files: Files) -> None:

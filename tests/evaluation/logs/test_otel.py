@@ -171,3 +171,17 @@ def test_the_system_is_the_service_or_what_is_asked_for() -> None:
     frame = read_logs(DATA / "otel.jsonl", system="service.name").turns.frame
     assert frame["system"].unique().to_list() == ["sums-team"]
     assert pl.Series(frame["metadata"].drop_nulls()).str.contains('"service.name": "sums-team"').all()
+
+
+def test_the_provider_of_a_model_is_no_system(tmp_path: Path) -> None:
+    lines = []
+    for number, model in enumerate(["gpt-4o", "mini", "gpt-4o", "mini"]):
+        said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.system": "openai",
+                "gen_ai.request.seed": "7", "task": f"t{number // 2}"}  # fmt: skip
+        attributes = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+        span = {"traceId": str(number), "spanId": "1", "name": "chat", "attributes": attributes}
+        lines.append(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}))
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    frame = read_logs(tmp_path / "log.jsonl").turns.frame
+    assert frame["system"].to_list() == ["gpt-4o", "mini", "gpt-4o", "mini"]
+    assert "seed" not in frame.columns

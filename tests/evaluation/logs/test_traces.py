@@ -232,10 +232,19 @@ def test_calls_of_all_dialects_keep_their_ids() -> None:
 
 
 def test_facts_by_their_usual_names() -> None:
-    assert facts_of({"a.b.task_id": 3, "passed": "no", "reward": 0.5}, {"system": "s", "task_id": 4, "seed": None}) == {
+    said = {"traceloop.association.properties.task_id": 3, "passed": "no", "langfuse.trace.metadata.reward": 0.5}
+    assert facts_of(said, {"system": "s", "task_id": 4, "seed": None}) == {
         "task": "3", "success": False, "score": 0.5, "system": "s",
     }  # fmt: skip
     assert facts_of({"success": "perhaps", "task": ["a"]}) == {}
+
+
+@given(
+    st.sampled_from(["gen_ai", "gen_ai.request", "rpc", "rpc.grpc.request.metadata", "db", "messaging", "llm"]),
+    st.sampled_from(["task", "success", "score", "system", "run", "seed"]),
+)
+def test_attributes_of_conventions_are_no_facts(prefix: str, name: str) -> None:
+    assert facts_of({f"{prefix}.{name}": 1}) == {}
 
 
 ODD = [None, 0, -1, 1.5, 1e400, "", "x", [], {}, [1], {"a": 1}, [[]], True, 2**70, "\ud800", [{"role": 1}], "[{"]

@@ -181,8 +181,9 @@ def test_rows_of_one_episode_are_turns_in_the_order_of_the_batch() -> None:
     assert advantages[:, 0].tolist() == [3.0, 102.0, 12.0, 108.0]
 
 
-def test_text_can_be_the_state() -> None:
-    seen = np.array(["door", "door", "wall", "door"], dtype=object)
+@pytest.mark.parametrize("kind", [lambda texts: np.array(texts, dtype=object), list, tuple])
+def test_text_can_be_the_state(kind: Any) -> None:
+    seen = kind(["door", "door", "wall", "door"])
     rewards = torch.tensor([[1.0], [3.0], [5.0], [7.0]])
     advantages, _ = advantage(
         mean("reward", over="state"), rewards, torch.ones(4, 1), {"seen": seen}, columns={"state": "seen"}

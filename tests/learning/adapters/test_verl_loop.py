@@ -204,6 +204,21 @@ def test_a_row_without_a_seed_and_an_unknown_base_are_named() -> None:
         register_trainer("other", dr_mas(), base="nope")
 
 
+def test_a_workflow_is_written_as_in_a_recipe() -> None:
+    from palaestra.learning.adapters.verl_loop import factory
+
+    pytest.importorskip("reasoning_gym")
+    name, roles = "reasoning_gym/chain_sum", ("author", "reader")
+    written = factory(name, {}, "pipeline(('author', 'reader'), improvement=0.5)")
+    apart = factory(name, {}, "pipeline", {"roles": roles, "improvement": 0.5})
+    assert written().agents == apart().agents == roles
+    assert cast(Any, written())._improvement == cast(Any, apart())._improvement == 0.5
+    graph = factory(name, {}, {"roles": {"a": "You solve.", "b": "You check."}, "edges": "chain"})
+    assert graph().agents == ("a", "b")
+    with pytest.raises(InputError, match=r"workflow 'pipeline': .*nope"):
+        factory(name, {}, "pipeline(nope=1)")
+
+
 class Turnwise:
     """Two agents speak in turns; each word pays its length to who said it, and ½ to the other."""
 

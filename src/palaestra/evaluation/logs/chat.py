@@ -95,7 +95,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 def _success(record: dict[str, Any]) -> Any:
     """Success of a record, under any of its usual names."""
-    if record.get("success") is not None:
-        return record["success"]
+    if (said := record.get("success")) is not None:
+        return said if (truth := truth_of(said)) is None else truth  # what is neither is named by the row's check
     words = (truth_of(record[name]) for name in SUCCESS if isinstance(record.get(name), str | bool | int))
     return next((truth for truth in words if truth is not None), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from palaestra.evaluation.logs.prompts import LoggedCall, LoggedMessage, conversation, message_of, parsed
 from palaestra.evaluation.logs.rows import mapping, text
-from palaestra.evaluation.logs.spans import Kind, Span, facts_of
+from palaestra.evaluation.logs.spans import Kind, Span, facts_of, own_name
 from palaestra.evaluation.logs.usage import tokens
 
 _OPERATIONS: dict[str, Kind] = {
@@ -93,7 +93,7 @@ def describe(
             span.cost = costs.get("total")
     span.conversation = _text(first(attributes, _CONVERSATION))
     span.facts = facts_of(attributes)
-    if span.parent is not None and not any(key.rpartition(".")[2] == "task" for key in attributes):
+    if span.parent is not None and "task" not in map(own_name, attributes):
         span.facts.pop("task", None)  # within a trace `task_id` is a step's, as CrewAI's
     if span.parent is None or span.facts:
         span.facts = facts_of(attributes, resource)
@@ -208,13 +208,35 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def langfuse_usage(details: Any) -> dict[str, Any]:
-    """Dict of token counts under the names of this library, from Langfuse's usage names or a provider's."""
+    """Dict of token counts under the names of this library, from Langfuse's usage names or a provider's.
+
+    Langfuse counts `input_cache_read`, `output_reasoning` and the like apart from `input` and `output`, unless its
+    total says otherwise.
+
+    >>> langfuse_usage({"input": 100, "input_cache_read": 900, "output": 50, "output_reasoning": 450, "total": 1500})
+    {'tokens_in': 1000, 'tokens_cached': 900, 'tokens_out': 500}
+    """
     if not isinstance(details, Mapping):
         return {}
+    counts = {str(k): v for k, v in details.items() if isinstance(v, int) and not isinstance(v, bool) and v >= 0}
+
+    def under(*prefixes: str) -> int | None:
+        provider = ("input_tokens", "output_tokens")
+        found = [n for name, n in counts.items() if name.startswith(prefixes) and name not in provider]
+        return sum(found) if found else None
+
+    asked, said, total = (counts.get(name) for name in ("input", "output", "total"))
+    more, beside = under("input_") if asked is not None else None, under("output_") if said is not None else None
+    apart = [(more or 0, beside or 0), (0, 0), (more or 0, 0), (0, beside or 0)]
+    fits = (each for each in apart if sum(each) + (asked or 0) + (said or 0) == total)
+    into, out = next(fits, apart[0])
     ours = {
-        "input_tokens": details.get("input"),
-        "output_tokens": details.get("output"),
-        "total_tokens": details.get("total"),
+        "prompt_tokens": None if asked is None or more is None else asked + into,
+        "input_tokens": asked,
+        "output_tokens": None if said is None else said + out,
+        "total_tokens": total,
+        "input_tokens_cache_read": under("input_cache_read", "input_cached"),
+        "input_tokens_cache_write": under("input_cache_creation", "input_cache_write"),
     }
     return tokens({name: value for name, value in ours.items() if value is not None} | dict(details))
 

@@ -242,9 +242,10 @@ def rest(record: Mapping[str, Any], known: Iterable[str]) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    if not isinstance(value, int | float):
-        raise ValueError(f"{str(value)[:40]!r} is not a number")
-    number = float(value)
+    try:
+        number = float(value if isinstance(value, int | float | str) else "")  # decimals are texts in JSON
+    except ValueError:
+        raise ValueError(f"{str(value)[:40]!r} is not a number") from None
     if math.isinf(number):
         raise ValueError("infinity is not a score or a measurement")
     if abs(number) > MOST:

@@ -6,6 +6,7 @@ log says; `traces` makes turns of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,8 +30,10 @@ _FACTS = {
     "run": ("run",),
     "seed": ("seed",),
 }
-
-
+_METADATA = re.compile(
+    r"((langfuse|langsmith|ai)\.(\w+\.)?)?metadata(\.|$)|traceloop\.association\.properties$|resource$"
+)
+"""Prefixes under which tracers keep what a user said: any other is a convention's, whose `system` is a provider."""
 _TEXTS = ("parent", "name", "agent", "model", "call", "conversation")
 """Fields that a damaged log may hold anything in."""
 
@@ -130,17 +133,27 @@ class SpanTree:
         return jump
 
 
-def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Dict of task, success, score, system, run, seed found in a log's mappings by usual key names without prefixes.
+def own_name(key: Any) -> str | None:
+    """Name of an attribute that a user gave, in lower case, without the prefix of metadata; None of a convention's.
 
-    >>> facts_of({"langsmith.metadata.task_id": "a", "correct": "yes"})
+    >>> own_name("langfuse.trace.metadata.Task"), own_name("gen_ai.system")
+    ('task', None)
+    """
+    prefix, _, name = str(key).casefold().rpartition(".")
+    return name if not prefix or _METADATA.match(prefix) else None
+
+
+def facts_of(*sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Dict of task, success, score, system, run, seed found in a log's mappings by the usual names a user gives them.
+
+    >>> facts_of({"langsmith.metadata.task_id": "a", "correct": "yes", "gen_ai.system": "openai"})
     {'task': 'a', 'success': True}
     """
     named: dict[str, Any] = {}
     for source in sources:
         for key, value in source.items():
-            if value is not None and not isinstance(value, dict | list):
-                named.setdefault(str(key).rpartition(".")[2].casefold(), value)
+            if (name := own_name(key)) and value is not None and not isinstance(value, dict | list):
+                named.setdefault(name, value)
     found = {}
     for fact, names in _FACTS.items():
         for name in names:

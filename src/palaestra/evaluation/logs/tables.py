@@ -6,12 +6,14 @@ not go on; a column `score` is the reward if there is none. Verdicts of a judge,
 `palaestra judge` writes them, become a row per judged item (`verdicts`).
 
 TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default weights, and
-each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
+each stands in `score.NAME`. What a reward function logged beside them is told from rewards by place, type and TRL's
+advantages, and left out of the sum. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +226,9 @@ def _by_turn(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
 # -- TRL --------------------------------------------------------------------------------------------------------------
 
 
+_TRL = ("step", "prompt", "completion", "advantage", "iteration")
+
+
 def has_trl_columns(columns: list[str]) -> bool:
     """Whether the columns are those of TRL's GRPOTrainer with `log_completions=True`."""
     return {"step", "prompt", "completion", "advantage"} <= set(columns)
@@ -231,8 +236,7 @@ def has_trl_columns(columns: list[str]) -> bool:
 
 def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
     """Adds an episode per completion (row) of TRL's table to a `Rows`; `iteration` is the step."""
-    numeric = [n for n, d in frame.schema.items() if d.is_numeric() and n not in ("step", "advantage", "iteration")]
-    rewards = [name for name in numeric if "reward" in name.lower()] or numeric
+    rewards = _rewards(frame, rows)
     for number, record in enumerate(frame.iter_rows(named=True)):
         prompt, completion = record["prompt"], record["completion"]
         talk = [*prompt, *completion] if isinstance(prompt, list) and isinstance(completion, list) else None
@@ -248,6 +252,45 @@ def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
             score=sum(scores.values()) if scores else None,
             scores=scores,
         )
+
+
+def _rewards(frame: pl.DataFrame, rows: Rows) -> list[str]:
+    """Names of the rewards: TRL writes them as floats, before what its `log_extra` was given.
+
+    Of these floats, the most from the first on whose sum the advantages follow, as an extra one would break that.
+    """
+    own = [name for name in frame.columns if name not in _TRL]
+    numeric = [name for name in own if frame.schema[name].is_numeric()]
+    floats = [*takewhile(lambda name: frame.schema[name].is_float(), own)]
+    first = floats or numeric
+    leading = (first[:count] for count in range(len(first), 0, -1))
+    found = next((names for names in leading if _followed(frame, names)), first)
+    said = f"reward is the sum of {', '.join(found)}"
+    if left := [name for name in numeric if name not in found]:
+        rows.problem("", f"{said}; {', '.join(left)} not, by place, type or the advantages")
+    elif len(found) > 1 and not _followed(frame, found):
+        rows.problem("", f"{said}, which the advantages do not follow (TRL's weights, or another credit)")
+    return found
+
+
+def _followed(frame: pl.DataFrame, rewards: list[str]) -> bool:
+    """Whether TRL's advantages are, within each group, the sum of these rewards but for level and scale."""
+    known = pl.col(rewards).fill_nan(None)
+    prompts = pl.Series([_text(each) for each in frame["prompt"]], dtype=pl.String)
+    table = frame.select(
+        group=prompts.rle_id(),
+        total=pl.sum_horizontal(known),
+        paid=pl.col("advantage").cast(pl.Float64, strict=False),
+        scored=pl.any_horizontal(known.is_not_null()),
+    )
+    sums = (
+        table.filter("scored")
+        .group_by("group")
+        .agg(cov=pl.cov("total", "paid", ddof=0), **{name: pl.var(name, ddof=0) for name in ("total", "paid")})
+    )
+    on_a_line = pl.col("cov") > 0.999 * (pl.col("total") * pl.col("paid")).sqrt()
+    still = (pl.col("total") < 1e-9) & (pl.col("paid") < 1e-2)  # TRL divides what float32 rounded by 1e-4
+    return bool(sums.select((on_a_line | still).all()).item())
 
 
 def _text(value: Any) -> str:

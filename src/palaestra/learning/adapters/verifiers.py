@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from palaestra import envs
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, MissingExtraError
+from palaestra.learning.adapters.verl_loop import factory
 from palaestra.play.validation import CheckedStep, Seen, begin, step
-from palaestra.teams import WORKFLOWS
 
 LONGEST = 64
 """Turns after which an episode is cut off."""
@@ -29,7 +28,7 @@ def load_environment(
     env: str,
     *,
     options: Mapping[str, Any] | None = None,
-    workflow: str | None = None,
+    workflow: str | Mapping[str, Any] | None = None,
     workflow_options: Mapping[str, Any] | None = None,
     episodes: int = 256,
     seed: int = 0,
@@ -37,15 +36,14 @@ def load_environment(
 ) -> Any:
     """Returns a `vf.MultiTurnEnv` of the named env on `episodes` seeds; the entry point of `vf.load_environment`.
 
-    Names and options are those of a recipe's `env:`.
+    Names and options are those of a recipe's `env:`; workflow_options are more options of the workflow.
 
     Raises:
         InputError: a name or an option is unknown, or agents act at once.
+        ExpressionError: the workflow is no call.
         MissingExtraError: verifiers is not installed.
     """
-    made = envs.make(env, **dict(options or {}))
-    if workflow is not None:
-        made = WORKFLOWS.find(workflow)(made, **dict(workflow_options or {}))
+    made = factory(env, options, workflow, workflow_options)
     return environment(made, range(seed, seed + episodes), longest=longest, env_id=env)
 
 

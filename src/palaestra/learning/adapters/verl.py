@@ -210,4 +210,6 @@ def advantage(
 def _per_row(entries: Any, rows: int) -> np.ndarray | None:
     """A field as an array, if it has one entry per row."""
     array = entries.detach().cpu().numpy() if hasattr(entries, "detach") else entries
+    if isinstance(array, list | tuple):
+        array = np.fromiter(array, object, len(array))
     return array if isinstance(array, np.ndarray) and array.shape == (rows,) else None

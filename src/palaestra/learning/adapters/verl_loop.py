@@ -5,7 +5,7 @@
       _target_: palaestra.learning.adapters.verl_loop.EnvLoop
       env: reasoning_gym/chain_sum
       options: {max_digits: 1}
-      workflow: pipeline
+      workflow: pipeline(improvement=0.5)
 
 Every turn of every agent is a sample of its own (`trainer.use_v1`, verl's default): its prompt is what the agent saw
 and nothing else, so agents do not read each other's prompts. What the turn was stands in its extra fields: `agent`,
@@ -29,6 +29,7 @@ from palaestra import envs
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
 from palaestra.foundation.files import atomic_write
+from palaestra.foundation.registry import read_call
 from palaestra.play.validation import begin, step
 from palaestra.teams import WORKFLOWS
 
@@ -39,16 +40,26 @@ LONGEST = 64
 def factory(
     env: str,
     options: Mapping[str, Any] | None = None,
-    workflow: str | None = None,
+    workflow: str | Mapping[str, Any] | None = None,
     workflow_options: Mapping[str, Any] | None = None,
 ) -> EnvFactory:
     """Env factory made from an env's name and options, wrapped by the workflow if given, as in a recipe's `env:`.
 
+    workflow: a call, as `debate(3)`, or a graph written out. workflow_options: more options of it.
+
     Raises:
         InputError: a name or an option is unknown.
+        ExpressionError: the workflow is no call.
     """
     made = envs.make(env, **dict(options or {}))
-    return made if workflow is None else WORKFLOWS.find(workflow)(made, **dict(workflow_options or {}))
+    if workflow is None:
+        return made
+    name, values, own = read_call(workflow) if isinstance(workflow, str) else ("graph", [], dict(workflow))
+    team = WORKFLOWS.find(name)
+    try:
+        return team(made, *values, **own, **dict(workflow_options or {}))
+    except TypeError as error:
+        raise InputError(f"workflow {name!r}: {error}") from error
 
 
 def data_set(path: str | Path, loop: str, made: EnvFactory, seeds: Iterable[int]) -> Path:
@@ -90,7 +101,7 @@ class EnvPlay:
         *args: Any,
         env: str,
         options: Mapping[str, Any] | None = None,
-        workflow: str | None = None,
+        workflow: str | Mapping[str, Any] | None = None,
         workflow_options: Mapping[str, Any] | None = None,
         longest: int = LONGEST,
         **kwargs: Any,
