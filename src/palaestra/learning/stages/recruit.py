@@ -140,7 +140,7 @@ class recruit(Stage):
             {"name": env.choices[arm], "instances": round(table[arm][0]), "helped": table[arm][1]}
             for arm in bandit.joined()
         ]
-        tried = [{"name": each["name"] or "(unreadable)", "why": each["why"]} for each in self.record if each["why"]]
+        tried = [{"name": self._called(each, env), "why": each["why"]} for each in self.record if each["why"]]
         prompt = write_prompt("subagent", {"place": env.describe(), "archive": archive, "tried": tried}, self._own)
         why = ""
 
@@ -165,6 +165,14 @@ class recruit(Stage):
             "name": named.text if named.form != "whole" else None,
             "instructions": told.text if told.form != "whole" else None,
         }
+
+    @staticmethod
+    def _called(row: dict[str, Any], env: Any) -> str:
+        """What a new one is called in a prompt: its name, and which of the env's sub-agents it is."""
+        if row["arm"] is None:
+            return "(unreadable)"
+        place = str(env.choices[row["arm"]])
+        return place if row["name"] == place else f"{row['name']} ({place})"
 
     def _bandit(self, context: Context) -> BanditPolicy:
         found = context.team.policies.get(self.policy)
