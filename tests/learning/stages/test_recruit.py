@@ -195,6 +195,13 @@ def test_inverted_verdicts_ring() -> None:
         assert told.metrics["contradicted"] == pytest.approx(share)
         found = alarms(line | {"stages": {"recruit": told.metrics}}, [])
         assert any("verdicts are inverted" in each for each in found) == rings
+        later = recruit("staff")
+        later.load_state_dict(stage.state_dict())
+        later(Turns({"contradicted": [share]}), told)
+        later(Turns({"member": [1]}), told)  # a table without the column
+        assert told.metrics["contradicted"] == pytest.approx(share)
+        later(Turns({"contradicted": [1.0]}), told)
+        assert told.metrics["contradicted"] == pytest.approx((3 * share + 1) / 4)
     told = context()
     recruit("staff")(Turns({"member": [1]}), told)
     recruit("staff")(Turns({"contradicted": [None]}), told)

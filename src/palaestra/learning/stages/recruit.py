@@ -35,9 +35,9 @@ class recruit(Stage):
     The paper's model revises a sub-agent that fails; here the next attempt is another one. The env tries one out,
     `try_out(arm, tasks, seed) -> share`; for a writer it also describes what there can be, `describe() -> str`, and
     reads a reply, `read_subagent(text) -> arm`, or says by a ValueError why it is none, as `native/skilled_subagents`
-    does. Metrics: `archive`, its size; `tried`, `joined`, `unread` and `repeated` of this iteration; `contradicted`,
-    share of verdicts on unsolved tasks that say "helped" (alarms say when it is most of them). `newcomers` names who
-    joined, `refused_why` the last reason of a refusal.
+    does. Metrics: `archive`, its size; `tried`, `joined`, `unread` and `repeated` of this iteration; `newcomers` names
+    who joined, `refused_why` is the last reason of a refusal. `contradicted`, the mean of that column so far, is the
+    share of verdicts on unsolved tasks that say "helped"; an alarm says when it is most of them.
 
     Args:
         policy: The bandit, with an `archive` of the first sub-agents, enough for a team.
@@ -77,6 +77,8 @@ class recruit(Stage):
         self.asks = () if self.writer is None else self.writer.asks
         self.record: list[dict[str, Any]] = []
         """A row for each draw or reply: iteration, arm, name, instructions, helped, joined, and why not."""
+        self.contradicted: list[float] = []
+        """Column `contradicted` of all teams so far."""
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """The plan as it is; the bandit's archive has grown by those that passed."""
@@ -107,8 +109,10 @@ class recruit(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The same table; what the judge cannot have seen is counted."""
-        if "contradicted" in turns.columns and (told := turns["contradicted"].drop_nulls()).len():
-            context.metrics["contradicted"] = float(told.mean())  # type: ignore[arg-type]
+        if "contradicted" in turns.columns:
+            self.contradicted += turns["contradicted"].drop_nulls().to_list()
+        if self.contradicted:
+            context.metrics["contradicted"] = sum(self.contradicted) / len(self.contradicted)
         return turns
 
     def _attempt(self, bandit: BanditPolicy, env: Any, context: Context) -> dict[str, Any] | None:
@@ -192,13 +196,15 @@ class recruit(Stage):
         return env
 
     def state_dict(self) -> dict[str, Any]:
-        """State: the record, and that of the writer."""
+        """State: the record, what contradicts the judge, and the state of the writer."""
         record = [dict(row) for row in self.record]
-        return {"record": record, "writer": None if self.writer is None else self.writer.state_dict()}
+        told = {"record": record, "contradicted": list(self.contradicted)}
+        return {**told, "writer": None if self.writer is None else self.writer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.record = [dict(row) for row in state["record"]]
+        self.contradicted = list(state["contradicted"])
         if self.writer is not None:
             self.writer.load_state_dict(state["writer"])
 

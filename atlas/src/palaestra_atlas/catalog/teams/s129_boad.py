@@ -19,6 +19,8 @@ import polars as pl
 from scipy.stats import binom
 
 from palaestra.agents.bandits import BanditPolicy, new_arm_probability
+from palaestra.agents.policy import Policy, Request
+from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.agents.team import Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import SkilledSubAgents, SubAgents
@@ -63,11 +65,13 @@ def hired(rounds: int, seed: int, **options: Any) -> tuple[BanditPolicy, Turns]:
     return policy, Turns(pl.concat(played, how="diagonal"))
 
 
-def recruited(rounds: int, seed: int, **world: Any) -> tuple[BanditPolicy, recruit, list[dict[str, float]]]:
+def recruited(
+    rounds: int, seed: int, writer: Policy | None = None, **world: Any
+) -> tuple[BanditPolicy, recruit, list[dict[str, float]]]:
     """The seat of the recipe `recruits`, its stage, and the stage's metrics of each round."""
     env = functools.partial(SkilledSubAgents, **WORLD | world)
     policy = BanditPolicy(len(env().space), name="staff", clock="updates", archive=FIRST)
-    team, stage, told = Team(staff=policy), recruit("staff", theta=3, slots=5), []
+    team, stage, told = Team(staff=policy), recruit("staff", theta=3, slots=5, writer=writer), []
     learner = BanditLearner(team, reward="helped", weight="instances")
     for number in range(rounds):
         context = Context(np.random.default_rng([seed, number]), number + 1, env, team, Local(), seed=seed)
@@ -163,6 +167,26 @@ def tried_out() -> None:
     assert all(row["joined"] == (row["helped"] >= 0.5) for row in stage.record)
     assert policy.table().filter(pl.col("plays") > 0)["arm"].is_in([*joined, *FIRST]).all()
     assert np.mean(world.rates[joined] > 0.5) > 1.5 * np.mean(world.rates[drawn] > 0.5) > 0
+
+
+@exact
+def written() -> None:
+    """A writer that names the first pair that it was not told of has it tried out; a reply without skills is none."""
+    world, asked = SkilledSubAgents(**WORLD), []
+
+    def write(request: Request) -> str:
+        asked.append(request.observation.text)
+        pair = next((each for each in world.choices if "repair" in each and each not in asked[-1]), "nothing")
+        return f"Name: mender\nInstructions: {pair}!\nSkills: {pair}" if len(asked) % 5 else "I cannot say."
+
+    policy, stage, _ = recruited(4, 4, writer=ScriptedPolicy(write, name="writer"))
+    tried = [row for row in stage.record if row["helped"] is not None]
+    assert len(tried) > 2
+    assert all(row["instructions"] == f"{world.choices[row['arm']]}!" for row in tried)
+    assert all("repair" in world.space[arm] for arm in {*policy.joined()} - {*FIRST})
+    assert {"locate+repair"} < {world.choices[row["arm"]] for row in tried}
+    assert "of 12 tasks" in asked[-1]
+    assert "helped with 0." in asked[-1]
 
 
 @exact
