@@ -20,7 +20,7 @@ def test_a_sub_agent_helps_with_tasks_whose_skill_it_has() -> None:
     first = env.step({"staff": "edit+test"}).info
     last = env.step({"staff": "test+plan"}).info
     assert (first["helped"], last["helped"]) == pytest.approx((0.5, 0.35), abs=0.03)
-    # both have `test`, so they help with the same tasks: .5 · (1 - .4 · .9) + .3 · (1 - .4²) + .2 · (1 - .9 · .4) = .70;
+    # both have `test`, so they help with the same tasks: .5 · (1 - .4 · .9) + .3 · (1 - .4²) + .2 · (1 - .9 · .4);
     # were it chance which tasks a member helps with, 1 - .5 · .65 = .675
     assert last["solved"] == pytest.approx(0.7, abs=0.01)
     assert last["contradicted"] == 0.0
