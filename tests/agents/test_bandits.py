@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -171,6 +173,38 @@ def test_arms_are_discovered_one_by_one():
         BanditPolicy(2, index="exp3", theta=1.0)
     with pytest.raises(InputError, match="clock"):
         BanditPolicy(2, clock="rounds")
+
+
+def test_only_arms_of_an_archive_are_taken_and_others_join(tmp_path):
+    policy = BanditPolicy(5, name="staff", archive=[1, 3])
+    assert policy.chances() == pytest.approx([0, 0.5, 0, 0.5, 0])
+    policy.update([1, 3], [0.2, 0.9])
+    policy.join(4)
+    assert policy.joined() == [1, 3, 4]
+    assert policy.chances() == pytest.approx([0, 0, 0, 0, 1])  # the newcomer, which was never taken
+    policy.update([4], [0.5])
+    assert policy.chances().argmax() == 3
+    assert policy.chances(np.array([True, True, True, False, False])).argmax() == 1
+    assert BanditPolicy(3).joined() == [0, 1, 2]
+    policy.save(tmp_path)
+    assert BanditPolicy.load(tmp_path).joined() == [1, 3, 4]
+    settings = json.loads((tmp_path / "palaestra.json").read_text())
+    with pytest.raises(PolicyError, match="no arm of its archive of 3"):
+        policy.chances(np.array([True, False, True, False, False]))
+    with pytest.raises(InputError, match="all arms may be taken"):
+        BanditPolicy(3).join(1)
+    for options in ({"archive": [5]}, {"archive": [-1]}, {"archive": [0], "index": "linucb", "features": 1}):
+        with pytest.raises(InputError, match="must be arms from 0 to 4"):
+            BanditPolicy(5, **options)
+    assert settings["archive"] == [1, 3]
+
+
+def test_a_policy_saved_before_there_were_archives_can_be_loaded(tmp_path):
+    BanditPolicy(3).save(tmp_path)
+    settings = json.loads((tmp_path / "palaestra.json").read_text())
+    assert settings.pop("archive", 0) is None
+    (tmp_path / "palaestra.json").write_text(json.dumps(settings))
+    assert BanditPolicy.load(tmp_path).joined() == [0, 1, 2]
 
 
 def test_a_row_may_stand_for_several_plays_and_the_clock_may_count_updates():

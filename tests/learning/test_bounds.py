@@ -59,6 +59,7 @@ process_reward(): epochs >= 0; chunk >= 1; lr > 0.; beta > 0.
 progress(): updates >= 1; last >= 1; size >= 1
 proposed_tasks("a"): number >= 1; batch >= 1
 q_critic(): memory >= 1; states >= 1; batches >= 1; batch >= 1; size >= 1
+recruit("p"): theta > 0.; slots >= 1; tasks >= 1; attempts >= 1; least in [0., 1.]
 reflect(): share in (0., 1.); last >= 1
 replay(): k >= 0; last >= 1; tasks >= 1
 rnd(): size >= 1; hidden >= 1; epochs >= 1; lr > 0.

@@ -34,6 +34,7 @@ HEADINGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("self-enhancement", "workflows"): (
         "evaluation.teamwork.guided_search", "evaluation.teamwork.propose", "evaluation.teamwork.compose",
         "evaluation.teamwork.threshold_knapsack", "teams.conducted", "envs.worlds.SubAgents",
+        "envs.worlds.SkilledSubAgents", "learning.stages.recruit",
     ),
     ("self-enhancement", "tools"): (),
     ("self-enhancement", "tasks"): (

@@ -67,7 +67,19 @@ class BanditPolicy(DiscretePolicy):
     """
 
     KIND = "bandit"
-    SETTINGS = ("actions", "name", "index", "width", "rate", "features", "shared", "discount", "theta", "clock")
+    SETTINGS = (
+        "actions",
+        "name",
+        "index",
+        "width",
+        "rate",
+        "features",
+        "shared",
+        "discount",
+        "theta",
+        "clock",
+        "archive",
+    )
 
     def __init__(
         self,
@@ -82,6 +94,7 @@ class BanditPolicy(DiscretePolicy):
         discount: float = 1.0,
         theta: float | None = None,
         clock: Clock = "plays",
+        archive: Sequence[int] | None = None,
     ) -> None:
         super().__init__(torch.nn.Module(), actions=actions, name=name)
         if index not in get_args(Index):
@@ -94,6 +107,10 @@ class BanditPolicy(DiscretePolicy):
             raise InputError(f"BanditPolicy: clock={clock!r}{nearest(str(clock), get_args(Clock))}")
         if theta is not None and (not theta > 0 or index not in COUNTING):
             raise InputError(f"BanditPolicy: theta={theta} must be above 0, and index one of {', '.join(COUNTING)}")
+        if archive is not None and (index == "linucb" or any(not 0 <= arm < actions for arm in archive)):
+            raise InputError(
+                f"BanditPolicy: archive={list(archive)} must be arms from 0 to {actions - 1}, without linucb"
+            )
         self.index, self.rate, self.features = index, rate, features
         self.theta, self.clock = theta, clock
         self.width = width if width is not None else 0.1 if index == "epsilon" else 1.0
@@ -102,6 +119,11 @@ class BanditPolicy(DiscretePolicy):
         self._hold("count", torch.zeros(actions, dtype=torch.float64))
         for statistic in ("reward", "square", "cost", "gain"):
             self._hold(statistic, torch.zeros(actions, dtype=torch.float64))
+        self.archive = None if archive is None else list(archive)
+        if archive is not None:
+            joined = torch.zeros(actions, dtype=torch.bool)
+            joined[list(archive)] = True
+            self._hold("joined", joined)
         if index == "linucb":
             models = 1 if shared else actions
             self._hold("precision", torch.eye(features, dtype=torch.float64).repeat(models, 1, 1))
@@ -136,6 +158,10 @@ class BanditPolicy(DiscretePolicy):
     def chances(self, legal: np.ndarray | None = None) -> np.ndarray:
         """Probability of each arm to be taken next, float64[arms]; for an index without context."""
         legal = np.ones(self.actions, bool) if legal is None else legal
+        if self.archive is not None:
+            legal = legal & self._get("joined")
+            if not legal.any():
+                raise PolicyError(f"policy {self.name!r}: no arm of its archive of {len(self.joined())} is legal")
         count = self._get("count")
         if self.index == "exp3":
             gain = np.where(legal, self._get("gain"), -np.inf)
@@ -265,6 +291,20 @@ class BanditPolicy(DiscretePolicy):
                 inverse[model] = np.linalg.inv(precision[model])
         if kept < 1:
             inverse[:] = np.linalg.inv(precision)
+
+    def join(self, arm: int) -> None:
+        """Add an arm to the archive.
+
+        Raises:
+            InputError: the policy was made without an archive.
+        """
+        if self.archive is None:
+            raise InputError(f"policy {self.name!r}: all arms may be taken; give it an archive that others can join")
+        self._get("joined")[arm] = True
+
+    def joined(self) -> list[int]:
+        """Arms that may be taken: those of the archive, or all."""
+        return list(range(self.actions)) if self.archive is None else np.flatnonzero(self._get("joined")).tolist()
 
     def best(self, k: int) -> list[int]:
         """The k arms with the highest mean reward, for a final team; one that was never taken counts as 0."""

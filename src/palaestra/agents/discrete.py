@@ -180,7 +180,7 @@ class DiscretePolicy(abc.ABC):
             found = "no palaestra.json" if settings is None else f"a policy of kind {settings.get('kind')!r}"
             raise InputError(f"{cls.__name__}: {folder} holds {found}, expected what {cls.__name__}.save writes")
         try:
-            made = cls(**{name: settings[name] for name in cls.SETTINGS})
+            made = cls(**{name: settings[name] for name in cls.SETTINGS if name in settings})
             made.load_state_dict(load_file(folder / "model.safetensors"))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise DamagedFileError(f"{folder}: cannot be read: {type(error).__name__}: {error}") from error

@@ -39,6 +39,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),
     "rewrite": ("rules", "advice", "most"),
+    "subagent": ("place", "archive", "tried"),
     "program": ("task", "hints", "seen", "functions", "examples"),
 }
 """Names of prompts that can be replaced, and the variables of their templates."""

@@ -21,6 +21,7 @@ MISMATCH = 0.1
 EFFECTIVE = 0.5
 INCOMPLETE = 0.2
 FAILED = 0.2
+CONTRADICTED = 0.5
 VERSIONS = 4
 BROKEN_PREFIXES = 0.1
 TASKS_SHARE, MANY_TASKS = 0.25, 8
@@ -60,6 +61,11 @@ def _of_the_judges(line: Line) -> Iterator[str]:
             yield (
                 f"{name}: {now['failed']:,} of {now['calls']:,} questions got no answer, and what they ask about has "
                 f"no value; the last one: {now.get('why')}"
+            )
+        if now.get("contradicted", 0) > CONTRADICTED:
+            yield (
+                f"{name}: on tasks that the team did not solve, {now['contradicted']:.0%} of the verdicts say that a "
+                "member helped: check whether the judge's verdicts are inverted"
             )
 
 

@@ -70,6 +70,7 @@ LOOPS: dict[str, dict[str, Loop | None]] = {
                 "accumulate align_histories expert_failures goal_memory success_replay"),
         **_rows("prompt", "between", "text", "guidance reflect rubric_game"),
         **_rows("prompt", "between", "demonstration", "hints"),
+        **_rows("team", "between", "scalar", "recruit"),
         **_rows("task", "between", "scalar",
                 "control_filter curriculum difficulty failure_replay failure_tasks predicted_budget task_table"),
         # they keep a start, a cache or a plan, none of which gets better

@@ -91,6 +91,7 @@ SETTINGS = [
     ("shelf", {"solo": True, "steps": 3}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("stage_games", {"rounds": 3}, False),
+    ("skilled_subagents", {"needs": {"edit": 0.75, "test": 0.25, "plan": 0.0}, "members": 2}, False),
     ("subagents", {"size": 5, "good": [1]}, False),
     ("supervised_choice", {"pattern": "thirds", "audit": 0.5}, True),
     ("supervised_choice", {"history": 0}, False),

@@ -92,6 +92,7 @@ from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.shelf import Shelf
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.skilled_subagents import SkilledSubAgents
 from palaestra.envs.worlds.slips import Slips
 from palaestra.envs.worlds.stage_games import StageGames
 from palaestra.envs.worlds.stakeholder import Stakeholder
@@ -212,6 +213,7 @@ __all__ = [
     "Shelf",
     "Sieve",
     "Sites",
+    "SkilledSubAgents",
     "Slips",
     "StageGames",
     "Stakeholder",

@@ -21,7 +21,9 @@ from palaestra.errors import InputError
 @dataclass
 class _SubagentsState:
     chosen: list[int] = field(default_factory=list)
+    tasks: Any = None
     helped: Any = False
+    judged: list[np.ndarray] = field(default_factory=list)
     over: bool = False
 
 
@@ -30,7 +32,9 @@ class SubAgents(NativeEnv):
     """Team building env: `staff` picks members in turn; the team then plays `batch` tasks, paid the share solved.
 
     facts, of each turn of the staff: member; instances, tasks that the member was there for; helped, share in which the
-    judge says that it helped; solved, share that the team solved. Success: more than half.
+    judge says that it helped. Facts of the last turn: solved, share that the team solved; contradicted, share of
+    verdicts on unsolved tasks that say "helped", which nobody can have: the judge's errors, or that its verdicts are
+    inverted. Success: more than half.
 
     Args:
         size: of the archive. good: which of them help. members: of a team. batch: tasks. rates: how often the good ones
@@ -42,7 +46,7 @@ class SubAgents(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("staff",)
-    facts = {"member": int, "instances": int, "helped": float, "solved": float, "price": float}
+    facts = {"member": int, "instances": int, "helped": float, "solved": float, "contradicted": float, "price": float}
 
     def __init__(
         self,
@@ -95,14 +99,20 @@ class SubAgents(NativeEnv):
             state.over = True
             return {"staff": 0.0}, {"success": False}
         state.chosen.append(member)
-        helps = self.rng.random(self.batch) < self.rates[member]
-        judged = helps ^ (self.rng.random(self.batch) < self.noise)
+        helps = self.rng.random(self.batch) < self.chances(member, state.tasks)
+        state.judged.append(helps ^ (self.rng.random(self.batch) < self.noise))
         state.helped = helps | state.helped
-        told: dict[str, Any] = {"member": member, "instances": self.batch, "helped": float(judged.mean())}
+        told: dict[str, Any] = {"member": member, "instances": self.batch, "helped": float(state.judged[-1].mean())}
         if self.prices.any():
             told["price"] = float(self.prices[member])
         if len(state.chosen) < self.members and self._free().any():
             return {}, told
-        solved = float((state.helped | (self.rng.random(self.batch) < self.alone)).mean())
-        state.over = True
-        return {"staff": solved}, told | {"solved": solved, "success": solved > 0.5}
+        solved = state.helped | (self.rng.random(self.batch) < self.alone)
+        share, state.over = float(solved.mean()), True
+        if not solved.all():
+            told["contradicted"] = float(np.mean(state.judged, axis=0)[~solved].mean())
+        return {"staff": share}, told | {"solved": share, "success": share > 0.5}
+
+    def chances(self, member: int, tasks: Any) -> float | np.ndarray:
+        """Probability that a member helps, the same with all of the episode's tasks, or of each, float64[batch]."""
+        return float(self.rates[member])

@@ -2,11 +2,15 @@
 
 The recipe `staff`: twenty sub-agents, four of which help with .55 of tasks and the others with .1; teams of three play
 twelve tasks a round, a judge who errs on a tenth says who helped. Beside it the same bandit credited with the team's
-success. And how an archive grows if new sub-agents come with θ / (θ + known). Left out: who writes sub-agents.
+success. The recipe `recruits`: nobody of the five first ones has the skill that most tasks need; new sub-agents come
+with θ / (θ + archive), are drawn from all pairs of ten skills, tried out on four tasks, and join if they help with two.
+A chat model can write them instead; what it writes counts by the skills that it names. Simulated: nobody carries out
+instructions, and a sub-agent that fails is not revised but another one is tried.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +19,17 @@ import polars as pl
 from scipy.stats import binom
 
 from palaestra.agents.bandits import BanditPolicy, new_arm_probability
+from palaestra.agents.policy import Policy, Request
+from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.agents.team import Team
 from palaestra.algebra.turns import Turns
-from palaestra.envs.worlds import SubAgents
+from palaestra.envs.worlds import SkilledSubAgents, SubAgents
 from palaestra.evaluation.teamwork import hindsight_credit
+from palaestra.learning.alarms import alarms
 from palaestra.learning.bandit import BanditLearner
+from palaestra.learning.stages.recruit import recruit
+from palaestra.learning.stages.stage import Context
+from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 from palaestra_atlas.verification.measures import Left, Measure
@@ -28,6 +38,9 @@ if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
 
 GOOD, ROUNDS = {2, 7, 11, 16}, (10, 40)
+FIRST = (0, 2, 24, 35, 43)
+"""Sub-agents of the recipe `recruits` that are there at first: none can repair."""
+WORLD = {"members": 5, "alone": 0.5}
 GROWTH = {1: 3.0, 10: 7.6, 20: 10.7, 100: 24.1}
 TEAM = {"reward": 'mean("solved", over="episode")', "learn": {"options": {"reward": "reward"}}}
 
@@ -50,6 +63,23 @@ def hired(rounds: int, seed: int, **options: Any) -> tuple[BanditPolicy, Turns]:
         learner.update(turns)
         played.append(turns.frame.with_columns(iteration=pl.lit(number)))
     return policy, Turns(pl.concat(played, how="diagonal"))
+
+
+def recruited(
+    rounds: int, seed: int, writer: Policy | None = None, **world: Any
+) -> tuple[BanditPolicy, recruit, list[dict[str, float]]]:
+    """The seat of the recipe `recruits`, its stage, and the stage's metrics of each round."""
+    env = functools.partial(SkilledSubAgents, **WORLD | world)
+    policy = BanditPolicy(len(env().space), name="staff", clock="updates", archive=FIRST)
+    team, stage, told = Team(staff=policy), recruit("staff", theta=3, slots=5, writer=writer), []
+    learner = BanditLearner(team, reward="helped", weight="instances")
+    for number in range(rounds):
+        context = Context(np.random.default_rng([seed, number]), number + 1, env, team, Local(), seed=seed)
+        stage.plan(Plan(groups=1), context)
+        turns = rollout(env, team, groups=1, seed=1000 * seed + number, timeout=None)
+        learner.update(stage(turns, context))
+        told.append(context.metrics)
+    return policy, stage, told
 
 
 @exact
@@ -117,15 +147,67 @@ def final_pair() -> None:
     assert policy.best(2) == [3, 1]
 
 
+@exact
+def newcomers() -> None:
+    """After 40 rounds the archive has every skill of the space, two of which are new, and a far better first pair."""
+    world = SkilledSubAgents(**WORLD)
+    policy, _, _ = recruited(40, 0)
+    skills = [{skill for arm in arms for skill in world.space[arm]} for arms in (FIRST, policy.joined())]
+    assert skills[1] - skills[0] == {"repair", "migrate"}
+    assert world.rates[policy.best(2)].min() > 2 * world.rates[list(FIRST)].max()
+
+
+@exact
+def tried_out() -> None:
+    """Who helps with less than half of its try-out joins no team; of who joins, more help than of who was drawn."""
+    world = SkilledSubAgents(**WORLD)
+    policy, stage, _ = recruited(20, 1)
+    drawn, joined = [row["arm"] for row in stage.record], [row["arm"] for row in stage.record if row["joined"]]
+    assert {*joined, *FIRST} == {*policy.joined()}
+    assert all(row["joined"] == (row["helped"] >= 0.5) for row in stage.record)
+    assert policy.table().filter(pl.col("plays") > 0)["arm"].is_in([*joined, *FIRST]).all()
+    assert np.mean(world.rates[joined] > 0.5) > 1.5 * np.mean(world.rates[drawn] > 0.5) > 0
+
+
+@exact
+def written() -> None:
+    """A writer that names the first pair that it was not told of has it tried out; a reply without skills is none."""
+    world, asked = SkilledSubAgents(**WORLD), []
+
+    def write(request: Request) -> str:
+        asked.append(request.observation.text)
+        pair = next((each for each in world.choices if "repair" in each and each not in asked[-1]), "nothing")
+        return f"Name: mender\nInstructions: {pair}!\nSkills: {pair}" if len(asked) % 5 else "I cannot say."
+
+    policy, stage, _ = recruited(4, 4, writer=ScriptedPolicy(write, name="writer"))
+    tried = [row for row in stage.record if row["helped"] is not None]
+    assert len(tried) > 2
+    assert all(row["instructions"] == f"{world.choices[row['arm']]}!" for row in tried)
+    assert all("repair" in world.space[arm] for arm in {*policy.joined()} - {*FIRST})
+    assert {"locate+repair"} < {world.choices[row["arm"]] for row in tried}
+    assert "of 12 tasks" in asked[-1]
+    assert "helped with 0." in asked[-1]
+
+
+@exact
+def inverted_verdicts() -> None:
+    """A judge whose verdicts are inverted says of unsolved tasks that members helped, which raises an alarm."""
+    line = {"policies": {}, "errors": {}, "incomplete_groups": 0, "groups": 1, "reward": 1.0}
+    for noise, heard in ((0.1, False), (0.9, True)):
+        _, _, told = recruited(6, 2, alone=0.0, noise=noise)
+        rung = [any("inverted" in each for each in alarms(line | {"stages": {"recruit": now}}, [])) for now in told]
+        assert set(rung) == {heard}
+
+
 def good_pair() -> Measure:
-    """Share of those that help in the two members that the trained seat puts first, per seed."""
+    """Share of those that can repair in the two members that the trained seat puts first, per seed."""
 
     def measured(left: Left) -> list[float]:
-        found = []
+        world, found = SkilledSubAgents(), []
         for seed in left.seeds():
             bandit = Team.load(seed / "policies").policies["staff"]
             assert isinstance(bandit, BanditPolicy)
-            found.append(len(GOOD & set(bandit.best(2))) / 2)
+            found.append(float(np.mean(["repair" in world.space[arm] for arm in bandit.best(2)])))
         return found
 
     return measured
