@@ -105,7 +105,9 @@ def test_an_exact_kl_is_that_before_the_nucleus(chunked: bool, terms: str, monke
     for _ in range(2):
         said = act(policy, 8)
         frame = rows(said).with_columns(
-            policy=pl.lit("lm"), logprobs=pl.Series([each.logprobs for each in said]), advantage=pl.Series([1.0, -1.0] * 4)
+            policy=pl.lit("lm"),
+            logprobs=pl.Series([each.logprobs for each in said]),
+            advantage=pl.Series([1.0, -1.0] * 4),
         )
         metrics = learner.update(Turns(frame))["lm"]
     assert abs(metrics.get("kl") or metrics["pinned_kl"] or 0) < 1

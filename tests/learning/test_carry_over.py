@@ -9,6 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from tests.learning import test_gradient_sharing as sharing
+from tests.learning import test_meta_gradient as meta
+from tests.learning import test_value_decomposition as values
 
 from palaestra.agents import MLPPolicy, QTablePolicy, Team
 from palaestra.algebra.turns import Turns
@@ -23,9 +26,6 @@ from palaestra.learning.q_learning import QLearner
 from palaestra.learning.stages.stage import Context
 from palaestra.learning.stages.success_replay import new_reference
 from palaestra.learning.value_decomposition import ValueDecomposition
-from tests.learning import test_gradient_sharing as sharing
-from tests.learning import test_meta_gradient as meta
-from tests.learning import test_value_decomposition as values
 
 HOW: dict[str, Any] = {"terms": "surrogate(), kl(.1)", "lr": 1e-2, "schedule": "linear", "updates": 30, "warmup": 5}
 

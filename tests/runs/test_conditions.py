@@ -53,7 +53,9 @@ def test_what_holds(text: int | str, lines: list[dict[str, Any]], holds: bool) -
 
 
 @given(
-    st.lists(st.sampled_from(["success > .5", "success < .5", "reward > .5", "not reward > .5"]), min_size=1, max_size=4),
+    st.lists(
+        st.sampled_from(["success > .5", "success < .5", "reward > .5", "not reward > .5"]), min_size=1, max_size=4
+    ),
     st.sampled_from([" or ", " and "]),
     st.randoms(use_true_random=False),
 )

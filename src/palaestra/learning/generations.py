@@ -119,7 +119,13 @@ class Generations:
 
         Raises:
             LearnerError: credit is not finite.
+            InputError: there is credit per token.
         """
+        if turns[advantage].dtype.is_nested():
+            raise InputError(
+                f"learn.kind generations: column {advantage!r} has credit per token, fitness is one number per turn: "
+                "wrap the credit in per_turn()"
+            )
         rows = turns.frame.select(pl.col("policy").cast(pl.String), credit=pl.col(advantage).cast(pl.Float64))
         if not rows["credit"].drop_nulls().is_finite().all():
             raise LearnerError(f"learn.kind generations: column {advantage!r} is not finite")
