@@ -297,8 +297,8 @@ def kto(
 ) -> Term:
     """Loss term: KTO (2402.01306) on a column `chosen` of turns, 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
 
-    Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): the k-th row of a group with the
-    k-th answer of the group before it. Without groups, or in a single one, it is that of the row before, as in TRL,
+    Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): the k-th row of a group has the
+    k-th answer of the group before it; without groups, or in a single one, it has that of the row before, as in TRL,
     whose rows are shuffled. zero: "apo" leaves z out (APO-zero, unpaired, 2408.06266).
     """
     number("kto", low=1e-9, beta=beta)
