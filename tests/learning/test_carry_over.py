@@ -148,3 +148,16 @@ def test_references_are_renewed_beside_tables_too(kind: Any) -> None:
     assert all(torch.equal(now[key], then[key]) for key in now)
     with pytest.raises(InputError, match=r"new_reference: no term of learn\.terms has a reference"):
         call(kind(team))
+
+
+def test_what_is_frozen_needs_no_room_for_an_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, *, reference: bool) -> None:
+        raise InputError("no room")
+
+    monkeypatch.setattr(MLPPolicy, "check_memory", full, raising=False)
+    team, turns = pair()
+    assert QLearner(team, freeze=["net"]).update(turns).keys() == {"q"}
+    with pytest.raises(InputError, match="no room"):
+        QLearner(team)
+    with pytest.raises(InputError, match="every policy is in freeze"):
+        PolicyGradient(Team(two=team["two"]), freeze=["net"])

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from palaestra.algebra.turns import Turns
 
 
+class _Rest(PolicyGradient):
+    """Policy-gradient learner of the policies beside tables, also while all of them are frozen, for later phases."""
+
+    _may_rest = True
+
+
 class TableLearner(abc.ABC):
     """Base class of learners of a `Team`: each table by `write` of its rows, the rest by a `PolicyGradient` made here.
 
@@ -47,8 +53,7 @@ class TableLearner(abc.ABC):
             )
         others = {policy.name for policy in team.trainable}
         moved = others - set(gradient.get("freeze", ()))
-        self.rest = PolicyGradient(team, **gradient if moved else gradient | {"freeze": ()}) if others else None
-        """Learner of the other policies; also there while all of them are frozen, so that a later phase goes on."""
+        self.rest = _Rest(team, **gradient) if others else None
         self.moving = self.rest if moved else None
         self._updates = 0
         self._waiting: list[tuple[str, pl.DataFrame]] = []
