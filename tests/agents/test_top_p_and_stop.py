@@ -10,14 +10,16 @@ import pytest
 import torch
 from transformers import TopPLogitsWarper
 
-from palaestra.agents import ChatPolicy
+from palaestra.agents import ChatPolicy, Team
 from palaestra.agents.backends.head import Head
 from palaestra.agents.backends.nucleus import OUTSIDE, nucleus
 from palaestra.agents.lm import LMPolicy
 from palaestra.agents.policy import Decision, Request
 from palaestra.agents.served import ServedPolicy
+from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
+from palaestra.learning import PolicyGradient
 from palaestra.testing.endpoint import StubEndpoint
 
 
@@ -68,7 +70,7 @@ def test_log_probabilities_are_those_of_what_was_sampled_from() -> None:
 def test_samples_come_from_the_nucleus_in_its_proportions() -> None:
     policy = LMPolicy.tiny(seed=1, top_p=0.3, max_new_tokens=1)
     said = [int(each.action_ids[0]) for each in act(policy, 4000)]  # type: ignore[index]
-    logits = policy.score(rows(act(policy, 1))).logits[0, 0].exp()
+    logits = nucleus(policy.score(rows(act(policy, 1))).logits[0, 0], 0.3).softmax(-1)
     inside = logits > 0
     share = np.bincount(said, minlength=len(logits)) / len(said)
     assert share[~inside.numpy()].sum() == 0
@@ -90,6 +92,30 @@ def test_a_head_in_chunks_says_the_same() -> None:
     assert torch.allclose(parts.entropies, whole.entropies, atol=1e-6)
     grads = [torch.autograd.grad(each.logprobs.sum(), layer.weight, retain_graph=True)[0] for each in (whole, parts)]
     assert torch.allclose(*grads, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("terms", ["surrogate(), kl(.05)", "surrogate(), pinned(.05, 'advantage')"])
+def test_an_exact_kl_is_that_before_the_nucleus(chunked: bool, terms: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if chunked:
+        monkeypatch.setattr(Head, "step", 4)
+    policy = LMPolicy.tiny(seed=1, top_p=0.6, max_new_tokens=4, name="lm", hidden=16, heads=2)
+    whole = LMPolicy.tiny(seed=1, max_new_tokens=4, name="lm", hidden=16, heads=2)
+    learner = PolicyGradient(Team(a=policy), terms, lr=1e-2)
+    for _ in range(2):
+        said = act(policy, 8)
+        frame = rows(said).with_columns(
+            policy=pl.lit("lm"),
+            logprobs=pl.Series([each.logprobs for each in said]),
+            advantage=pl.Series([1.0, -1.0] * 4),
+        )
+        metrics = learner.update(Turns(frame))["lm"]
+    assert abs(metrics.get("kl") or metrics["pinned_kl"] or 0) < 1
+    start = {key: value.clone() for key, value in learner.references["lm"].state_dict().items()}
+    found = learner.divergence(Turns(frame))["lm"]
+    whole.load_state_dict(policy.state_dict())
+    plain = PolicyGradient(Team(a=whole)).divergence(Turns(frame), start={"lm": start})["lm"]
+    assert 1e-5 < found == pytest.approx(plain, rel=1e-3), "as without top-p"
 
 
 def test_an_answer_ends_with_a_stop_text_and_its_tokens_are_kept() -> None:

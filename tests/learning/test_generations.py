@@ -95,5 +95,7 @@ def test_what_does_not_fit_is_named():
         with pytest.raises(InputError, match=next(iter(options))):
             made(**options)
     _, learner = made()
+    with pytest.raises(InputError, match=r"'advantage' has credit per token.*per_turn\(\)"):
+        learner.update(table([[0.0], [1.0, 2.0], [1.0], [2.0]]))
     with pytest.raises(LearnerError, match="not finite"):
         learner.update(table([0.0, float("nan"), 1.0, 2.0]))

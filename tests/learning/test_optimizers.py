@@ -99,6 +99,11 @@ def test_an_unknown_optimiser_is_named(optimizer: str, message: str) -> None:
         _learner(optimizer)
 
 
+def test_an_optimiser_that_is_called_in_another_way_is_said_when_the_learner_is_made() -> None:
+    with pytest.raises(InputError, match=r"'torch.optim:SGD' is not called with \(parameters, lr, betas=, .*'betas'"):
+        _learner("torch.optim:SGD")
+
+
 def test_fsdp_takes_adamw() -> None:
     with pytest.raises(InputError, match="with fsdp take adamw"):
         _learner(f"{__name__}:Plain", devices="fsdp")

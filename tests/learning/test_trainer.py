@@ -505,6 +505,14 @@ def test_each_alarm_is_one_sentence(now: dict[str, Any], sentence: str) -> None:
     assert "\n" not in found[0]
 
 
+def test_distinct_actions_are_compared_with_as_many_rows() -> None:
+    """128 rows of the same few actions have a lower share of distinct ones than 8."""
+    small, large = line_of(rows=8), line_of(rows=128, distinct_actions=0.04)
+    assert alarms(large, [small]) == []
+    (said,) = alarms(line_of(rows=130, distinct_actions=0.004), [small, large])
+    assert "distinct actions is 0.40%, it was 4.00%" in said
+
+
 def test_no_alarm_without_a_reason() -> None:
     assert alarms(line_of(), []) == []
     assert alarms(line_of(illegal=0.4), [line_of(illegal=0.6)]) == []  # it falls

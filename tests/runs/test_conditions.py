@@ -26,7 +26,10 @@ def seen(*values: float | None, name: str = "success") -> list[dict[str, Any]]:
         ("success > .9", seen(0.95, None), True),  # the latest value that was measured
         ("success > .9", [], False),
         ("not success > .9", seen(None), False),  # nothing was measured: nothing is true
-        ("reward > 1 or success > .5", seen(0.6), False),
+        ("reward > 1 or success > .5", seen(0.6), True),  # reward was not measured; the other side decides
+        ("1 / (1 - success) > 2 or iterations >= 1", seen(1.0), True),
+        ("reward > 1 and success > .5", seen(0.6), False),
+        ("not (reward > 1 and success > .9)", seen(0.6), True),
         ("success >= .5 and iterations >= 2", seen(0.5, 0.5), True),
         (".2 < success <= .5", seen(0.5), True),
         ("2 * success - 1 == 0", seen(0.5), True),
@@ -47,6 +50,21 @@ def seen(*values: float | None, name: str = "success") -> list[dict[str, Any]]:
 )
 def test_what_holds(text: int | str, lines: list[dict[str, Any]], holds: bool) -> None:
     assert Condition(text)(lines) is holds
+
+
+@given(
+    st.lists(
+        st.sampled_from(["success > .5", "success < .5", "reward > .5", "not reward > .5"]), min_size=1, max_size=4
+    ),
+    st.sampled_from([" or ", " and "]),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_sides_does_not_matter(sides: list[str], sign: str, random: Any) -> None:
+    """Of success, which was measured, and reward, which was not."""
+    held = [Condition(side)(seen(0.6)) for side in sides]
+    expected = any(held) if sign == " or " else all(held)
+    random.shuffle(sides)
+    assert Condition(sign.join(sides))(seen(0.6)) is expected
 
 
 def test_a_share_is_of_the_iterations_of_the_run() -> None:

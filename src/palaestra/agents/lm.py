@@ -52,7 +52,8 @@ class LMPolicy:
     max_new_tokens: an answer ends after so many, or with an end token: the tokenizer's, the chat template's, or one of
     the generation config. temperature: > 0, of sampling and of scoring. top_p: in (0, 1], likewise: tokens outside of
     the nucleus have no probability, and the others share theirs. What was sampled and has left the nucleus since stays
-    in it for the ratio. Below 1, log-probabilities of reference and server are of other sets of tokens.
+    in it for the ratio. Below 1, log-probabilities of reference and server are of other sets of tokens; exact KLs are
+    those before the nucleus.
     stop: texts that end an answer; they are not part of what it says, their tokens are learned from.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.

@@ -122,6 +122,7 @@ class Scored:
 
     logprobs, entropies: float; mask: bool, True on real tokens.
     distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
+    With a nucleus (`top_p`) it is that before it.
     units: what the last layer read, [rows, tokens, width], where that is known.
     read: number of tokens that were read for it where rows were read as prefix trees, else None.
     """

@@ -31,8 +31,9 @@ def alarms(line: Line, history: Sequence[Line]) -> list[str]:
     """List of warning texts on one line (dict) of training metrics, by fixed limits and changes since `history`."""
     found = [*_of_the_rollout(line), *_of_the_rewards(line), *_of_the_judges(line), *_of_the_tasks(line, history)]
     for name, now in line["policies"].items():
-        start = next((before["policies"][name] for before in history if name in before["policies"]), now)
-        found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start)]
+        earlier = [before["policies"][name] for before in history if name in before["policies"]]
+        start = earlier[0] if earlier else now
+        found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start, _as_many(now, earlier))]
     return found
 
 
@@ -89,7 +90,13 @@ def _of_the_tasks(line: Line, history: Sequence[Line]) -> Iterator[str]:
             )
 
 
-def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
+def _as_many(now: Line, earlier: Sequence[Line]) -> Line:
+    """The first of earlier lines with about as many rows: more rows have a lower share of distinct actions."""
+    rows = now.get("rows") or 0
+    return next((each for each in earlier if rows / 2 <= (each.get("rows") or 0) <= rows * 2), now)
+
+
+def _of_a_policy(now: Line, start: Line, alike: Line) -> Iterator[str]:
     illegal, at_start = now["illegal"] or 0.0, start["illegal"] or 0.0
     lost = illegal >= MOSTLY_ILLEGAL
     if lost:
@@ -105,9 +112,9 @@ def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
             f"entropy is {now['entropy']:.2g} nats, {_share(now, start, 'entropy'):.0%} of its start: "
             "it hardly explores any more; give kl or entropy a weight, or lower lr"
         )
-    if _share(now, start, "distinct_actions") < DISTINCT_SHARE:
+    if _share(now, alike, "distinct_actions") < DISTINCT_SHARE:
         yield (
-            f"the share of distinct actions is {now['distinct_actions']:.2%}, it was {start['distinct_actions']:.2%}: "
+            f"the share of distinct actions is {now['distinct_actions']:.2%}, it was {alike['distinct_actions']:.2%}: "
             "it repeats itself"
         )
     if now.get("broken_prefixes", 0) > BROKEN_PREFIXES:

@@ -98,18 +98,14 @@ class Generations:
                 f"there are {len(self.members)}, of {len(shapes)} forms"
             )
         self._first = [_copy(policy.state_dict()) for policy in self.members.values()]
-        self._updates = 0
+        self.updates = 0
+        """Number of generations so far."""
         self._sums = np.zeros((2, len(self.members)))
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
         """All members, by name."""
         return dict(self.members)
-
-    @property
-    def updates(self) -> int:
-        """Number of generations so far."""
-        return self._updates
 
     def needs(self) -> set[str]:
         """No columns beside the credit."""
@@ -123,7 +119,13 @@ class Generations:
 
         Raises:
             LearnerError: credit is not finite.
+            InputError: there is credit per token.
         """
+        if turns[advantage].dtype.is_nested():
+            raise InputError(
+                f"learn.kind generations: column {advantage!r} has credit per token, fitness is one number per turn: "
+                "wrap the credit in per_turn()"
+            )
         rows = turns.frame.select(pl.col("policy").cast(pl.String), credit=pl.col(advantage).cast(pl.Float64))
         if not rows["credit"].drop_nulls().is_finite().all():
             raise LearnerError(f"learn.kind generations: column {advantage!r} is not finite")
@@ -146,7 +148,7 @@ class Generations:
 
     def optim_step(self) -> None:
         """Replace the members that do not survive by heirs, and count a generation."""
-        self._select(np.random.default_rng(self._updates))
+        self._select(np.random.default_rng(self.updates))
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
@@ -156,7 +158,7 @@ class Generations:
         `parent` is the number of the member from which it was made, if it did not survive.
         """
         metrics = self.forward_backward(turns, advantage=advantage)
-        parents = self._select(rng or np.random.default_rng(self._updates))
+        parents = self._select(rng or np.random.default_rng(self.updates))
         for at, name in enumerate(self.members):
             metrics[name] |= {"survived": int(parents[at] == at), "parent": int(parents[at])}
         return metrics
@@ -174,16 +176,16 @@ class Generations:
                 state = self._first[int(rng.integers(len(self._first)))]
             policies[at].load_state_dict(state)
         self._sums[:] = 0
-        self._updates += 1
+        self.updates += 1
         return parents
 
     def state(self) -> dict[str, Any]:
         """Number of generations, sums of credit, and the parameters at the start."""
-        return {"updates": self._updates, "first": self._first, "sums": self._sums.copy()}
+        return {"updates": self.updates, "first": self._first, "sums": self._sums.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
-        self._updates, self._first = state["updates"], [_copy(each) for each in state["first"]]
+        self.updates, self._first = state["updates"], [_copy(each) for each in state["first"]]
         self._sums = np.array(state["sums"], float)
 
 

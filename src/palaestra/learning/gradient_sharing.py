@@ -135,6 +135,11 @@ class GradientSharing(PolicyGradient):
                 if moment.shape == parameter.shape:
                     moment[new] = moment[old]
 
+    def inherit(self, before: GradientSharing) -> None:
+        """Take over, when a phase begins, how often was split and what was measured since."""
+        self.done = before.done
+        self.cosines |= {name: list(each) for name, each in before.cosines.items() if name in self.cosines}
+
     def state(self) -> dict[str, Any]:
         """State of the policy gradient, and the gradients' cosines since the last split."""
         measured = {name: np.array(each) for name, each in self.cosines.items() if each}

@@ -87,6 +87,9 @@ class PolicyGradient:
         InputError: an option is out of range, a term is wrong or does not fit a policy, or no policy can learn.
     """
 
+    _may_rest = False
+    """Whether all policies may be frozen."""
+
     def __init__(
         self,
         team: Team,
@@ -144,7 +147,7 @@ class PolicyGradient:
         self.freeze = frozenset(freeze)
         for name in sorted(self.freeze - self.policies.keys()):
             raise InputError(f"PolicyGradient: freeze={name!r} is no policy that learns{nearest(name, self.policies)}")
-        if self.freeze == self.policies.keys():
+        if self.freeze == self.policies.keys() and not self._may_rest:
             raise InputError("PolicyGradient: every policy is in freeze; nothing can be learned")
         self.rows, self.epochs, self.minibatch, self.max_grad_norm = rows, epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
@@ -162,8 +165,8 @@ class PolicyGradient:
             heads = [head for made in self.modules.values() for head in made.values()]
             check(learning, self.terms, heads, sequential)
         wanted = any(term.reference for term in self.terms.values())
-        for policy in self.policies.values():
-            if hasattr(policy, "check_memory") and devices != "fsdp":
+        for name, policy in self.policies.items():
+            if hasattr(policy, "check_memory") and devices != "fsdp" and name not in self.freeze:
                 policy.check_memory(reference=wanted)
         references = {name: policy.frozen_copy() for name, policy in self.policies.items() if wanted}
         if devices == "fsdp" and optimizer != "adamw":

@@ -152,6 +152,12 @@ class MetaGradient(PolicyGradient):
         finally:
             policy.module = module
 
+    def inherit(self, before: MetaGradient) -> None:
+        """Take over, when a phase begins, the start that the anchor holds to."""
+        if self.anchor is not None and before.anchor is not None:
+            shared = self.anchor.references.keys() & before.anchor.references.keys()
+            self.anchor.references |= {name: before.anchor.references[name] for name in shared}
+
     def state(self) -> dict[str, Any]:
         """State of the policy gradient, and of the anchor, whose reference is the start."""
         return super().state() | ({} if self.anchor is None else {"anchor": self.anchor.state()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
             `bitsandbytes.optim:PagedAdamW8bit`, whose moments wait in the main memory.
 
     Raises:
-        InputError: There is no such optimiser.
+        InputError: There is no such optimiser, or it is called in another way.
         MissingExtraError: torchao is not installed.
     """
     import torch
@@ -46,6 +47,14 @@ def optimizer_class(name: str) -> Callable[..., torch.optim.Optimizer]:
         found: Callable[..., torch.optim.Optimizer] = getattr(torchao.optim, QUANTISED[name])
         return found
     made: Callable[..., torch.optim.Optimizer] = load_object(name, "optimizer")
+    try:
+        inspect.signature(made).bind([], 1e-3, betas=(0.9, 0.999), weight_decay=0.0)
+    except TypeError as error:
+        raise InputError(
+            f"optimizer {name!r} is not called with (parameters, lr, betas=, weight_decay=): {error}"
+        ) from None
+    except ValueError:  # of what is written in C nothing is known
+        pass
     return made
 
 

@@ -226,25 +226,31 @@ class PhasedTrainer(Trainer):
 def carry_over(before: Learner, now: Learner) -> None:
     """Copy optimiser state, counts and references from a learner to another one of the same team.
 
-    Two learners by gradients share the moments of each policy's optimiser, the number of updates, and for each term
-    that both have (of one name, with a head of one shape) its memory and head. The reference of kl(), dpo() and the
-    like is that of the learner before if it had one; otherwise it is the policy as it is now. Two learners of one other
-    kind share their whole state, learners of different kinds the number of updates.
+    Two learners by gradients, those of the other policies beside tables included, share the moments of each policy's
+    optimiser, and for each term that both have (of one name, with a head of one shape) its memory and head. The
+    reference of kl(), dpo() and the like is that of the learner before if it had one; otherwise it is the policy as it
+    is now. A learner of the same kind takes what else it remembers by its `inherit(before)`, or its whole state if it
+    has none and no gradients. All share the number of updates.
     """
-    with contextlib.suppress(AttributeError):
+    old, new = _by_gradients(before), _by_gradients(now)
+    if old is not None and new is not None:
+        _gradients(old, new)
+    if type(before) is type(now):
+        if hasattr(now, "inherit"):
+            now.inherit(before)
+        elif not isinstance(now, PolicyGradient | TableLearner):
+            now.restore(before.state())
+    with contextlib.suppress(AttributeError):  # of a learner that counts by itself
         now.updates = before.updates  # type: ignore[misc]
-    if isinstance(before, PolicyGradient) and isinstance(now, PolicyGradient):
-        _gradients(before, now)
-    elif isinstance(before, TableLearner) and type(before) is type(now):
-        now._updates = before._updates
-        if before.rest is not None and now.rest is not None:
-            _gradients(before.rest, now.rest)
-    elif type(before) is type(now):
-        now.restore(before.state())
+
+
+def _by_gradients(learner: Learner) -> PolicyGradient | None:
+    if isinstance(learner, TableLearner):
+        return learner.rest
+    return learner if isinstance(learner, PolicyGradient) else None
 
 
 def _gradients(before: PolicyGradient, now: PolicyGradient) -> None:
-    now.updates = before.updates
     common = [name for name in now.policies if name in before.policies]
     for name in common:
         for key in now.terms.keys() & before.terms.keys():

@@ -67,6 +67,7 @@ class Learner(Protocol):
     A learner may also have `divergence(turns, start=)`, nats per token from the start by policy, which a trainer asks
     for when it looks, `values(turns)`, predictions for stages that want them, and `save(path)` and `load(path)`, which
     write and read its policies and its state without a trainer.
+    `inherit(before)`: what it takes over, when a phase begins, from the learner of its kind before.
     """
 
     @property

@@ -20,7 +20,14 @@ from palaestra.learning.protocol import LearnedPolicy, Metrics
 if TYPE_CHECKING:
     from palaestra.agents import Team
     from palaestra.agents.discrete import DiscretePolicy
+    from palaestra.agents.policy import Learnable
     from palaestra.algebra.turns import Turns
+
+
+class _Rest(PolicyGradient):
+    """Policy-gradient learner of the policies beside tables, also while all of them are frozen, for later phases."""
+
+    _may_rest = True
 
 
 class TableLearner(abc.ABC):
@@ -44,20 +51,33 @@ class TableLearner(abc.ABC):
             raise InputError(
                 f"learn.kind {kind}: no policy of the team is one of its tables: policies.NAME.kind: {table.KIND}"
             )
-        moved = {policy.name for policy in team.trainable} - set(gradient.get("freeze", ()))
-        self.rest = PolicyGradient(team, **gradient) if moved else None
+        others = {policy.name for policy in team.trainable}
+        moved = others - set(gradient.get("freeze", ()))
+        self.rest = _Rest(team, **gradient) if others else None
+        self.moving = self.rest if moved else None
         self._updates = 0
         self._waiting: list[tuple[str, pl.DataFrame]] = []
 
     @property
     def policies(self) -> Mapping[str, LearnedPolicy]:
         """All trained policies by name: tables, then the others."""
-        return {**self.tables, **(self.rest.policies if self.rest else {})}
+        return {**self.tables, **(self.moving.policies if self.moving else {})}
+
+    @property
+    def references(self) -> dict[str, Learnable]:
+        """References of the other policies, by name."""
+        return self.rest.references if self.rest else {}
 
     @property
     def updates(self) -> int:
         """Number of updates so far."""
         return self._updates
+
+    @updates.setter
+    def updates(self, number: int) -> None:
+        self._updates = number
+        if self.rest:
+            self.rest.updates = number
 
     def reads(self) -> set[str]:
         """Columns that the update rule reads; the reward by default."""
@@ -69,7 +89,7 @@ class TableLearner(abc.ABC):
 
     def needs(self) -> set[str]:
         """Columns that the update rule and the terms read."""
-        return self.reads() | (self.rest.needs() if self.rest else set())
+        return self.reads() | (self.moving.needs() if self.moving else set())
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
         """Collect the turns of each table that did not fail and have a reward; no table changes yet.
@@ -81,21 +101,21 @@ class TableLearner(abc.ABC):
             MissingColumnError: no such column. RewardError, LearnerError: a number is not finite; nothing is learned.
         """
         ready = self._look(turns)
-        metrics = self.rest.forward_backward(turns, advantage=advantage) if self.rest else {}
+        metrics = self.moving.forward_backward(turns, advantage=advantage) if self.moving else {}
         return metrics | self._keep(ready)
 
     def optim_step(self) -> None:
         """Update the tables by the collected turns, and step the other policies."""
         self._write()
-        if self.rest:
-            self.rest.optim_step()
+        if self.moving:
+            self.moving.optim_step()
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
         """`forward_backward` and `optim_step` in one; other policies as by `policy_gradient`, with its minibatches."""
         ready = self._look(turns)
-        metrics = self.rest.update(turns, advantage=advantage, rng=rng) if self.rest else {}
+        metrics = self.moving.update(turns, advantage=advantage, rng=rng) if self.moving else {}
         metrics |= self._keep(ready)
         self._write()
         return metrics
@@ -155,7 +175,7 @@ class TableLearner(abc.ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`."""
         self._updates = state["updates"]
-        if self.rest:
+        if self.rest and state["rest"]:
             self.rest.restore(state["rest"])
 
 

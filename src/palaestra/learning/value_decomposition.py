@@ -202,6 +202,15 @@ class ValueDecomposition(TableLearner):
             for name, each in metrics.items()
         }
 
+    def inherit(self, before: ValueDecomposition) -> None:
+        """Take over, when a phase begins, replay, mixer, targets and moments, if they are of the same rewards."""
+        same = ("mixer", "capacity", "reward", "clock", "continuing")
+        if before.playing and all(getattr(self, each) == getattr(before, each) for each in same):
+            self.playing, self.replay = before.playing, before.replay
+            self.parts, self.targets, self.optimiser = before.parts, before.targets, before.optimiser
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.rate
+
     def state(self) -> dict[str, Any]:
         """State for a resume: also the playing parameters, replay, targets, mixer and optimiser."""
         state = super().state() | {"playing": self.playing}

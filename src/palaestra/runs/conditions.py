@@ -37,7 +37,8 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 class Condition:
     """Callable test of whether a training phase ends: an iteration count, or an expression over its metrics.
 
-    A name is the latest value that was measured in the phase; as long as it was not measured the condition is false.
+    A name is the latest value that was measured in the phase. A condition on what was not measured is false, and so is
+    its `not`; beside it `or` and `and` go by the other side: `evaluation.success > .9 or iterations >= 10` ends.
     `stalled(n)` is true if the best success (the best reward, where there is no success) of the last n iterations is
     not above that of those before; `stalled(n, x, by)` looks at x instead, and asks for more than `by`. `mean(x, n)` is
     the mean over the last n iterations. `iterations` is the number of iterations of the phase so far, `round` that of
@@ -80,7 +81,7 @@ class Condition:
         """Whether the phase ends after these metrics dicts of its iterations."""
         try:
             return bool(_value(self.tree, lines, round, self.total))
-        except (_NotMeasured, ZeroDivisionError, OverflowError):
+        except _UNKNOWN:
             return False
 
     def check(self, policies: Collection[str]) -> None:
@@ -111,6 +112,9 @@ class Condition:
 
 class _NotMeasured(Exception):
     """A metric has no value yet."""
+
+
+_UNKNOWN = (_NotMeasured, ZeroDivisionError, OverflowError)
 
 
 def _of(name: str, line: Line) -> float | None:
@@ -194,10 +198,17 @@ def _value(node: ast.AST, lines: Sequence[Line], round_: int, total: int | None 
     match node:
         case ast.Constant(value=value):
             return value
-        case ast.BoolOp(op=ast.And(), values=values):
-            return all(of(each) for each in values)
-        case ast.BoolOp(values=values):
-            return any(of(each) for each in values)
+        case ast.BoolOp(op=sign, values=values):
+            decisive, unknown = isinstance(sign, ast.Or), None
+            for each in values:
+                try:
+                    if bool(of(each)) is decisive:
+                        return decisive
+                except _UNKNOWN as error:  # another one may decide
+                    unknown = error
+            if unknown is not None:
+                raise unknown
+            return not decisive
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not of(operand)
         case ast.UnaryOp(op=sign, operand=operand):

@@ -180,7 +180,13 @@ def test_the_origin_of_verdicts_is_how_far_answers_to_other_prompts_have_moved()
     policy, table = words()
     table = table.with_column(chosen=pl.lit(True))
     learner = PolicyGradient(Team(a=policy), "kto(.5)", lr=1e-2)
-    other = table.frame.with_columns(action_ids=pl.concat([table["action_ids"][-1:], table["action_ids"][:-1]]))
+    rows: dict[int, list[int]] = {
+        group: np.flatnonzero(table["group"].to_numpy() == group).tolist() for group in range(3)
+    }
+    before = [rows[(group - 1) % 3] for group in table["group"]]
+    places = [rows[group].index(row) for row, group in enumerate(table["group"])]
+    taken = [others[place % len(others)] for others, place in zip(before, places, strict=True)]
+    other = table.frame.with_columns(action_ids=table["action_ids"][taken])
 
     def said() -> float:
         with torch.no_grad():

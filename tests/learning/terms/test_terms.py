@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from palaestra.errors import ExpressionError, InputError, MissingColumnError
 from palaestra.learning.terms import TERMS, MicroBatch, Term, objective, surrogate
+from palaestra.learning.terms.imitation import _of_other_groups
+from palaestra.runs.build import check, resolve
+from palaestra.runs.recipe import load
 
 EXAMPLES = {
     "surrogate": "surrogate(clip=[.2, .28], dual_clip=3)",
@@ -254,6 +261,47 @@ def test_a_pair_without_a_side_is_named() -> None:
     piece = MicroBatch.of(torch.zeros(3, 1), reference=torch.zeros(3, 1), columns=table)
     with pytest.raises(InputError, match=r"pair y has no row with chosen=false \(1 of 2 pairs\)"):
         TERMS.build("dpo()")(piece)
+
+
+def test_words_are_no_truth_values() -> None:
+    table = {"pair": ["x", "x"], "chosen": ["yes", "no"]}
+    piece = MicroBatch.of(torch.zeros(2, 1), reference=torch.zeros(2, 1), columns=table)
+    with pytest.raises(InputError, match="column 'chosen' holds String, expected true and false"):
+        TERMS.build("dpo()")(piece)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30))
+def test_answers_of_other_groups(groups: list[int]) -> None:
+    """Each row has one of the group before its own; where groups are as large, each answer is taken once."""
+    other = _of_other_groups(pl.DataFrame({"group": groups}))
+    found, known = [groups[each] for each in other], sorted(set(groups))
+    if len(known) == 1:
+        assert other.tolist() == np.roll(np.arange(len(groups)), 1).tolist()
+        return
+    assert found == [known[known.index(each) - 1] for each in groups]
+    if len({groups.count(each) for each in known}) == 1:
+        assert sorted(other) == list(range(len(groups)))
+
+
+@pytest.mark.parametrize("lists", ["return", "value"])
+def test_a_value_per_turn_reads_numbers(lists: str) -> None:
+    columns = {name: [[0.1] * 4] * 2 if name == lists else [1.0, -1.0] for name in ("return", "value")}
+    head = nn.Sequential(nn.Linear(3, 1, bias=False), nn.Flatten(1))
+    piece = MicroBatch.of(torch.zeros(2, 4), columns=columns, units=torch.zeros(2, 4, 3), module=head)
+    with pytest.raises(InputError, match=f"column '{lists}' has lists; level='turn' wants one number per turn"):
+        TERMS.build("value(clip=.2)")(piece)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "learning.md"
+METHODS = PAGE.read_text().split("## Which line gives which method")[1].split("## The terms")[0]
+
+
+@pytest.mark.parametrize("line", [each for each in METHODS.splitlines() if each.startswith("| ")][2:])
+def test_a_line_of_the_page_is_a_recipe(line: str) -> None:
+    method, *texts = line.strip("|").split(" | ")
+    terms, credit = (re.findall("`(.*?)`", each)[0] for each in texts)
+    stages = [f"stages={each}" for each in re.findall(r"stages: \[(.*?)\]", method)]
+    check(resolve(load("corridor", [f"learn.terms={terms}", f"credit={credit}", *(stages or ["stages=[]"])])))
 
 
 def test_worked_cloning() -> None:

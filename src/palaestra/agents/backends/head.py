@@ -100,18 +100,21 @@ class Head:
     def score(self, hidden: Tensor, ids: Tensor, mask: Tensor, temperature: float, top_p: float = 1.0) -> Scored:
         """Log-probabilities and entropies after `hidden` [rows, tokens, width] under the sampling distribution.
 
-        ids, mask: [rows, tokens]. top_p: what is outside of the nucleus has no probability; ids are never outside.
+        ids, mask: [rows, tokens]. top_p: what is outside of the nucleus has no probability; ids are never outside. The
+        result's distribution is that before the nucleus, of which exact KLs are finite: two nuclei have other tokens.
 
         Only real tokens go through a head that is chunked.
         """
         if self.small(mask.numel()):
-            whole = torch.log_softmax(nucleus(self.logits(hidden) / temperature, top_p, ids[..., None]), -1)
-            chosen = whole.gather(-1, ids[..., None])[..., 0] * mask
-            return Scored(chosen, -(whole.exp() * whole).sum(-1) * mask, mask, whole, hidden)
+            logits = self.logits(hidden) / temperature
+            whole = torch.log_softmax(logits, -1)
+            cut = whole if top_p >= 1 else torch.log_softmax(nucleus(logits, top_p, ids[..., None]), -1)
+            chosen = cut.gather(-1, ids[..., None])[..., 0] * mask
+            return Scored(chosen, -(cut.exp() * cut).sum(-1) * mask, mask, whole, hidden)
         real, said = hidden[mask], ids[mask]
 
         def distribution(at: slice | Tensor) -> Tensor:
-            return torch.log_softmax(nucleus(self.logits(real[at]) / temperature, top_p, said[at, None]), -1)
+            return torch.log_softmax(self.logits(real[at]) / temperature, -1)
 
         if self.linear and top_p >= 1:
             pairs, bias = self._pairs(real)
@@ -120,7 +123,7 @@ class Head:
         else:
 
             def one(at: slice) -> tuple[Tensor, Tensor]:
-                logp = distribution(at)
+                logp = torch.log_softmax(nucleus(self.logits(real[at]) / temperature, top_p, said[at, None]), -1)
                 return logp.gather(-1, said[at, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
             logprobs, entropies = in_chunks(one, len(said), self.step)

@@ -105,7 +105,7 @@ class new_reference(Stage):
     Without it they hold on to the policy with which the run began. For learners that keep a reference in one piece.
 
     Raises:
-        InputError: every is less than 1.
+        InputError: every is less than 1; when it is called, no term has a reference.
     """
 
     def __init__(self, every: int = 10) -> None:
@@ -116,6 +116,8 @@ class new_reference(Stage):
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table unchanged."""
         references: Any = getattr(context.learner, "references", {})
+        if not references:
+            raise InputError("new_reference: no term of learn.terms has a reference, as kl() does; leave the stage out")
         if (context.iteration - 1) % self.every == 0:
             for name, reference in references.items():
                 reference.load_state_dict(context.team.policies[name].state_dict())  # type: ignore[attr-defined]

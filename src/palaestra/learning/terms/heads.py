@@ -92,6 +92,8 @@ def value(
         error = (found - goal).square()
         if clip is not None:
             before = piece.column(old)
+            if level == "turn" and before.shape[1] != 1:
+                raise InputError(f"term value: column {old!r} has lists; level='turn' wants one number per turn")
             before = torch.where(before.isnan(), found.detach(), before)
             other = (torch.minimum(torch.maximum(found, before - clip), before + clip) - goal).square()
             piece.log("value_clip_fraction", ((other > error) & piece.mask).sum(), per="token")

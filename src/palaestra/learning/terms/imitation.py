@@ -76,9 +76,12 @@ def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
     """`PairLogprobs` of all pairs in a `MicroBatch` that is a whole step; InputError if a pair lacks a side.
 
     Raises:
-        InputError: a pair lacks a side.
+        InputError: a pair lacks a side, or `chosen` holds no truth values.
     """
-    pair, chosen = piece.require("pair")[piece.at], piece.require("chosen")[piece.at].cast(pl.Boolean)
+    pair, chosen = piece.require("pair")[piece.at], piece.require("chosen")[piece.at]
+    if not (chosen.dtype.is_numeric() or chosen.dtype in (pl.Boolean, pl.Null)):
+        raise InputError(f"term {piece.key}: column 'chosen' holds {chosen.dtype}, expected true and false")
+    chosen = chosen.cast(pl.Boolean)
     known = np.flatnonzero((pair.is_not_null() & chosen.is_not_null()).to_numpy())
     names, code = np.unique(pair[known].cast(pl.String).to_numpy(), return_inverse=True)
     better = chosen[known].to_numpy()
@@ -294,8 +297,9 @@ def kto(
 ) -> Term:
     """Loss term: KTO (2402.01306) on a column `chosen` of turns, 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
 
-    Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): every row with the answer of
-    the row before it, as TRL pairs them. zero: "apo" leaves z out (APO-zero, unpaired, 2408.06266).
+    Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): the k-th row of a group has the
+    k-th answer of the group before it; without groups, or in a single one, it has that of the row before, as in TRL,
+    whose rows are shuffled. zero: "apo" leaves z out (APO-zero, unpaired, 2408.06266).
     """
     number("kto", low=1e-9, beta=beta)
     number("kto", low=0.0, desirable=desirable, undesirable=undesirable, weight=weight)
@@ -318,13 +322,26 @@ def kto(
 
 @torch.no_grad()
 def _mismatched(piece: MicroBatch) -> Tensor:
-    """Mean of log π - log π_start of every row's prompt with the answer before it, at least 0."""
+    """Mean of log π - log π_start of every row's prompt with an answer to another one, at least 0."""
     if piece.step.policy is None or piece.step.reference is None:
         raise InputError(f"term {piece.key}: z needs the policy and its reference; use it in a learner, or zero='apo'")
-    answers = pl.concat([piece.frame["action_ids"][-1:], piece.frame["action_ids"][:-1]])
-    other = piece.frame.with_columns(action_ids=answers)
+    other = piece.frame.with_columns(action_ids=piece.frame["action_ids"][_of_other_groups(piece.frame)])
 
     def total(scored: Scored) -> Tensor:
         return scored.logprobs.masked_fill(~scored.mask, 0.0).sum(1)
 
     return (total(piece.step.policy.score(other)) - total(piece.step.reference().score(other))).mean().clamp(min=0)
+
+
+def _of_other_groups(frame: pl.DataFrame) -> np.ndarray:
+    """For each row the number of a row of the group before its own, at the same place in it; else the row before."""
+    rows = np.arange(len(frame))
+    groups = np.unique(frame["group"], return_inverse=True)[1] if "group" in frame.columns else np.zeros_like(rows)
+    if not groups.any():
+        return np.roll(rows, 1)
+    order, size = np.argsort(groups, kind="stable"), np.bincount(groups)
+    first, before = np.cumsum(size) - size, (groups - 1) % len(size)
+    place = np.empty_like(rows)
+    place[order] = rows - first[groups[order]]
+    found: np.ndarray = order[first[before] + place % size[before]]
+    return found
