@@ -39,8 +39,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),
     "rewrite": ("rules", "advice", "most"),
-    "edit_workflow": ("task", "now", "roles", "shapes", "tried", "rejected", "most"),
-    "review_edit": ("task", "now", "edit", "edited", "tried"),
+    "edit_workflow": ("task", "workflow", "nodes", "figures", "roles", "shapes", "tried", "rejected", "most"),
+    "review_edit": ("task", "workflow", "nodes", "figures", "edit", "edited", "tried"),
     "program": ("task", "hints", "seen", "functions", "examples"),
 }
 """Names of prompts that can be replaced, and the variables of their templates."""

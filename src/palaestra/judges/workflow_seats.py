@@ -40,8 +40,8 @@ def model_designer(
     """
 
     def propose(step: SearchStep, rng: np.random.Generator) -> list[Proposed]:
-        values = _shown(step, task) | {"roles": roles, "shapes": list(SHAPES), "most": most}
-        values["rejected"] = list(step.rejected)
+        values = _shown(step, task) | {"shapes": list(SHAPES), "rejected": list(step.rejected), "most": most}
+        values["roles"] = [f"{role}: {told}" if told else role for role, told in roles.items()]
 
         def read(said: str) -> str | None:
             return read_edit(read_reply(said, "edit").text, step.edits)
@@ -65,9 +65,7 @@ def model_critic(policy: Policy, *, task: str = "", own: Mapping[str, str] | Non
 
     def review(step: SearchStep, edits: Sequence[str], rng: np.random.Generator) -> list[Review]:
         prompts = [
-            write_prompt(
-                "review_edit", _shown(step, task) | {"edit": edit, "edited": step.edits[edit].text()}, own
-            )
+            write_prompt("review_edit", _shown(step, task) | {"edit": edit, "edited": step.edits[edit].text()}, own)
             for edit in edits
         ]
         found = _asked(policy, step, prompts, read_verdict, ("verdict",), "critic")
@@ -98,17 +96,26 @@ def read_verdict(reply: str) -> tuple[bool, str] | None:
 
 def _shown(step: SearchStep, task: str) -> dict[str, Any]:
     best = sorted(step.tried, key=lambda each: -each[1]["reward"])[:SHOWN]
-    told = [{"workflow": design.text(), **_figures(row)} for design, row in best]
-    now = {"workflow": step.design.text(), "nodes": step.design.roles, **_figures(step.row)}
-    return {"task": fenced(task) if task else "", "now": now, "tried": told}
+    return {
+        "task": fenced(task) if task else "",
+        "workflow": step.design.text(),
+        "nodes": step.design.roles,
+        "figures": _figures(step.row),
+        "tried": [f"{design.text()}: {_figures(row)}" for design, row in best],
+    }
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{row[name]:.3g}" for name in ("accuracy", "cost", "reward")}
+def _figures(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {row[name]:.3g}" for name in ("accuracy", "cost", "reward"))
 
 
 def _asked(
-    policy: Policy, step: SearchStep, prompts: Sequence[str], read: Callable[[str], Any], fields: Sequence[str], who: str
+    policy: Policy,
+    step: SearchStep,
+    prompts: Sequence[str],
+    read: Callable[[str], Any],
+    fields: Sequence[str],
+    who: str,
 ) -> list[Reply]:
     asked = [(prompt, step.number) for prompt in prompts]
     return replies(policy, asked, [read] * len(asked), agent=who, fields=fields, seed=step.number)

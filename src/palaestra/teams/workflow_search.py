@@ -18,7 +18,6 @@ import polars as pl
 
 from palaestra.errors import InputError
 from palaestra.evaluation.dominance import nondominated
-from palaestra.evaluation.teamwork.designs import Surrogate
 from palaestra.foundation.search import SearchTree, soft_mixed
 from palaestra.teams.workflow_edits import SHAPES, WorkflowDesign
 
@@ -90,17 +89,22 @@ def drawn_edits(width: int = 8) -> Designer:
     return propose
 
 
-def surrogate_critic(roles: Sequence[str]) -> Critic:
-    """Makes a critic that accepts the one edit of those proposed whose workflow a surrogate predicts the best reward.
+def surrogate_critic(roles: Sequence[str], ridge: float = 0.1) -> Critic:
+    """Makes a critic that accepts, of the edits proposed, the one whose workflow has the best predicted reward.
 
-    The surrogate is `palaestra.evaluation.teamwork.Surrogate`, kernel ridge regression on the shape, on how often each
-    of `roles` stands in the workflow, on which of two roles comes first, and on pairs of these.
+    Rewards are predicted by ridge regression on the `features` of what was evaluated so far.
+
+    Args:
+        roles: those that can stand in a workflow.
+        ridge: weight of the squared coefficients.
     """
 
     def review(step: SearchStep, edits: Sequence[str], rng: np.random.Generator) -> list[Review]:
-        known = np.array([features(design, roles) for design, _ in step.tried])
-        model = Surrogate().fit(known, np.array([row["reward"] for _, row in step.tried]))
-        predicted, _ = model.predict(np.array([features(step.edits[edit], roles) for edit in edits]))
+        known = np.array([features(design, roles) for design, _ in step.tried], float)
+        rewards = np.array([row["reward"] for _, row in step.tried])
+        penalty = ridge * np.eye(known.shape[1])
+        weights = np.linalg.solve(known.T @ known + penalty, known.T @ (rewards - rewards.mean()))
+        predicted = rewards.mean() + np.array([features(step.edits[edit], roles) for edit in edits]) @ weights
         best = int(np.argmax(predicted))
         return [
             Review(at == best, f"a reward of {value:.3f} is predicted") for at, value in enumerate(predicted.tolist())
@@ -110,14 +114,20 @@ def surrogate_critic(roles: Sequence[str]) -> Critic:
 
 
 def features(design: WorkflowDesign, roles: Sequence[str]) -> list[int]:
-    """Categories of a workflow for a surrogate: shape, count of each role, order of each pair of `roles`."""
+    """Features of a workflow, 0 or 1: its shape, whether each role stands in it, and again, and which of two is first.
+
+    >>> features(WorkflowDesign("chain", ("b", "a")), ["a", "b"])
+    [1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1]
+    """
     first = {role: design.roles.index(role) for role in roles if role in design.roles}
-    order = [
-        0 if a not in first or b not in first else 1 + (first[a] < first[b])
-        for at, a in enumerate(roles)
-        for b in roles[at + 1 :]
+    pairs = [(a, b) for at, a in enumerate(roles) for b in roles[at + 1 :]]
+    return [
+        *(int(design.shape == shape) for shape in SHAPES),
+        *(int(role in first) for role in roles),
+        *(int(design.roles.count(role) > 1) for role in roles),
+        *(int(a in first and b in first and first[a] < first[b]) for a, b in pairs),
+        *(int(a in first and b in first and first[a] > first[b]) for a, b in pairs),
     ]
-    return [list(SHAPES).index(design.shape), *(design.roles.count(role) for role in roles), *order]
 
 
 def search_workflows(
