@@ -40,7 +40,8 @@ def searched(endpoint: ChatEndpoint, budget: int = 3, **options: Any):
     policy = ChatPolicy("m", base_url=endpoint.url, api_key_env=None, wait=0.0)
     return search_workflows(
         START, worth, list(ROLES), budget=budget, rng=np.random.default_rng(0),
-        designer=model_designer(policy, ROLES, task="What is {{ x }}?", **options), critic=model_critic(policy, **options),
+        designer=model_designer(policy, ROLES, task="What is {{ x }}?", **options),
+        critic=model_critic(policy, **options),
     )  # fmt: skip
 
 

@@ -109,7 +109,8 @@ def test_policies_of_the_recipe_play_design_and_review_and_are_not_paid_twice(en
     chat = {"base_url": endpoint.url, "api_key_env": None, "wait": 0.0}
     policies = {name: {"kind": "chat", "options": {"model": name, **chat}} for name in ("player", "designer", "critic")}
     recipe = written(tmp_path, policies=policies, team={"*": "player"})
-    question = "search_workflow({'reader': 'Find it.', 'checker': ''}, 2, tasks=3, designer='designer', critic='critic', trust=True)"
+    roles = {"reader": "Find it.", "checker": ""}
+    question = f"search_workflow({roles}, 2, tasks=3, designer='designer', critic='critic', trust=True)"
     table = analyze(question, recipe)
     assert table["accuracy"].to_list() == [0.0, 1.0]
     assert table["reason"][1] == "It helps."
@@ -138,9 +139,10 @@ def test_what_cannot_be_searched_is_named(tmp_path, options, said) -> None:
 def test_code_of_a_recipe_runs_only_with_trust_and_success_must_be_known(tmp_path) -> None:
     with pytest.raises(RecipeError, match="names code"):
         analyze("search_workflow(['a'])", written(tmp_path))
+    more = {name: {"kind": "script", "options": {"script": f"{HERE}:script"}} for name in ("one", "two")}
+    recipe = written(tmp_path, policies=more, team={"*": "one"})
     with pytest.raises(InputError, match="who plays"):
-        more = {name: {"kind": "script", "options": {"script": f"{HERE}:script"}} for name in ("one", "two")}
-        analyze("search_workflow(['a'], trust=True)", written(tmp_path, policies=more, team={"*": "one"}))
+        analyze("search_workflow(['a'], trust=True)", recipe)
+    recipe = written(tmp_path, policies={"stub": {"kind": "script", "options": {"script": "kuhn"}}})
     with pytest.raises(InputError, match="all episodes failed"):
-        broken = {"stub": {"kind": "script", "options": {"script": "kuhn"}}}
-        analyze("search_workflow(['a'], trust=True)", written(tmp_path, policies=broken))
+        analyze("search_workflow(['a'], trust=True)", recipe)

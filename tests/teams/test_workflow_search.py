@@ -113,7 +113,7 @@ def test_the_search_finds_the_best_for_its_cost_and_marks_what_is_pareto_optimal
     assert table["workflow"].n_unique() == 30  # nothing is played twice
     rows = {row["step"]: row for row in table.to_dicts()}
     for row in table.filter(table["parent"].is_not_null()).to_dicts():
-        name, values, options = read_call(rows[row["parent"]]["workflow"])
+        _, values, _ = read_call(rows[row["parent"]]["workflow"])
         assert row["step"] > row["parent"]
         assert abs(row["nodes"] - len(values[0])) <= 1  # one edit apart
     assert table["reason"][1:].str.contains("is predicted").all()

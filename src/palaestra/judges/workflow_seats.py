@@ -47,7 +47,7 @@ def model_designer(
             return read_edit(read_reply(said, "edit").text, step.edits)
 
         prompt = write_prompt("edit_workflow", values, own)
-        (reply,) = _asked(policy, step, [prompt], read, ("edit",), "designer")
+        (reply,) = _asked(policy, step, [prompt], read, "edit", "designer")
         edit = None if reply.text is None or reply.error else read(reply.text)
         return [Proposed(edit, "" if edit else _unread(reply), _tokens(reply))]
 
@@ -68,7 +68,7 @@ def model_critic(policy: Policy, *, task: str = "", own: Mapping[str, str] | Non
             write_prompt("review_edit", _shown(step, task) | {"edit": edit, "edited": step.edits[edit].text()}, own)
             for edit in edits
         ]
-        found = _asked(policy, step, prompts, read_verdict, ("verdict",), "critic")
+        found = _asked(policy, step, prompts, read_verdict, "verdict", "critic")
         verdicts = [None if each.text is None or each.error else read_verdict(each.text) for each in found]
         return [
             Review(None, _unread(reply), _tokens(reply)) if said is None else Review(*said, _tokens(reply))
@@ -110,15 +110,10 @@ def _figures(row: Mapping[str, Any]) -> str:
 
 
 def _asked(
-    policy: Policy,
-    step: SearchStep,
-    prompts: Sequence[str],
-    read: Callable[[str], Any],
-    fields: Sequence[str],
-    who: str,
+    policy: Policy, step: SearchStep, prompts: Sequence[str], read: Callable[[str], Any], field: str, who: str
 ) -> list[Reply]:
     asked = [(prompt, step.number) for prompt in prompts]
-    return replies(policy, asked, [read] * len(asked), agent=who, fields=fields, seed=step.number)
+    return replies(policy, asked, [read] * len(asked), agent=who, fields=(field,), seed=step.number)
 
 
 def _tokens(reply: Reply) -> int:

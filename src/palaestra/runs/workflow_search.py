@@ -1,4 +1,4 @@
-"""Searches over workflows for the tasks of a recipe: `palaestra analyze 'search_workflow(["solver", "checker"])' RECIPE`.
+"""Searches over workflows for a recipe's tasks: `palaestra analyze 'search_workflow(["solver", "checker"])' RECIPE`.
 
 Every workflow is played by one policy of the recipe in all roles; nobody learns. Designer and critic are rules, or
 policies of the recipe.
@@ -135,7 +135,8 @@ def search_workflow(
         designer: "rule", edits are drawn; or a policy of the recipe.
         critic: "rule", a surrogate of the rewards so far; "none"; or a policy of the recipe.
         width: edits that the rule draws for the critic.
-        cached, output: prices of input that is in the cache, and of output, by that of new input.
+        cached: price of input that is in the cache, by that of new input.
+        output: price of output, by that of new input.
         seed: of tasks, play and search; default, the first of the recipe.
         instructions: Jinja templates of the questions `edit_workflow` and `review_edit`, or their files `….j2`.
         trust: run the code that the recipe names.

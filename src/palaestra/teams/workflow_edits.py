@@ -35,7 +35,7 @@ SHAPES: Mapping[str, Callable[[Named], str]] = {
     "debate": lambda roles: _call("graph", roles, edges="all", rounds=2),
     "star": _star,
 }
-"""Names of shapes, and the text of `env.workflow` that each makes of roles; in a star the last role hears the others."""
+"""Shapes by name: functions from roles to the text of `env.workflow`; in a star the last role hears the others."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class SearchStep:
 
 @dataclass(frozen=True)
 class Proposed:
-    """Data of a designer's proposal: an edit of the step's, None if its reply could not be read, what it said, tokens."""
+    """Data of a designer's proposal: one of the step's edits, None if the reply was unreadable, its text and tokens."""
 
     edit: str | None
     said: str = ""
@@ -168,7 +168,8 @@ def search_workflows(
     Returns:
         A row per step: step, parent (its step), status (evaluated; rejected, by the critic; unread, what designer or
         critic said), edit, workflow, nodes, accuracy, cost, reward, reason (of the critic; what could not be read),
-        tokens (of replies of designer and critic), pareto (no other has as much accuracy for less), best (the largest reward).
+        tokens (of replies of designer and critic), pareto (no other has as much accuracy for less), best (the largest
+        reward; of equal ones the fewest nodes).
 
     Raises:
         InputError: the budget is below 1, the price below 0, no role is given, or the start is free of cost.
