@@ -126,6 +126,7 @@ def test_the_table_is_that_of_the_seed() -> None:
 
 def test_the_price_of_a_node_is_weighed_against_what_it_brings() -> None:
     assert searched(price=0.5)["reward"].max() == pytest.approx(0.6 - 0.5)  # the planner alone
+    assert searched(price=0.5).filter("best")["reward"].item() == searched(price=0.5)["reward"].max()
     assert searched(price=0.0).filter("best")["nodes"].item() == 2  # of equal rewards the one with fewer nodes
 
 

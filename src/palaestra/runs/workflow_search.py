@@ -131,10 +131,10 @@ def search_workflow(
         tasks: episodes of each.
         start: roles of the chain that the search begins with; default: the first role alone.
         most: nodes of a workflow at most.
-        policy: of the recipe, which plays all roles; default: the only one that is not designer or critic.
+        policy: of the recipe, which plays all roles; default: the only one, or the only one beside designer and critic.
         designer: "rule", edits are drawn; or a policy of the recipe.
         critic: "rule", a surrogate of the rewards so far; "none"; or a policy of the recipe.
-        width: edits that the rule draws for the critic.
+        width: edits that the rule draws at each step; one, if the critic is a policy.
         cached: price of input that is in the cache, by that of new input.
         output: price of output, by that of new input.
         seed: of tasks, play and search; default, the first of the recipe.
@@ -194,6 +194,7 @@ def search_workflow(
                 play.test(designs[row["workflow"]]) if row["best"] or row["pareto"] or row["step"] == 0 else None
                 for row in found.iter_rows(named=True)
             ]
+            play.executor.close()
             return found.with_columns(test=pl.Series(tested, dtype=pl.Float64))
         finally:
             calls.close()
@@ -202,9 +203,9 @@ def search_workflow(
 
 
 def _only(policies: Mapping[str, Any], seats: Sequence[str]) -> str:
-    left = [name for name in policies if name not in seats]
+    left = [name for name in policies if name not in seats] or list(policies)
     if len(left) != 1:
-        raise InputError(f"search_workflow: who plays? policy= one of {', '.join(left) or 'none'}")
+        raise InputError(f"search_workflow: who plays? policy= one of {', '.join(left)}")
     return left[0]
 
 

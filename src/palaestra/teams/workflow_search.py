@@ -82,7 +82,7 @@ def drawn_edits(width: int = 8) -> Designer:
         raise InputError(f"drawn_edits: {width=} must be at least 1")
 
     def propose(step: SearchStep, rng: np.random.Generator) -> list[Proposed]:
-        made = {design: text for text, design in reversed(step.edits.items())}
+        made = {design: text for text, design in step.edits.items()}
         texts = list(made.values())
         return [Proposed(texts[at]) for at in rng.permutation(len(texts))[:width]]
 
@@ -224,24 +224,20 @@ def search_workflows(
         texts = list(dict.fromkeys(each.edit for each in proposed if each.edit is not None))
         if not texts:
             continue
-        asked = {each.edit: each.tokens for each in reversed(proposed)}
+        spent = {each.edit: each.tokens for each in proposed}
         reviews = critic(step, texts, rng) if critic else [Review(True)] * len(texts)
-        told = [
-            {"edit": edit, "reason": each.reason or None, "tokens": asked[edit] + each.tokens}
-            for edit, each in zip(texts, reviews, strict=True)
-        ]
-        accepted = [place for place, each in enumerate(reviews) if each.accepted]
-        if accepted:
-            place = accepted[0]
-            spent = sum(each["tokens"] for each in told)
-            add(open_[texts[place]], at, **told[place] | {"tokens": spent})
-            continue
-        for edit, each, row in zip(texts, reviews, told, strict=True):
-            if each.accepted is None:
-                record("unread", tried[design], **row | {"reason": f"critic: {each.reason}"})
+        spent |= {edit: spent[edit] + review.tokens for edit, review in zip(texts, reviews, strict=True)}
+        accepted = [edit for edit, review in zip(texts, reviews, strict=True) if review.accepted]
+        for edit, review in zip(texts, reviews, strict=True):
+            told: Row = {"edit": edit, "reason": review.reason or None, "tokens": spent[edit]}
+            if accepted:
+                if edit == accepted[0]:
+                    add(open_[edit], at, **told | {"tokens": sum(spent[each] for each in texts)})
+            elif review.accepted is None:
+                record("unread", tried[design], **told | {"reason": f"critic: {review.reason}"})
             else:
                 refused.append(edit)
-                record("rejected", tried[design], **row)
+                record("rejected", tried[design], **told)
     return _marked(rows)
 
 
