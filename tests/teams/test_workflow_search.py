@@ -127,7 +127,9 @@ def test_the_table_is_that_of_the_seed() -> None:
 def test_the_price_of_a_node_is_weighed_against_what_it_brings() -> None:
     assert searched(price=0.5)["reward"].max() == pytest.approx(0.6 - 0.5)  # the planner alone
     assert searched(price=0.5).filter("best")["reward"].item() == searched(price=0.5)["reward"].max()
-    assert searched(price=0.0).filter("best")["nodes"].item() == 2  # of equal rewards the one with fewer nodes
+    every = searched(price=0.0, most=3, budget=200)
+    assert every.filter("best")["nodes"].item() == 2  # of equal rewards the one with fewer nodes
+    assert every.filter(every["accuracy"] == 1.0)["nodes"].max() == 3
 
 
 def test_what_the_critic_turns_down_is_not_played_nor_proposed_again() -> None:

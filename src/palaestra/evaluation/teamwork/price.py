@@ -2,8 +2,8 @@
 
 Who is on the frontier is `evaluation.frontier`, what a success costs is `evaluation.cost_per_success` ([54], arXiv
 2508.02694); here are the two readings of a frontier of [53] (arXiv 2601.14192), all of these for systems that met the
-same tasks (`economy`), and the cost model of [140] (arXiv
-2601.12307), which says what the same workflow costs as one conversation, or what was played did (`play_cost`). Left out: price lists (`evaluation.suite`).
+same tasks (`economy`), and the cost model of [140] (arXiv 2601.12307): what the same workflow costs as one
+conversation (`workflow_cost`), and what play cost (`play_cost`). Left out: price lists (`evaluation.suite`).
 """
 
 from __future__ import annotations
