@@ -115,5 +115,5 @@ def read_edit(text: str, known: Mapping[str, WorkflowDesign]) -> str | None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    found = re.findall(r"[\w-]+", text.casefold().replace("*", " "))
+    found = re.findall(r"[\w-]+", text.casefold())
     return tuple(word for word in found if word not in _FILLERS)
