@@ -197,7 +197,7 @@ def test_a_user_replaces_every_prompt_and_has_the_shipped_text(tmp_path: Path) -
 def test_every_prompt_that_can_be_replaced_ships_and_has_these_variables() -> None:
     forms = {"program": "dense_program"}
     given: dict[str, Any] = {name: "text" for names in KNOWN.values() for name in names} | {"nothing": "(nothing)"}
-    given |= {name: ["one"] for name in ("answers", "known", "metrics", "rules", "hints", "functions")} | {
+    given |= {name: ["one"] for name in ("answers", "known", "metrics", "rules", "hints", "functions", "tried")} | {
         "examples": []
     }
     for name, variables in KNOWN.items():

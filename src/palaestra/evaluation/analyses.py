@@ -66,6 +66,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.teams.pipeline_stream",
         "palaestra.runs.adaptation",
         "palaestra.runs.partners",
+        "palaestra.runs.workflow_search",
     ),
     example='rubric("net")',
 )

@@ -40,6 +40,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "reflect": ("task", "rules", "answer", "good"),
     "rewrite": ("rules", "advice", "most"),
     "subagent": ("place", "archive", "tried"),
+    "edit_workflow": ("task", "workflow", "nodes", "figures", "roles", "shapes", "tried", "rejected", "most"),
+    "review_edit": ("task", "workflow", "nodes", "figures", "edit", "edited", "tried"),
     "program": ("task", "hints", "seen", "functions", "examples"),
 }
 """Names of prompts that can be replaced, and the variables of their templates."""

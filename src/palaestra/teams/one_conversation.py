@@ -3,8 +3,8 @@
     one_conversation(["reader", "planner", "writer"])          # beside chain(["reader", "planner", "writer"])
 
 The roles act one after the other, as in a chain, but the same agent plays all of them and keeps what was asked and
-answered before: each role is a further user turn, and what stands before it can stay in the cache. Left out: the search
-over workflows.
+answered before: each role is a further user turn, and what stands before it can stay in the cache. The search over
+workflows, in which this is one shape of several, is `palaestra.teams.workflow_search`.
 """
 
 from __future__ import annotations

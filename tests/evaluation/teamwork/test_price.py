@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import polars as pl
 import pytest
 
@@ -13,6 +15,7 @@ from palaestra.evaluation.teamwork import (
     cost_at_score,
     cost_over_levels,
     economy,
+    play_cost,
     score_at_cost,
     workflow_cost,
 )
@@ -166,3 +169,38 @@ def test_a_cache_holds_what_its_own_model_read_or_wrote():
     assert workflow_cost(1000, *sizes, models="abcd")[1] > team
     with pytest.raises(InputError, match="3 models"):
         workflow_cost(1000, *sizes, models="abc")
+
+
+def test_the_price_of_play_is_that_of_the_cost_model() -> None:
+    said = " ".join("o" * 4)
+    base = {"group": 0, "episode": 0, "policy": "m", "action": said}
+    talk, chats, teams, words = [], [], [], []
+    for turn in range(3):  # one agent, whose prompt grows; and roles that read the question and all that was said
+        talk.append({"role": "user", "content": " ".join(["s"] * 10 * (turn == 0) + ["p"] * 3)})
+        chats.append(base | {"turn": turn, "agent": "solver", "observation": "", "messages": json.dumps(talk)})
+        talk.append({"role": "assistant", "content": said})
+        heard = f" | {said}" * (turn > 0)
+        teams.append(
+            base | {"turn": turn, "agent": f"{turn}", "observation": " ".join([f"{turn}"] * 13 + ["o"] * 4 * turn)}
+        )
+        words.append(base | {"turn": turn, "agent": "solver", "observation": f"s s s{heard} | role"})
+    # a mark before each message counts as a word: 14 are new, then 4 and 4; 14 + 5 and 23 + 5 are in the cache
+    (row,) = play_cost(pl.DataFrame(chats)).to_dicts()
+    assert (row["calls"], row["cost"]) == (3, pytest.approx(14 + 4 + 4 + 0.1 * (19 + 28) + 4 * 12))
+    tokens = pl.DataFrame(chats).with_columns(tokens_in=pl.Series([28, 46, 64]), tokens_out=5)  # twice the words
+    assert play_cost(tokens)["cost"].item() == pytest.approx(2 * 22 + 0.1 * 2 * 47 + 4 * 15)
+    assert play_cost(pl.DataFrame(chats), cached=1.0, output=0.0)["cost"].item() == 14 + 23 + 32
+    assert play_cost(pl.DataFrame(teams))["cost"].to_list() == [workflow_cost(10, [3] * 3, [4] * 3)[0]]
+    # without messages: "s s s | role" is new, then "| | role"; before it stand 5 + 4 and 12 + 4 words
+    alone = play_cost(pl.DataFrame(words))["cost"].item()
+    assert alone == pytest.approx(5 + 3 + 3 + 0.1 * (9 + 16) + 4 * 12)
+
+
+def test_of_two_models_none_has_the_other_ones_cache() -> None:
+    talk = json.dumps([{"role": "user", "content": "a b c"}])
+    row = {"group": 0, "episode": 0, "agent": "x", "observation": "", "action": "", "messages": talk}
+    one, two = (pl.DataFrame([row | {"turn": at, "policy": f"{at * apart}"} for at in range(2)]) for apart in (0, 1))
+    assert play_cost(one)["cost"].item() == pytest.approx(4.4)
+    assert play_cost(two)["cost"].item() == 8.0
+    with pytest.raises(MissingColumnError, match="observation"):
+        play_cost(one.drop("observation"))

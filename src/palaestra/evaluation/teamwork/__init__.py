@@ -45,6 +45,7 @@ from palaestra.evaluation.teamwork.price import (
     cost_at_score,
     cost_over_levels,
     economy,
+    play_cost,
     score_at_cost,
     workflow_cost,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "offline",
     "order_effect",
     "persona_turns",
+    "play_cost",
     "propose",
     "recent_scores",
     "removals",

@@ -2,12 +2,13 @@
 
 Who is on the frontier is `evaluation.frontier`, what a success costs is `evaluation.cost_per_success` ([54], arXiv
 2508.02694); here are the two readings of a frontier of [53] (arXiv 2601.14192), all of these for systems that met the
-same tasks (`economy`), and the cost model of [140] (arXiv
-2601.12307), which says what the same workflow costs as one conversation. Left out: price lists (`evaluation.suite`).
+same tasks (`economy`), and the cost model of [140] (arXiv 2601.12307): what the same workflow costs as one
+conversation (`workflow_cost`), and what play cost (`play_cost`). Left out: price lists (`evaluation.suite`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -150,6 +151,60 @@ def workflow_cost(
         held[model] = prefix
         before += output
     return team, alone
+
+
+def play_cost(turns: pl.DataFrame, *, cached: float = 0.1, output: float = 4.0) -> pl.DataFrame:
+    """Table per episode of a table of turns: group, episode, calls, cost with a cache of prefixes ([140]).
+
+    cost = Σ new input + cached · input that is in the cache + output · what is said, in tokens where the turns say them
+    (`tokens_in`, `tokens_out`), else in words. In the cache is, of chat messages, the longest prefix that a policy read
+    or wrote before in this episode; without messages all that the same agent read and said before, of which its
+    observation repeats the question and its last answer alone.
+
+    Raises:
+        MissingColumnError: an episode, turn, agent, observation or action is not there.
+    """
+    need_columns("play_cost", turns.columns, ("group", "episode", "turn", "agent", "observation", "action"))
+    text, whole = pl.String, pl.Int64
+    kinds = {"policy": text, "messages": text, "answer": text, "tokens_in": whole, "tokens_out": whole}
+    absent = [pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in turns.columns]
+    frame = turns.with_columns(absent).with_columns(pl.col("agent", "policy", "action").cast(text))
+    rows = []
+    for (group, episode), part in frame.sort("turn", maintain_order=True).group_by(
+        "group", "episode", maintain_order=True
+    ):
+        kept: dict[str, list[list[str]]] = {}
+        held: dict[str, tuple[int, int]] = {}
+        total = 0.0
+        for row in part.iter_rows(named=True):
+            said = (row["action"] or row["answer"] or "").split()
+            if row["messages"] is not None:
+                read = [
+                    word
+                    for each in json.loads(row["messages"])
+                    for word in (f"<{each['role']}>", *str(each.get("content") or "").split())
+                ]
+                before = kept.setdefault(row["policy"] or row["agent"], [])
+                known = max((_shared(read, each) for each in before), default=0)
+                before.append([*read, "<assistant>", *said])
+                size = len(read)
+            else:
+                read = (row["observation"] or "").split()
+                known, last = held.get(row["agent"], (0, 0))
+                repeated = len((row["observation"] or "").split(" | ")[0].split()) + last if known else 0
+                size = known + max(len(read) - repeated, 0)
+                held[row["agent"]] = size + len(said), len(said)
+            tokens = size if row["tokens_in"] is None else row["tokens_in"]
+            share = known / size if size else 0.0
+            written = len(said) if row["tokens_out"] is None else row["tokens_out"]
+            total += tokens * (1 - share) + cached * tokens * share + output * written
+        rows.append((group, episode, len(part), total))
+    return pl.DataFrame(rows, schema=["group", "episode", "calls", "cost"], orient="row")
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """Length of the longest common prefix."""
+    return next((at for at, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
 def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> float:
