@@ -219,6 +219,9 @@ def test_confidences_in_percent_are_read_as_such_and_nothing_goes_without_a_word
     assert scaled.found.brier.mean == pytest.approx(plain.found.brier.mean)
     assert _confidences(made(share))[1] == []
     assert "read as percent" in _confidences(made(percent))[1][0]
+    mixed = Turns.concat([made(percent), made(share).with_column(system=["low"] * 40)])
+    assert [each.found.brier.mean for each in _sure(mixed)] == pytest.approx([plain.found.brier.mean] * 2)
+    assert _confidences(mixed)[1][0].startswith("Confidences of s are read as percent")
     odd = _confidences(made([*share[:-2], 7.0, 8.0]))[1]
     assert odd == ["Calibration leaves out 2 of 40 episodes, whose confidence is not between 0 and 1 (the first: 7)."]
     few = _confidences(made([0.5] * 5 + [None] * 35))[1]

@@ -26,7 +26,6 @@ from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
-from palaestra.foundation.scalars import float_or_zero
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
 from palaestra.interface.report.formatting import number, prose, short_verdict, span
 from palaestra.interface.report.load import Interval
@@ -238,7 +237,7 @@ def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
 def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.DataFrame | None, list[str]]:
     """`system, task, confidence, success` per episode: its last confidence, in [0, 1]; and what is not used, and why.
 
-    Where most confidences are above 1 and none above 100, they are read as percent.
+    Where most confidences of a system are above 1 and none above 100, they are read as percent.
     """
     if turns is None or not {"confidence", "success", "episode"} <= set(turns.columns):
         return None, []
@@ -256,10 +255,14 @@ def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.Da
     episodes = episodes.drop_nulls(["confidence", "success"]).rename({unit: "task"} if unit in extra else {})
     if "system" not in extra:
         episodes = episodes.with_columns(system=pl.lit("system"))
-    said, sure = [], episodes["confidence"]
-    if len(sure) and float_or_zero((sure > 1).mean()) > 0.5 and sure.is_between(0, 100).all():
-        said.append("Confidences are read as percent: most of them are above 1, and none above 100.")
-        episodes = episodes.with_columns(pl.col("confidence") / 100)
+    said, sure = [], pl.col("confidence")
+    percent = ((sure > 1).mean() > 0.5) & sure.is_between(0, 100).all()
+    episodes = episodes.with_columns(percent=percent.over("system"))
+    scaled = episodes.filter("percent")["system"].unique(maintain_order=True).to_list()
+    if scaled:
+        of = f" of {', '.join(scaled)}" if len(scaled) < episodes["system"].n_unique() else ""
+        said.append(f"Confidences{of} are read as percent: most of them are above 1, and none above 100.")
+    episodes = episodes.with_columns(confidence=pl.when("percent").then(sure / 100).otherwise(sure)).drop("percent")
     wrong = episodes.filter(~pl.col("confidence").is_between(0, 1))
     if len(wrong):
         said.append(
