@@ -85,9 +85,9 @@ def confusion(
 
     arXiv 2410.12361.
 
-    action: null or blank is silence (of booleans, or of 0 and 1, false is): acted and accepted TP, acted and rejected FP, silent
-    and accepted TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is
-    missing.
+    action: null or blank is silence (of booleans, or of 0 and 1, false is): acted and accepted TP, acted and rejected
+    FP, silent and accepted TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an
+    action is missing.
     accepted: null (a verdict that could not be read) leaves every count and is counted in `missing`.
 
     Raises:
