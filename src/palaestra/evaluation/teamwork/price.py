@@ -106,10 +106,11 @@ def _passes(trials: pl.DataFrame, level: str, cost: str) -> pl.DataFrame:
     need_columns("cost_per_success", trials.columns, ("system", "task", "success", cost, level))
     unsolved = (pl.col("successes") == 0) & (pl.col("n") > 0)
     price = pl.when(unsolved).then(float("inf")).otherwise("cost_per_success").alias("cost_per_success")
-    return pl.concat(
-        cost_per_success(part, cost=cost).select("system", pl.lit(value, trials.schema[level]).alias(level), price)
+    parts = [
+        cost_per_success(part, cost=cost).select("system", pl.lit(value).alias(level), price)
         for (value,), part in trials.group_by(level, maintain_order=True)
-    )
+    ]
+    return pl.concat(parts, how="vertical_relaxed")  # a blank level has no type
 
 
 def workflow_cost(
