@@ -128,7 +128,7 @@ def write_evaluation(
         title=title,
         headline=headline,
         told=short_verdict(headline),
-        verdicts=[(row.system, row.verdict) for row in systems if row.difference] if len(systems) > 2 else [],
+        verdicts=[(row.system, row.verdict) for row in _compared(systems)] if len(systems) > 2 else [],
         origin=origin or Origin(),
         places=_places(ranking),
         systems=systems,
@@ -150,7 +150,7 @@ def write_evaluation(
 
 
 def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
-    compared = [row for row in systems if row.difference]
+    compared = _compared(systems)
     if len(compared) == 1:
         return f"{compared[0].system}: {compared[0].verdict}"
     if compared:
@@ -163,6 +163,11 @@ def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
         said = ranking.note.partition(" (")[0]
         return said[:1].upper() + said[1:] if said.startswith("cannot") else said
     return f"{len(systems)} system{'' if len(systems) == 1 else 's'} evaluated"
+
+
+def _compared(systems: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Those with a verdict, of which some may have no difference: all of their trials are lost."""
+    return [row for row in systems if row.difference or row.verdict not in ("", "the baseline")]
 
 
 def _forests(systems: Sequence[ComparisonRow]) -> list[Chart]:
@@ -327,9 +332,11 @@ def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "groups the units."
         for name, count in shared.items()
     ]
-    scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
+    scored, doubted = (
+        [(row.get("system"), found.get("caution")) for row in rows if (found := row.get(name) or {}).get("n") != 0]
+        for name in ("score", "success")
+    )
     same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
-    doubted = [(row.get("system"), (row.get("success") or {}).get("caution")) for row in rows]
     groups += [f"Success of {system}: {said}." for system, said in doubted if said]
     return groups + [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
 
@@ -411,8 +418,8 @@ def _limits(systems: Sequence[ComparisonRow], trials: pl.DataFrame | None, ranki
     sizes = {row.system: row.n_tasks for row in systems if isinstance(row.n_tasks, int)}
     if sizes and min(sizes.values()) < 30:
         few = min(sizes, key=lambda name: sizes[name])
-        said.append(f"{few} has {sizes[few]} tasks; intervals of so few are rough.")
-    if trials is not None and not any(row.difference for row in systems):
+        said.append(f"{few} has {sizes[few]} task{'s' * (sizes[few] != 1)}; intervals of so few are rough.")
+    if trials is not None and not _compared(systems):
         gone = trials.filter(infrastructure() & pl.col("success").is_null())
         if len(gone):
             said.append(f"{len(gone)} of {len(trials)} trials are left out, because the infrastructure failed.")
