@@ -72,10 +72,10 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
         level: what counts as recovered.
 
     Returns:
-        zero_shot (frozen); jumpstart (first step of the retrained team less that of a new one); recovery (the step, median of
-        the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over seeds
-        whose returns are all known); forgetting (base task before less after). Null where a phase is missing; a return
-        that is missing leaves the means.
+        zero_shot (frozen); jumpstart (first step of the retrained team less that of a new one); recovery (a step, the
+        median of the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over
+        seeds whose returns are all known); forgetting (base task before less after). Null where a phase is missing; a
+        return that is missing leaves the means.
     """
     need_columns("adaptability", rows.columns, NEEDED)
     if unknown := set(rows["phase"].cast(pl.String)) - set(PHASES):

@@ -63,8 +63,8 @@ def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] =
 def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -> pl.DataFrame:
     """The table sorted by cost, with bools `frontier` (Pareto-optimal in cost and score) and `hull` (concave hull).
 
-    frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. Rows of
-    equal cost and score are on it together. A row without a cost or a score is on neither: null is not free.
+    frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. Rows
+    of equal cost and score are on it together. A row without a cost or a score is on neither: null is not free.
 
     >>> frontier(pl.DataFrame({"cost": [1, 1, 2], "score": [0.5, 0.5, 0.4]}))["frontier"].to_list()
     [True, True, False]

@@ -163,7 +163,9 @@ def test_an_unknown_cost_of_a_level_is_not_infinite_and_a_system_of_few_levels_i
         ("one", 1, 1.0, True), ("one", 2, None, True), ("two", 1, 2.0, True), ("two", 2, 2.0, True),
         ("three", 1, 1.5, True), ("two", None, 5.0, True), ("one", 3, None, True),
     ]  # fmt: skip
-    frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(task=pl.lit("t"))
+    frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(
+        task=pl.lit("t")
+    )
     assert cost_over_levels(frame, "kind").rows() == [("two", 3.0, 3), ("one", 1.0, 1), ("three", 1.5, 1)]
     assert cheapest(frame, "kind").rows() == [(None, "two", 5.0), (1, "one", 1.0), (2, "two", 2.0), (3, None, None)]
 

@@ -44,8 +44,8 @@ def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> 
 
     Columns: `system, cost_per_success, levels`.
 
-    Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved. levels:
-    how many the mean is over; one of which no cost is known is not among them. Who has more of them stands first.
+    Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
+    levels: how many the mean is over; one of which no cost is known is not among them. Who has more of them is first.
 
     Raises:
         MissingColumnError: there is no such column.
