@@ -95,6 +95,9 @@ def test_words_for_no_number_leave_numbers(tmp_path: Path) -> None:
     assert logs.turns.frame.select("success", "tokens_in", "reward").rows() == [(None, None, None), (True, 12, None)]
     assert "1e+300 is out of range" in str(logs.problems[0])
     assert trials(logs.turns, score="mine")["score"].to_list() == [None, 0.5]
+    (tmp_path / "t.csv").write_text("task,success,grade\na,NA,\nb,nan,NA\n")
+    for given in (None, "grade"):
+        assert read_logs(tmp_path / "t.csv", success=given).turns["success"].to_list() == [None, None]
     (tmp_path / "t.csv").write_text("task,success,cost\na,1,NA\nb,0,cheap\n")
     with pytest.raises(InputError, match="column 'cost' has type String"):
         read_logs(tmp_path / "t.csv")

@@ -72,7 +72,9 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
                 "true/false, yes/no, pass/fail, correct/wrong or 1/0. Numbers are named with --score"
             )
         return frame.with_columns(success=_truths(said))
-    for name in ["success"] if "success" in frame.columns else _present(frame, SUCCESS):
+    if "success" in frame.columns:  # what is none of them is the schema's to refuse
+        return frame if _odd(frame["success"]) is not None else frame.with_columns(success=_truths(frame["success"]))
+    for name in _present(frame, SUCCESS):
         if (truth := as_truth(frame[name])) is not None:
             return frame.with_columns(success=truth)
     return frame
@@ -102,12 +104,16 @@ def flag(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
 
 
 def _truths(values: pl.Series) -> pl.Series:
+    if values.dtype == pl.Boolean:
+        return values
     kinds = {each: truth_of(each) for each in values.drop_nulls().unique()}
     return values.replace_strict(kinds, default=None, return_dtype=pl.Boolean)
 
 
 def _odd(values: pl.Series) -> str | None:
     """The first value that is neither success nor failure, nor missing."""
+    if values.dtype == pl.Boolean:
+        return None
     known = (*TRUE, *FALSE, *MISSING)
     return next((str(x)[:40] for x in values.drop_nulls().unique(maintain_order=True) if _word(x) not in known), None)
 
