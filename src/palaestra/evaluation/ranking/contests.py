@@ -145,7 +145,9 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
         if unsorted and len(odd := time.drop_nulls().filter(~time.drop_nulls().str.contains(ISO))):
             raise InputError(f"{where}: time {odd[0]!r} does not sort as text; write it as 2024-02-09, or as a number")
         frame = frame.sort("time" if when.null_count() else when, maintain_order=True)
-    teams = _numbers(frame, "teams", where).cast(pl.Int64) if "teams" in frame.columns else pl.len().over("contest")
+    teams: pl.Series | pl.Expr = pl.len().over("contest")
+    if "teams" in frame.columns:
+        teams = _numbers(frame, "teams", where).cast(pl.Int64)
     rows = frame.select(pl.col("contest", "system").cast(pl.String), _numbers(frame, "rank", where), teams=teams)
     return Contests(tuple(sorted(set(rows["system"]))), rows)
 
