@@ -43,6 +43,14 @@ def test_where_just_half_have_recovered_is_the_median():
     assert found["recovery"].to_list() == [1.0]
 
 
+def test_steps_may_have_gaps():
+    """A curve that is looked at every few steps recovers at a step, not at a row."""
+    curves = [[2.0, 12.0, 12.0], [2.0, 2.0, 12.0], [2.0, 2.0, 2.0]]
+    table = pl.concat([rows("retrained", each, seed=seed) for seed, each in enumerate(curves)])
+    found = adaptability(table.with_columns(step=pl.col("step").replace_strict({1: 1, 2: 5, 3: 10})))
+    assert found.select("recovery", "recovered").row(0) == (10.0, pytest.approx(2 / 3))
+
+
 def test_a_level_of_ones_own():
     assert recovery([0.4, 0.6], 0.5) == (2, True)
     assert recovery([0.4, 0.4], 0.5) == (2, False)

@@ -202,3 +202,42 @@ def test_the_interval_of_an_effect_is_students_with_robust_errors(tmp_path: Path
     (row,) = analyze('effects("gain", ["a"], cluster="pair", level=0.5)', tmp_path / "games.csv").to_dicts()
     error = (3 * (2 * 0.5**2)) ** 0.5  # each pair's residuals -1, -2 and 1, 2 move the difference by 1/2
     assert row["high"] - 5 == pytest.approx(error)  # half of Student's with one degree lies within 1
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rows", "column"),
+    [
+        ("fresh_seeds", "task,score,reported", ["t,0.9,{}", "t,0.5,{}", "t,0.6,{}", "t,.55,{}"], "reported"),
+        ("matrix('level', 'domain')", "task,level,domain,success", ["a,1,x,{}", "b,1,x,{}", "c,2,y,{}", "d,2,x,{}"],
+         "success"),
+        ("best_of_k", "group,score,correct", ["1,9,{}", "1,3,{}", "2,1,{}", "2,2,{}"], "correct"),
+    ],
+)  # fmt: skip
+def test_words_are_truths_and_others_are_named(
+    tmp_path: Path, text: str, names: str, rows: list[str], column: str
+) -> None:
+    def write(*said: str) -> Path:
+        path = tmp_path / "t.csv"
+        path.write_text("\n".join([names, *(row.format(each) for row, each in zip(rows, said, strict=True))]) + "\n")
+        return path
+
+    wanted = analyze(text, write("true", "false", "false", "false"))
+    for yes, no in (("yes", "no"), ("1", "0"), ("1.0", "0.0")):
+        assert analyze(text, write(yes, no, no, no)).equals(wanted)
+    if column == "reported":
+        assert analyze(text, write("yes", "", "", "")).equals(wanted)
+    with pytest.raises(InputError, match=f"column '{column}' takes true/false, yes/no or 1/0, not '0.3'"):
+        analyze(text, write("0.3", "0.2", "0.0", "0.9"))
+
+
+def test_a_rubric_reads_words_and_numbers(tmp_path: Path) -> None:
+    criteria, judged = tmp_path / "c.csv", tmp_path / "j.csv"
+    criteria.write_text("criterion,weight\na,1\nb,1\nc,2\n")
+    for said, score in (("1,0,0.5", 0.5), ("yes,no,0.5", 0.5), ("true,false,", None), ("1,0,NA", None)):
+        rows = "".join(f"t,{name},{met}\n" for name, met in zip("abc", said.split(",")))
+        judged.write_text(f"task,criterion,met\n{rows}")
+        found = analyze("rubric", judged, criteria)
+        assert found.select("score", "unjudged").row(0) == (score, int(score is None))
+    judged.write_text("task,criterion,met\nt,a,so so\n")
+    with pytest.raises(InputError, match="rubric: column 'met' takes true/false, yes/no or 1/0, not 'so so'"):
+        analyze("rubric", judged, criteria)

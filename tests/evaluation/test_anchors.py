@@ -62,6 +62,8 @@ def test_a_run_that_failed_has_no_score_however_it_is_written() -> None:
     for reducer in ("dev", "max", "mean", "median"):
         assert gap_closed(nan, reducer).equals(gap_closed(none, reducer))
     blank = none.head(1).with_columns(pl.col("dev", "test").cast(pl.String))
+    for reducer in ("dev", "max", "mean", "median"):
+        assert gap_closed(none.with_columns(reference="baseline"), reducer)["closed"].to_list() == [None], "no gap"
     assert gap_closed(blank).rows() == [("a", 1, 1, 1, 0.0)], "as a CSV gives a column without a value"
 
 

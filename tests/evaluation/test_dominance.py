@@ -47,6 +47,15 @@ def test_hypervolume_by_inclusion_and_exclusion(points: np.ndarray) -> None:
     assert hypervolume(points, reference) == pytest.approx(volume)
 
 
+def test_equal_systems_are_equal_on_the_frontier() -> None:
+    frame = pl.DataFrame({"s": list("abcd"), "cost": [2.0, 1.0, 1.0, None], "score": [0.4, 0.5, 0.5, 0.5]})
+    found = frontier(frame)
+    assert found.select("s", "frontier", "hull").rows() == [
+        ("b", True, True), ("c", True, True), ("a", False, False), ("d", False, False)
+    ]  # fmt: skip
+    assert frontier(frame.clear()).is_empty()
+
+
 def test_worked_frontier_and_hull() -> None:
     frame = pl.DataFrame(
         {"s": list("abcdefg"), "cost": [1, 2, 4, 5, 10, 2, None], "score": [0.3, 0.5, 0.55, 0.54, 0.8, 0.45, 0.9]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -83,8 +85,21 @@ def test_exposure_counts_sources_that_adopted_strictly_before() -> None:
         ("d", 1, 0, False),
         ("d", 2, 0, False),
     ]
+    again = pl.concat([events, events.with_columns(pl.col("time") + 1.0)], how="vertical_relaxed")
+    twice = exposure(again, pl.concat([edges, edges])).sort("agent", "time")
+    assert twice.equals(table), "a second use is no adoption, and an edge that stands twice is one"
     with pytest.raises(InputError, match="exposure"):
         exposure_slope(table.filter(pl.col("exposure") == 0))
+
+
+@pytest.mark.parametrize("time", [0.5, None, math.nan, math.inf, "2024-01-09 10:00"])
+def test_times_of_adoptions_are_whole_and_not_too_many(time: float | str | None) -> None:
+    edges = pl.DataFrame({"agent": ["b"], "source": ["a"]})
+    events = pl.DataFrame({"item": ["x"] * 2, "agent": ["a", "b"], "time": [1, 1_700_000_000_000]})
+    with pytest.raises(InputError, match="'x' spreads over 1699999999999 units of time, each with a row of 2 agents"):
+        exposure(events, edges)
+    with pytest.raises(InputError, match=r"exposure: time .* is not a whole number"):
+        exposure(events.with_columns(time=pl.lit(time)), edges)
 
 
 def test_slope_is_one_for_independent_contagion_and_not_for_others() -> None:

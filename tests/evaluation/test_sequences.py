@@ -9,6 +9,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import divergences, first_divergence, sequence_tests
+from palaestra.evaluation.sequences import share_differences
 
 
 def frame(x: np.ndarray) -> pl.DataFrame:
@@ -70,3 +71,13 @@ def test_bad_input_is_named() -> None:
         sequence_tests(frame(np.ones((1, 3))).with_columns(action=pl.lit("yes")))
     with pytest.raises(MissingColumnError, match="did you mean 'action'"):
         sequence_tests(frame(np.ones((1, 3))), action="acton")
+
+
+def test_shares_are_of_zeros_and_ones() -> None:
+    turns = pl.DataFrame({"system": ["a"] * 4 + ["b"] * 5, "action": [0, 1, 0, 0, 1, 1, 0, 1, None]})
+    found = share_differences(turns)
+    assert found.select("system", "other", "difference").rows() == [("a", "b", -0.5)]
+    assert share_differences(turns.with_columns(pl.col("action").cast(pl.Float64).fill_null(np.nan))).equals(found)
+    for wrong in (0.9, 2, "yes"):
+        with pytest.raises(InputError, match=f"share_differences: action {wrong!r} is neither 0 nor 1"):
+            share_differences(turns.with_columns(action=pl.lit(wrong)))

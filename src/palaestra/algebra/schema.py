@@ -113,13 +113,16 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
         expected = SCHEMA.get(name)
         if expected is None or dtype == expected.dtype:
             continue
+        given = frame[name]
+        if dtype.is_float() and not expected.dtype.is_float():
+            given = given.fill_nan(None)  # how other tables keep null among whole numbers
         wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
         try:
-            series = frame[name].cast(expected.dtype, strict=True)
+            series = given.cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
             fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
             raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
-        if _cuts_numbers(frame[name], series):
+        if _cuts_numbers(given, series):
             raise SchemaError(f"{wrong}: its values would change")
         casts.append(series)
     return frame.with_columns(casts) if casts else frame

@@ -72,10 +72,10 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
         level: what counts as recovered.
 
     Returns:
-        zero_shot (frozen); jumpstart (first step of the retrained team less that of a new one); recovery (median of
-        the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over seeds
-        whose returns are all known); forgetting (base task before less after). Null where a phase is missing; a return
-        that is missing leaves the means.
+        zero_shot (frozen); jumpstart (first step of the retrained team less that of a new one); recovery (a step, the
+        median of the survival estimate, null if fewer than half recover); recovered (share of seeds); regret (mean over
+        seeds whose returns are all known); forgetting (base task before less after). Null where a phase is missing; a
+        return that is missing leaves the means.
     """
     need_columns("adaptability", rows.columns, NEEDED)
     if unknown := set(rows["phase"].cast(pl.String)) - set(PHASES):
@@ -87,7 +87,8 @@ def adaptability(rows: pl.DataFrame, *, level: float = 0.9) -> pl.DataFrame:
     found = []
     for (shift, magnitude), each in rows.group_by("shift", "magnitude", maintain_order=True):
         parts = {phase: each.filter(pl.col("phase") == phase) for phase in PHASES}
-        curves = [part["norm"].to_numpy() for _, part in parts["retrained"].group_by("seed", maintain_order=True)]
+        seeds = parts["retrained"].group_by("seed", maintain_order=True)
+        curves = [(part["step"].to_numpy(), part["norm"].to_numpy()) for _, part in seeds]
         means = {phase: part["norm"].mean() for phase, part in parts.items()}
         first = [parts[phase].filter(pl.col("step") == 1)["norm"].mean() for phase in ("retrained", "scratch")]
         found.append(
@@ -108,11 +109,12 @@ def _less(one: object, other: object) -> float | None:
     return None if one is None or other is None else float(one) - float(other)  # type: ignore[arg-type]
 
 
-def _recoveries(curves: Sequence[np.ndarray], level: float) -> dict[str, float | None]:
+def _recoveries(curves: Sequence[tuple[np.ndarray, np.ndarray]], level: float) -> dict[str, float | None]:
     if not curves:
         return {"recovery": None, "recovered": None, "regret": None}
-    steps, done = zip(*(recovery(curve, level) for curve in curves), strict=True)
-    whole = [regret(each) for each in curves if not np.isnan(each).any()]
+    places, done = zip(*(recovery(norms, level) for _, norms in curves), strict=True)
+    steps = [step[place - 1] for (step, _), place in zip(curves, places, strict=True)]
+    whole = [regret(norms) for _, norms in curves if not np.isnan(norms).any()]
     curve = kaplan_meier(steps, done).filter(pl.col("survival") <= 0.5)
     return {
         "recovery": float(curve["time"][0]) if len(curve) else None,

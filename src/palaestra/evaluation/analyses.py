@@ -39,6 +39,7 @@ from palaestra.evaluation import (
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.factors import effects as factor_effects
 from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.logs.columns import flag
 from palaestra.evaluation.logs.detect import is_trace
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
 from palaestra.evaluation.pivot import matrix_table
@@ -257,18 +258,20 @@ def fresh_seeds(by: str = "task") -> Analysis:
 
     So it tells a picked seed.
 
-    Columns of RUNS: `score`, `reported` (true in one row per task), `by`.
+    Columns of RUNS: `score`, `reported` (true in one row per task, false or blank in the others), `by`.
     """
 
     def answer(runs: Path) -> pl.DataFrame:
         rows = []
-        for (key,), own in table(runs, by, "score", "reported").group_by(by, maintain_order=True):
-            claimed = own.filter(pl.col("reported").cast(pl.Boolean))["score"]
+        found = table(runs, by, "score", "reported")
+        found = found.with_columns(flag(found, "reported", "fresh_seeds").fill_null(False))
+        for (key,), own in found.group_by(by, maintain_order=True):
+            claimed = own.filter(pl.col("reported"))["score"]
             if len(claimed) != 1:
                 raise InputError(f"{runs}: {by} {key!r} has {len(claimed)} reported scores; mark one")
             if claimed.cast(pl.Float64).fill_nan(None).has_nulls():
                 raise InputError(f"{runs}: the reported score of {by} {key!r} is missing")
-            again = own.filter(~pl.col("reported").cast(pl.Boolean))["score"].to_list()
+            again = own.filter(~pl.col("reported"))["score"].to_list()
             rows.append({by: key, "reported": claimed[0], **vars(tolerance.check_fresh_seeds(claimed[0], again))})
         return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -356,7 +359,10 @@ def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.
         given = {"run": pl.lit("run"), "trial": pl.int_range(pl.len()).over("task")}
         found = found.with_columns(made.alias(name) for name, made in given.items() if name not in found.columns)
         if value == "success":
-            found = found.with_columns(pl.col(value).cast(pl.Boolean))
+            try:
+                found = found.with_columns(flag(found, value, "matrix"))
+            except InputError as error:
+                raise InputError(f"{error}; a column of numbers has another name, which value= gives") from None
         return matrix_table(found, rows=rows, columns=columns, value=value, level=level)
 
     return answer

@@ -83,7 +83,8 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
 
     Columns: task, level, runs, failed, closed. reducer says how the runs of a task become one number.
 
-    runs: task, dev, test, baseline, reference; a null test score (NaN) is a failed run, which closes nothing. reducer:
+    runs: task, dev, test, baseline, reference; a null test score (NaN) is a failed run, which closes nothing; where
+    baseline and reference are equal, there is no gap, and `closed` is null. reducer:
     "dev" takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
     level: of the scores that are reduced in the same way, a failed test counting as the baseline.
 
@@ -95,6 +96,7 @@ def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "media
         raise InputError(f"gap_closed: reducer={reducer!r}{nearest(str(reducer), known)}")
     need_columns("gap_closed", runs.columns, ("task", "dev", "test", "baseline", "reference"))
     closed = normalise_between(pl.col("test"), pl.col("baseline"), pl.col("reference")).fill_null(0.0)
+    closed = pl.when(pl.col("baseline") != pl.col("reference")).then(closed)  # no gap is not a gap that stays open
     best = pl.col("dev").fill_null(-math.inf).arg_max()
     shown = ("dev", "test", "baseline", "reference")
 

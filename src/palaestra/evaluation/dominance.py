@@ -63,8 +63,11 @@ def pareto(frame: pl.DataFrame, *, min: Sequence[str] = (), max: Sequence[str] =
 def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -> pl.DataFrame:
     """The table sorted by cost, with bools `frontier` (Pareto-optimal in cost and score) and `hull` (concave hull).
 
-    frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. A row
-    without a cost or a score is on neither: null is not free.
+    frontier: cost up, score down, keep what is strictly better. hull: on the upper concave hull of the frontier. Rows
+    of equal cost and score are on it together. A row without a cost or a score is on neither: null is not free.
+
+    >>> frontier(pl.DataFrame({"cost": [1, 1, 2], "score": [0.5, 0.5, 0.4]}))["frontier"].to_list()
+    [True, True, False]
     """
     ranked = frame.with_row_index("_row").sort(cost, score, descending=[False, True], nulls_last=True)
     known = ranked.filter(pl.col(cost).is_not_null() & pl.col(score).is_not_null())
@@ -77,9 +80,9 @@ def frontier(frame: pl.DataFrame, *, cost: str = "cost", score: str = "score") -
         ):
             hull.pop()
         hull.append(i)
-    rows = best["_row"]
+    rows, corners = (known.join(each, on=[cost, score], how="semi")["_row"] for each in (best, best[hull]))
     return ranked.with_columns(
-        frontier=pl.col("_row").is_in(rows.to_list()), hull=pl.col("_row").is_in(rows.gather(hull).to_list())
+        frontier=pl.col("_row").is_in(rows.to_list()), hull=pl.col("_row").is_in(corners.to_list())
     ).drop("_row")
 
 

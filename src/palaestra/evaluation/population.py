@@ -21,6 +21,8 @@ from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.clusters import distances, kmeans, silhouette
 from palaestra.evaluation.intervals import RESAMPLES
 
+MOST_CELLS = 10**8
+"""Agents times units of time of an item; a table with more says that the units are too small."""
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
@@ -65,9 +67,22 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 
     A row per time of an item at which an agent had not adopted it before.
 
-    exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
-    (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
+    exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times; of an
+    agent's rows the first counts. edges: (agent, source), each once. Every agent of `edges` is at risk from the time
+    after an item's first adoption until its last.
+
+    Raises:
+        InputError: a time is not a whole number, or an item has so many units of time that the table cannot be held.
     """
+    edges = edges.select("agent", "source").unique(maintain_order=True)
+    whole = adoptions["time"].cast(pl.Float64, strict=False)
+    if (odd := ~((whole == whole.round()) & whole.is_finite()).fill_null(False)).any():
+        raise InputError(
+            f"exposure: time {adoptions['time'].filter(odd)[0]!r} is not a whole number; number the steps, e.g. turns "
+            "or days"
+        )
+    adoptions = adoptions.with_columns(pl.col("time").cast(pl.Int64))
+    adoptions = adoptions.group_by("item", "agent", maintain_order=True).agg(pl.col("time").min())
     agents = pl.concat([edges["agent"], edges["source"], adoptions["agent"]]).unique().sort()
     index = pl.DataFrame({"agent": agents, "id": np.arange(len(agents))})
     ends = [
@@ -79,7 +94,13 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     for (item,), table in adoptions.join(index, on="agent").group_by("item", maintain_order=True):
         when = np.full(len(agents), np.iinfo(np.int64).max)
         when[table["id"].to_numpy()] = table["time"].to_numpy()
-        times = np.arange(int(when.min()) + 1, int(table["time"].to_numpy().max()) + 1)
+        first, last = int(when.min()), int(table["time"].to_numpy().max())
+        if (last - first) * len(agents) > MOST_CELLS:
+            raise InputError(
+                f"exposure: item {item!r} spreads over {last - first} units of time, each with a row of {len(agents)} "
+                "agents; give time in larger units, e.g. turns or days"
+            )
+        times = np.arange(first + 1, last + 1)
         before = when[:, None] < times  # [agent, time]
         seen = graph @ before.astype(np.int64)
         who, at = np.nonzero(when[:, None] >= times)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.evaluation.logs.columns import truth_of
+from palaestra.evaluation.logs.columns import flag, truth_of
 
 Method = Literal["mean", "net", "gated", "all", "path"]
 KEY = ("system", "run", "task", "trial")
@@ -111,7 +111,7 @@ def _joined(
         raise InputError(f"rubric: criterion {odd['criterion'][0]!r} has kind={kind!r}{nearest(kind, KINDS)}")
     if (twice := criteria.select(on).is_duplicated()).any():
         raise InputError(f"rubric: criterion {criteria.filter(twice)['criterion'][0]!r} occurs twice in a task")
-    judged = judgements.select(*key, "criterion", pl.col("met").cast(pl.Float64))
+    judged = judgements.select(*key, "criterion", _met(judgements))
     wrong = judged.filter(~pl.col("met").is_between(0, 1))
     if len(wrong):
         raise InputError(
@@ -130,6 +130,14 @@ def _joined(
     wanted = criteria.select(*on, "weight", "kind", "step")
     asked = everything.join(wanted, on="task") if "task" in on else everything.join(wanted, how="cross")
     return asked.join(judged, on=[*key, "criterion"], how="left", nulls_equal=True), key
+
+
+def _met(judgements: pl.DataFrame) -> pl.Series:
+    """Numbers, of words true or false as well."""
+    said = judgements["met"]
+    numbers = said.cast(pl.Float64, strict=False).fill_nan(None)
+    words = judgements.select(pl.when(numbers.is_null()).then("met").alias("met"))
+    return numbers.fill_null(flag(words, "met", "rubric").cast(pl.Float64))
 
 
 def _path(met: pl.Expr, gamma: float) -> pl.Expr:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import scipy
 
 from palaestra.errors import InputError, need_columns
@@ -48,14 +49,8 @@ def sequence_tests(
     """
     keys = [*by, *series]
     need_columns("sequence_tests", turns.columns, (*keys, action, order))
-    table = turns.select(*dict.fromkeys([*keys, action, order])).drop_nulls(action).sort(*keys, order)
-    table = table.with_columns(_x=pl.col(action).cast(pl.Float64, strict=False).fill_null(math.nan))
+    table = _chosen(turns.select(*dict.fromkeys([*keys, action, order])), action, "sequence_tests").sort(*keys, order)
     x = table["_x"].to_numpy()
-    wrong = np.flatnonzero((x != 0) & (x != 1))
-    if len(wrong):
-        value = table[action][int(wrong[0])]
-        raise InputError(f"sequence_tests: {action} {value!r} is neither 0 nor 1; e.g. (pl.col('action') == 'yes')")
-    x = x.astype(np.int64)
     group, part = (table.select(pl.struct(names).rle_id()).to_series().to_numpy() for names in (by, keys))
     groups, parts = (int(ids[-1]) + 1 if len(ids) else 0 for ids in (group, part))
     first = np.diff(part, prepend=-1) != 0
@@ -109,6 +104,16 @@ def sequence_tests(
     )
 
 
+def _chosen(turns: pl.DataFrame, action: str, what: str) -> pl.DataFrame:
+    """The rows with an action, as 0 or 1 in `_x`."""
+    table = turns.with_columns((cs.float() & cs.by_name(action)).fill_nan(None)).drop_nulls(action)
+    x = table[action].cast(pl.Float64, strict=False)
+    if (wrong := ~x.is_in([0.0, 1.0]).fill_null(False)).any():
+        value = table[action].filter(wrong)[0]
+        raise InputError(f"{what}: {action} {value!r} is neither 0 nor 1; e.g. (pl.col('action') == 'yes')")
+    return table.with_columns(_x=x.cast(pl.Int64))
+
+
 def _chi2(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
     """Pearson's χ² of the table [[a, b], [c, d]], without correction; NaN if a margin is 0."""
     margins = (a + b) * (c + d) * (a + c) * (b + d)
@@ -120,9 +125,12 @@ def share_differences(turns: pl.DataFrame, *, action: str = "action", by: str = 
 
     p: two-sided test of two proportions, pooled; corrected by Holm over all pairs. Choices of a series that remembers
     are not independent: see `sequence_tests` first.
+
+    Raises:
+        InputError: an action is neither 0 nor 1.
     """
     need_columns("share_differences", turns.columns, (action, by))
-    counts = turns.drop_nulls(action).group_by(by).agg(n=pl.len(), ones=pl.col(action).cast(pl.Int64).sum()).sort(by)
+    counts = _chosen(turns, action, "share_differences").group_by(by).agg(n=pl.len(), ones=pl.col("_x").sum()).sort(by)
     rows = []
     for (a, n, k), (b, m, j) in combinations(counts.iter_rows(), 2):
         pooled = (k + j) / (n + m)

@@ -207,7 +207,7 @@ def episode_outcomes(
     codes = _codes(frame, _EPISODE)  # one integer per episode: grouping by it takes a fifth of the time
     frame = frame.with_columns(_code=pl.Series(codes.ids))
     if score is not None:
-        values = frame.filter("judged").select("_code", value=pl.col(score).cast(pl.Float64), size=0.0)
+        values = frame.filter("judged").select("_code", value=pl.col(score).cast(pl.Float64).fill_nan(None), size=0.0)
     else:
         seat = combine(codes, code_column(frame["agent"].cast(pl.Categorical)))
         seats = frame.with_columns(_seat=pl.Series(seat.ids)).filter("judged").group_by("_seat")

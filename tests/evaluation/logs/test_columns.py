@@ -63,12 +63,46 @@ def test_what_is_wrong_with_a_name_is_said_with_the_columns(tmp_path: Path) -> N
     [
         (["pass", "Fail", None], [True, False, None]), ([1, 0, 1], [True, False, True]), ([1.0, 0.0], [True, False]),
         (["TRUE", " false "], [True, False]), (["1", "0"], [True, False]), ([True, None], [True, None]),
-        ([0.5, 1.0], None), (["pass", "maybe"], None), ([None, None], None), ([[1], [0]], None),
+        ([1.0, 0.0, float("nan")], [True, False, None]), (["yes", " ", "NA", "nan"], [True, None, None, None]),
+        ([0.5, 1.0], None), (["pass", "maybe"], None), ([None, None], None), (["", "nan"], None), ([[1], [0]], None),
     ],
 )  # fmt: skip
 def test_words_for_success(values: list[object], truth: list[bool | None] | None) -> None:
     found = as_truth(pl.Series(values))
     assert (found if found is None else found.to_list()) == truth
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("success", ["success", "correct"])
+def test_nan_is_not_known(tmp_path: Path, suffix: str, success: str) -> None:
+    """NaN first: text of the whole column in a CSV. Unscored trials are counted, and costs of no number are none."""
+    nan, path = float("nan"), tmp_path / f"t.{suffix}"
+    rows = [("a", nan, nan, nan), ("b", 1.0, 0.5, 2.0), ("c", 0.0, 0.7, 1.0)]
+    frame = pl.DataFrame(rows, schema=["task", success, "score", "cost"], orient="row")
+    if suffix == "csv":
+        path.write_text(frame.write_csv().replace("NaN", "nan"))
+    elif suffix == "parquet":
+        frame.write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    found = trials(read_logs(path).turns, score="score" if suffix != "jsonl" else None)
+    assert found.select("success", "score", "cost").rows() == [(None, None, None), (True, 0.5, 2.0), (False, 0.7, 1.0)]
+
+
+def test_words_for_no_number_leave_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("task,success,tokens_in,reward,mine\na,NA,NA,n/a,nan\nb,yes,12,1e300,0.5\n")
+    logs = read_logs(tmp_path / "t.csv")
+    assert logs.turns.frame.select("success", "tokens_in", "reward").rows() == [(None, None, None), (True, 12, None)]
+    assert "1e+300 is out of range" in str(logs.problems[0])
+    assert trials(logs.turns, score="mine")["score"].to_list() == [None, 0.5]
+    (tmp_path / "t.csv").write_text("task,success,grade\na,NA,\nb,nan,NA\n")
+    for given in (None, "grade"):
+        assert read_logs(tmp_path / "t.csv", success=given).turns["success"].to_list() == [None, None]
+    (tmp_path / "t.csv").write_text("task,success,cost\na,1,NA\nb,0,cheap\n")
+    with pytest.raises(InputError, match="column 'cost' has type String"):
+        read_logs(tmp_path / "t.csv")
+    with pytest.raises(InputError, match="--success cost: 'cheap' is neither"):
+        read_logs(tmp_path / "t.csv", success="cost")
 
 
 def test_long_questions_are_named_by_their_beginning(tmp_path: Path) -> None:

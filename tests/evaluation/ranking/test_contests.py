@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,25 @@ def test_scores_become_ranks_in_time_order() -> None:
     ]  # fmt: skip
     lower = contests(ROWS.with_columns(lower=pl.lit("true")))
     assert lower.rows.filter(contest="x")["rank"].to_list() == [3.0, 1.0, 1.0]
+
+
+def test_times_that_do_not_sort_and_scores_that_are_none_are_refused() -> None:
+    def timed(x: object, y: object) -> pl.DataFrame:
+        return ROWS.with_columns(time=pl.Series([x] * 3 + [y] * 3, strict=False))
+
+    ordered = contests(ROWS).rows
+    for later, sooner in ((10, 9), ("10", "9"), ("2024-02-10", "2024-02-09"), ("2024-02-09 10:00", "2024-02-09 09:59"),
+                          (date(2024, 2, 10), date(2024, 2, 9))):  # fmt: skip
+        assert contests(timed(later, sooner)).rows.equals(ordered)
+    for later, sooner in (("10/2/2024", "9/2/2024"), ("10 Feb", "9 Feb"), ("2024-02-09T10:00+09:00", "2024-02-09")):
+        with pytest.raises(InputError, match=r"contests: time '.*' does not sort as text"):
+            contests(timed(later, sooner))
+    words = ROWS.with_columns(pl.col("score").cast(pl.String))
+    assert contests(words).rows.equals(ordered)
+    with pytest.raises(InputError, match="contests: score 'DNF' is no number"):
+        contests(words.with_columns(pl.col("score").fill_null("DNF")))
+    with pytest.raises(InputError, match="contests: rank '1st' is no number"):
+        contests(ROWS.with_columns(rank=pl.lit("1st")))
 
 
 def test_pairs_of_a_contest_are_matches_of_one_cluster() -> None:

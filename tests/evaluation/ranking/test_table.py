@@ -121,6 +121,26 @@ def test_a_cycle_that_a_tie_closes_is_none() -> None:
     assert closed.cycle_p < 1
 
 
+@pytest.mark.parametrize("weight", [0.04, 0.4, 1.0, 2.5])
+@pytest.mark.parametrize("rounds", [1, 12])
+def test_small_weights_prove_no_cycle(weight: float, rounds: int) -> None:
+    """As many matches of one weight are worth as many matches, whatever the weight is; a few are never a proof."""
+    a, b = ["x", "y", "z"] * rounds, ["y", "z", "x"] * rounds
+    found = rank(matches(a, b, np.ones(3 * rounds), np.full(3 * rounds, weight)), resamples=200).transitivity
+    assert found.matches == pytest.approx(3 * rounds)
+    assert (found.cycle_p < 0.05) == (rounds == 12)
+    assert rank(matches(["x"], ["y"], np.ones(1), np.array([weight])), resamples=50).transitivity.cycle_p == 1
+
+
+def test_weights_that_are_whole_count_matches_and_others_are_worth_their_effective_number() -> None:
+    two = matches(["x"] * 2, ["y"] * 2, np.array([1.0, 0.0]), np.array([3.0, 1.0]))
+    assert two.worth().tolist() == [[1, 1], [1, 1]]
+    two = matches(["x"] * 2, ["y"] * 2, np.array([1.0, 0.5]), np.array([0.75, 0.25]))
+    assert two.worth()[0, 1] == two.worth()[1, 0] == pytest.approx(1 / (0.75**2 + 0.25**2))
+    cycle = np.array([[0, 0.4, 0], [0, 0, 0.4], [0.4, 0, 0]])
+    assert transitivity(cycle, resamples=100).cycle_p > 0.1, "also by hand: a part of a game is one game"
+
+
 def test_matches_from_trials_and_win_table() -> None:
     trials = pl.DataFrame(
         {

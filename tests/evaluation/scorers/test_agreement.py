@@ -45,6 +45,24 @@ def test_alpha_of_chance_is_none_and_of_one_value_unknown():
         krippendorff_alpha([1, 2])
 
 
+def test_weights_of_words_want_their_order():
+    a, b, order = ["low", "high", "mid", "high"], ["low", "low", "mid", "high"], ["low", "mid", "high"]
+    numbers = [[order.index(each) for each in said] for said in (a, b)]
+    for weights in (None, "linear", "quadratic"):
+        found = cohen_kappa(a, b, weights=weights, order=order, resamples=0)
+        assert found == cohen_kappa(*numbers, weights=weights, resamples=0)
+    said = "the weights take the order high, low, mid; give another with order="
+    assert cohen_kappa(a, b, weights="quadratic", resamples=0).caution.startswith(said)
+    assert said not in cohen_kappa(a, b, resamples=0).caution
+    with pytest.raises(InputError, match="'high' is not in order="):
+        cohen_kappa(a, b, order=["low", "mid"])
+    two = cohen_kappa(["yes", "no", "no"], ["yes", "no", "yes"], weights="linear", resamples=0)
+    assert two.mean == cohen_kappa([1, 0, 0], [1, 0, 1], resamples=0).mean, "two have one distance"
+    assert "the weights" not in two.caution
+    gap = cohen_kappa([1, 1, 4], [1, 4, 4], weights="linear", order=[1, 2, 3, 4], resamples=0)
+    assert gap.mean == cohen_kappa([1, 1, 4], [1, 4, 4], resamples=0).mean
+
+
 @pytest.mark.parametrize("weights", [None, "linear", "quadratic"])
 def test_kappa_is_that_of_scikit_learn(weights):
     metrics = pytest.importorskip("sklearn.metrics")

@@ -38,6 +38,15 @@ def test_silence_is_an_action_and_a_missing_verdict_is_nothing():
     assert confusion(rows.with_columns(action=pl.col("action").is_not_null())) == Confusion(1, 1, 1, 1, missing=2)
     as_csv = rows.with_columns(action=pl.col("action").is_not_null().cast(pl.Int64))
     assert confusion(as_csv) == Confusion(1, 1, 1, 1, missing=2), "false is silence, also as 0"
+    assert confusion(as_csv.cast({"action": pl.Float64})) == Confusion(1, 1, 1, 1, missing=2)
+    blank = rows.with_columns(
+        pl.col("action").fill_null(" "), pl.Series("accepted", ["yes", "no", "yes", "no", "", "NA"])
+    )
+    assert confusion(blank) == Confusion(1, 1, 1, 1, missing=2)
+    assert confusion(blank, action_null_ok=False) == Confusion(1, 1, 0, 0, missing=4)
+    assert confusion(rows.with_columns(action=pl.lit(0.5))) == Confusion(2, 2, 0, 0, missing=2), "no truth, an amount"
+    with pytest.raises(InputError, match="column 'accepted' takes true/false, yes/no or 1/0, not 'so so'"):
+        confusion(blank.with_columns(accepted=pl.lit("so so")))
     assert math.isnan(Confusion(0, 0, 1, 0).precision)
 
 

@@ -158,7 +158,19 @@ def test_levels_and_kinds_are_told_apart() -> None:
     ]
     frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(task="kind")
     assert cheapest(frame, "kind").rows() == [("easy", "one", 1.0), ("hard", "two", 2.0)]
-    assert cost_over_levels(frame, "kind").rows() == [("two", 2.0), ("one", float("inf"))]
+    assert cost_over_levels(frame, "kind").rows() == [("two", 2.0, 2), ("one", float("inf"), 2)]
+
+
+def test_an_unknown_cost_of_a_level_is_not_infinite_and_a_system_of_few_levels_is_not_first() -> None:
+    rows = [
+        ("one", 1, 1.0, True), ("one", 2, None, True), ("two", 1, 2.0, True), ("two", 2, 2.0, True),
+        ("three", 1, 1.5, True), ("two", None, 5.0, True), ("one", 3, None, True),
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(
+        task=pl.lit("t")
+    )
+    assert cost_over_levels(frame, "kind").rows() == [("two", 3.0, 3), ("one", 1.0, 1), ("three", 1.5, 1)]
+    assert cheapest(frame, "kind").rows() == [(None, "two", 5.0), (1, "one", 1.0), (2, "two", 2.0), (3, None, None)]
 
 
 def test_a_cache_holds_what_its_own_model_read_or_wrote():

@@ -219,6 +219,9 @@ def test_confidences_in_percent_are_read_as_such_and_nothing_goes_without_a_word
     assert scaled.found.brier.mean == pytest.approx(plain.found.brier.mean)
     assert _confidences(made(share))[1] == []
     assert "read as percent" in _confidences(made(percent))[1][0]
+    mixed = Turns.concat([made(percent), made(share).with_column(system=["low"] * 40)])
+    assert [each.found.brier.mean for each in _sure(mixed)] == pytest.approx([plain.found.brier.mean] * 2)
+    assert _confidences(mixed)[1][0].startswith("Confidences of s are read as percent")
     odd = _confidences(made([*share[:-2], 7.0, 8.0]))[1]
     assert odd == ["Calibration leaves out 2 of 40 episodes, whose confidence is not between 0 and 1 (the first: 7)."]
     few = _confidences(made([0.5] * 5 + [None] * 35))[1]
@@ -283,3 +286,20 @@ def test_who_wins_all_is_as_far_from_the_middle_as_who_loses_all() -> None:
     found = {(row, column): cell.shade for row, cells in heat.rows for column, cell in zip(heat.columns, cells)}
     assert [found["x", "y"], found["x", "z"], found["y", "z"]] == pytest.approx([1, 0.5, 0])
     assert [found["y", "x"], found["z", "x"], found["z", "y"]] == pytest.approx([-1, -0.5, 0])
+
+
+def test_a_system_whose_trials_are_all_lost_has_a_verdict(tmp_path: Path) -> None:
+    """Also beside others; and there are no cautions about intervals of nothing."""
+    rows = ["system,task,success,error"]
+    rows += [f"{name},t,{int(name == 'a')},{'policy: Timeout' if name == 'b' else ''}" for name in "abc"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    assert run("evaluate", tmp_path / "log.csv", "--report", tmp_path / "all.html") == 0
+    said = words(tmp_path / "all.html")
+    assert "2 systems compared with a: 2 cannot tell" in said
+    assert "b cannot tell: no task has a success on both sides" in said
+    assert "0 tasks" not in said
+    assert "has 1 task; intervals of so few are rough" in said
+    (tmp_path / "log.csv").write_text("\n".join(rows[:-1]) + "\n")
+    assert run("evaluate", tmp_path / "log.csv", "--report", tmp_path / "two.html") == 0
+    said = words(tmp_path / "two.html")
+    assert "b: cannot tell: no task has a success on both sides (1 dropped); left out, because the infra" in said

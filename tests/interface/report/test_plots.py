@@ -135,3 +135,9 @@ def test_a_picture_of_pairs_is_24_points_higher_for_each_seed() -> None:
         return float(re.findall(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)[0])
 
     assert height(3) - height(1) == pytest.approx(2 * 24)
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_in_any_script_are_drawn_without_warnings() -> None:
+    svg = intervals([("\u667a\u80fd\u4f53", Interval(0.5, 0.4, 0.6)), ("b", Interval(0.1, 0.0, 0.2))], what="success")
+    assert "\u667a\u80fd\u4f53" in svg

@@ -29,6 +29,8 @@ TRUE = (
 FALSE = (
     "false", "no", "n", "f", "fail", "failed", "failure", "incorrect", "wrong", "unsolved", "unresolved", "error", "0",
 )  # fmt: skip
+MISSING = ("", "nan", "na", "n/a", "null", "none")
+"""Words by which tables leave open whether it was success."""
 LONG = 80
 """Characters beyond which a text is no name of a task: its beginning and a digest are."""
 
@@ -64,14 +66,15 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
         frame = frame.with_columns(task=_short(frame[found[0]].cast(pl.String)))
     if names.success is not None:
         said = _column(frame, names.success, "--success", file)
-        if (truth := as_truth(said)) is None:
-            odd = next(each for each in said.drop_nulls().unique(maintain_order=True) if truth_of(each) is None)
+        if (odd := _odd(said)) is not None:
             raise InputError(
-                f"{file}: --success {names.success}: {str(odd)[:40]!r} is neither success nor failure; it takes "
+                f"{file}: --success {names.success}: {odd!r} is neither success nor failure; it takes "
                 "true/false, yes/no, pass/fail, correct/wrong or 1/0. Numbers are named with --score"
             )
-        return frame.with_columns(success=truth)
-    for name in ["success"] if "success" in frame.columns else _present(frame, SUCCESS):
+        return frame.with_columns(success=_truths(said))
+    if "success" in frame.columns:  # what is none of them is the schema's to refuse
+        return frame if _odd(frame["success"]) is not None else frame.with_columns(success=_truths(frame["success"]))
+    for name in _present(frame, SUCCESS):
         if (truth := as_truth(frame[name])) is not None:
             return frame.with_columns(success=truth)
     return frame
@@ -80,23 +83,49 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
 def as_truth(values: pl.Series) -> pl.Series | None:
     """Series of words or numbers as booleans of success; None if a value is neither success nor failure.
 
-    >>> as_truth(pl.Series(["pass", "Fail", None])).to_list()
-    [True, False, None]
+    Blank, `nan`, `na` and the like (`MISSING`) are null; None, too, if nothing else is there.
+
+    >>> as_truth(pl.Series(["pass", "Fail", "NA", None])).to_list()
+    [True, False, None, None]
     """
     if values.dtype == pl.Boolean:
         return values
-    if values.dtype.is_nested() or values.null_count() == len(values):
+    if values.dtype.is_nested() or _odd(values) is not None:
         return None
+    found = _truths(values)
+    return found if found.count() else None
+
+
+def flag(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
+    """Series: a frame's column as Boolean, by true/false, yes/no or 1/0; InputError for any other value."""
+    if (odd := _odd(rows[name])) is not None:
+        raise InputError(f"{what}: column {name!r} takes true/false, yes/no or 1/0, not {odd!r}")
+    return _truths(rows[name])
+
+
+def _truths(values: pl.Series) -> pl.Series:
+    if values.dtype == pl.Boolean:
+        return values
     kinds = {each: truth_of(each) for each in values.drop_nulls().unique()}
-    if None in kinds.values():
-        return None
     return values.replace_strict(kinds, default=None, return_dtype=pl.Boolean)
+
+
+def _odd(values: pl.Series) -> str | None:
+    """The first value that is neither success nor failure, nor missing."""
+    if values.dtype == pl.Boolean:
+        return None
+    known = (*TRUE, *FALSE, *MISSING)
+    return next((str(x)[:40] for x in values.drop_nulls().unique(maintain_order=True) if _word(x) not in known), None)
 
 
 def truth_of(value: object) -> bool | None:
     """True if a word or number means success (`pass`, 1 …), False for failure; None if neither."""
-    word = str(value).strip().casefold().removesuffix(".0")
+    word = _word(value)
     return True if word in TRUE else False if word in FALSE else None
+
+
+def _word(value: object) -> str:
+    return str(value).strip().casefold().removesuffix(".0")
 
 
 def _present(frame: pl.DataFrame, names: Sequence[str]) -> list[str]:

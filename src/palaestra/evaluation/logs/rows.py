@@ -142,7 +142,7 @@ class Rows:
             row[column] = self._check(where, "reward", value)
 
     def _check(self, where: str, name: str, value: Any) -> Any:
-        if value is None:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
             return None
         try:
             return _CHECK_OF[name](value)

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from palaestra.algebra.schema import unless_none
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import has_art_columns, read_art
-from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, with_names
+from palaestra.evaluation.logs.columns import MISSING, SUCCESS, TASKS, Names, task_of, with_names
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
-from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
+from palaestra.evaluation.logs.rows import COLUMNS, TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import SEATS, plain, system_of, with_system
 from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item
@@ -167,13 +168,27 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return with_required_columns(in_range(with_system(_by_turn(_named(per_item(make()), rows), rows), rows), rows))
+        frame = _named(per_item(_without_nan(make())), rows)
+        return with_required_columns(in_range(with_system(_by_turn(frame, rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
     except (PalaestraError, pl.exceptions.PolarsError, OSError, TypeError, OverflowError) as error:
         rows.problem("", f"not a readable table ({_short(error, rows.file)})")
     return None
+
+
+def _without_nan(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with NaN as null; and so the words for it, which make a text of a whole column of numbers."""
+    frame = frame.with_columns(cs.float().fill_nan(None))
+    for name in frame.select(cs.string()).columns:
+        if COLUMNS.get(name) not in (pl.Float64, pl.Int32) and name.partition(".")[0] != "score":
+            continue
+        missing = pl.col(name).str.strip_chars().str.to_lowercase().is_in(MISSING)
+        said = frame.select(pl.when(~missing).then(name).alias(name)).to_series()
+        numbers = said.cast(pl.Float64, strict=False)
+        frame = frame.with_columns(numbers if numbers.null_count() == said.null_count() else said)
+    return frame
 
 
 def _named(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:

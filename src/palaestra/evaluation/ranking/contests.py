@@ -25,6 +25,10 @@ KEYS = ("contest", "competition")
 """Names of the column that tells contests apart."""
 
 
+ISO = r"^\d{4}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?)?)?$"
+"""Times that sort as text."""
+
+
 @dataclass(frozen=True)
 class Contests:
     """Data of contests of many systems in time order, such as competitions with ranks.
@@ -112,10 +116,11 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
     """Makes `Contests` of a table with `contest` (or `competition`), `system`, and `rank` or `score`.
 
     Also: `time`, by which contests are ordered, otherwise they come as they stand; `lower`, true where a lower score is
-    better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank.
+    better; `teams`, how many took part in all, otherwise those that are listed. A missing score is the last rank. Times
+    are numbers, dates, or texts in the form of ISO 8601 (2024-02-09, 2024-02-09T10:00), which sort as text.
 
     Raises:
-        InputError: a system is twice in a contest, or a rank is missing.
+        InputError: a system is twice in a contest, a rank is missing, or a score or a time is none.
     """
     frame = frame.rename(
         {key: "contest" for key in KEYS[1:] if key in frame.columns and "contest" not in frame.columns}
@@ -126,7 +131,7 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
         lower = pl.lit(False)
         if "lower" in frame.columns:
             lower = pl.col("lower").cast(pl.String).str.to_lowercase().is_in(["true", "1", "yes"])
-        score = pl.col("score").cast(pl.Float64)
+        frame, score = frame.with_columns(_numbers(frame, "score", where)), pl.col("score")
         points = pl.when(lower).then(-score).otherwise(score).fill_nan(None).fill_null(-math.inf)
         frame = frame.with_columns(rank=(-points).rank("min").over("contest"))
     if frame["rank"].null_count() or frame["contest"].null_count() or frame["system"].null_count():
@@ -134,11 +139,25 @@ def contests(frame: pl.DataFrame, where: str | Path = "contests") -> Contests:
     if frame.select("contest", "system").is_duplicated().any():
         raise InputError(f"{where}: a system is twice in one contest; keep its best entry")
     if "time" in frame.columns:
-        when = frame["time"].cast(pl.Float64, strict=False)
+        time = frame["time"]
+        when = time.cast(pl.Float64, strict=False)
+        unsorted = when.null_count() > time.null_count() and time.dtype == pl.String
+        if unsorted and len(odd := time.drop_nulls().filter(~time.drop_nulls().str.contains(ISO))):
+            raise InputError(f"{where}: time {odd[0]!r} does not sort as text; write it as 2024-02-09, or as a number")
         frame = frame.sort("time" if when.null_count() else when, maintain_order=True)
-    teams = pl.col("teams").cast(pl.Int64) if "teams" in frame.columns else pl.len().over("contest")
-    rows = frame.select(pl.col("contest", "system").cast(pl.String), pl.col("rank").cast(pl.Float64), teams=teams)
+    teams: pl.Series | pl.Expr = pl.len().over("contest")
+    if "teams" in frame.columns:
+        teams = _numbers(frame, "teams", where).cast(pl.Int64)
+    rows = frame.select(pl.col("contest", "system").cast(pl.String), _numbers(frame, "rank", where), teams=teams)
     return Contests(tuple(sorted(set(rows["system"]))), rows)
+
+
+def _numbers(frame: pl.DataFrame, name: str, where: str | Path) -> pl.Series:
+    found = frame[name].cast(pl.Float64, strict=False)
+    if found.null_count() > frame[name].null_count():
+        odd = frame[name].filter(found.is_null() & frame[name].is_not_null())[0]
+        raise InputError(f"{where}: {name} {odd!r} is no number; where there is none, leave it blank")
+    return found
 
 
 def read_contests(source: str | Path) -> Contests | None:

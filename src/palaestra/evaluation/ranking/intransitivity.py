@@ -44,7 +44,8 @@ def transitivity(
 ) -> Transitivity:
     """`Transitivity` tests of win counts [n, n]: for a significant cycle, and for the fit of Bradley-Terry.
 
-    float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model.
+    float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model, each pair with as many whole
+    games as it had, at least one, scaled to what it had.
 
     Cycle: T = the largest, over cycles, of the smallest z on the cycle, z = (share - 1/2) 2 √games (signed; a pair that
     never met is no edge). A cycle whose every step is convincing is what no order explains. Fit: the deviance of
@@ -62,11 +63,12 @@ def transitivity(
     chance = win_chance(bradley_terry(points, prior=0.5))
     rng = np.random.default_rng(seed)
     upper = np.triu_indices(n, 1)
-    whole = np.rint(games[upper]).astype(int)
+    whole = np.where(games[upper] > 0, np.fmax(np.rint(games[upper]), 1), 0).astype(int)
+    each = games[upper] / np.fmax(whole, 1)
     drawn = rng.binomial(whole, chance[upper], size=(resamples, len(whole)))
     simulated = np.zeros((resamples, n, n))
-    simulated[:, upper[0], upper[1]] = drawn
-    simulated[:, upper[1], upper[0]] = whole - drawn
+    simulated[:, upper[0], upper[1]] = drawn * each
+    simulated[:, upper[1], upper[0]] = (whole - drawn) * each
     totals = simulated + simulated.swapaxes(1, 2)
     cycle_p = float((1 + (_cycle(simulated, totals) >= observed - 1e-9).sum()) / (resamples + 1))
     if not cycle:

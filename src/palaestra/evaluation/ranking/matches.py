@@ -65,6 +65,19 @@ class Matches:
         drawn = self.score == 0.5
         return self._count(drawn, drawn)
 
+    def worth(self) -> np.ndarray:
+        """float64[n, n], symmetric: the factor that makes the counts of a pair those of as many independent matches.
+
+        1 if all weights are whole: what counts twice was played twice. Else Σ w / Σ w², so that they are Kish's
+        effective number: many matches of small weights are many.
+        """
+        if not (self.weight % 1).any():
+            return np.ones((len(self.names), len(self.names)))
+        games, squares = (
+            each.wins() + each.wins().T + each.ties() for each in (self, replace(self, weight=self.weight**2))
+        )
+        return np.asarray(games / np.where(squares > 0, squares, 1.0))
+
     def groups(self) -> np.ndarray:
         """int[n]: connected component of each system in the graph of who met whom; no comparison between components."""
         n = len(self.names)

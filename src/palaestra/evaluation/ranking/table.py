@@ -65,7 +65,8 @@ def rank(
     if method not in METHODS:
         raise InputError(f"rank: method={method!r}{nearest(method, METHODS)}")
     wins, ties = matches.wins(), matches.ties()
-    test = transitivity(wins, ties, resamples=resamples, seed=seed)
+    worth = matches.worth()
+    test = transitivity(wins * worth, ties * worth, resamples=resamples, seed=seed)
     chosen = test.trust if method == "auto" else method
     score, drawn = scores(matches, chosen, resamples=resamples, seed=seed)
     clusters = int(matches.cluster.max()) + 1

@@ -103,6 +103,7 @@ def cohen_kappa(
     b: Sequence[Any] | np.ndarray,
     *,
     weights: Weights | None = None,
+    order: Sequence[Any] | None = None,
     units: Sequence[Any] | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
@@ -111,12 +112,14 @@ def cohen_kappa(
     """`Estimate` of Cohen's kappa of two judges, 1 - Σ w·observed / Σ w·expected, with a bootstrap interval.
 
     weights: None: w is 1 off the diagonal; "linear", "quadratic": |i - j| and its square, in steps between the sorted
-    categories (of numbers 1, 2, 5 the steps are 1), as scikit-learn. An item that one of them left out leaves. NaN if
-    both always say the same one thing. units: of each item what it has in common with others (a prompt); the bootstrap
-    then draws those.
+    categories (of numbers 1, 2, 5 the steps are 1), as scikit-learn. order: all categories from the lowest to the
+    highest; without it words are sorted by the alphabet, high before low, and `caution` says so. An item that one of
+    them left out leaves. NaN if both always say the same one thing. units: of each item what it has in common with
+    others (a prompt); the bootstrap then draws those.
 
     Raises:
-        InputError: lengths differ, nothing was judged by both, or weights of categories that have no order.
+        InputError: lengths differ, nothing was judged by both, weights of categories that have no order, or a category
+            is not in `order`.
 
     >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0], resamples=0).mean
     0.5
@@ -129,7 +132,9 @@ def cohen_kappa(
     pairs = [(x, y) for x, y, known_ in zip(a, b, kept, strict=True) if known_]
     if not pairs:
         raise InputError("cohen_kappa: no item was judged by both")
-    names = {name: i for i, name in enumerate(_ordered({each for pair in pairs for each in pair}, weights))}
+    names = {name: i for i, name in enumerate(_ordered({each for pair in pairs for each in pair}, weights, order))}
+    sorted_words = weights is not None and order is None and len(names) > 2 and any(isinstance(x, str) for x in names)
+    how = f"the weights take the order {', '.join(map(str, names))}; give another with order=" if sorted_words else ""
     k = len(names)
     cell = np.array([names[x] * k + names[y] for x, y in pairs])
     table = np.bincount(cell, minlength=k * k).astype(float)
@@ -146,7 +151,8 @@ def cohen_kappa(
     low, high = _ends(_kappa(draws.reshape(-1, k, k).astype(float), w), level)
     kappa = float(_kappa(table.reshape(1, k, k), w)[0])
     what = "items" if units is None else "units"
-    return Estimate(kappa, low, high, len(pairs), size, 1, f"bootstrap over {what}", caution=_few(size))
+    caution = "; ".join(filter(None, (how, _few(size))))
+    return Estimate(kappa, low, high, len(pairs), size, 1, f"bootstrap over {what}", caution=caution)
 
 
 def _kappa(tables: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -156,8 +162,12 @@ def _kappa(tables: np.ndarray, w: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(bottom > 0, 1 - top / bottom, np.nan))
 
 
-def _ordered(seen: set[Any], weights: Weights | None) -> list[Any]:
+def _ordered(seen: set[Any], weights: Weights | None, order: Sequence[Any] | None) -> list[Any]:
     """Categories in order; of those that cannot be compared any will do where steps between them do not count."""
+    if order is not None:
+        if left := sorted(map(repr, seen - set(order))):
+            raise InputError(f"cohen_kappa: {left[0]} is not in order={list(order)}")
+        return list(dict.fromkeys(order))
     try:
         return sorted(seen)
     except TypeError:

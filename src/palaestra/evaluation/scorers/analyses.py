@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -132,17 +134,19 @@ def _labels(column: pl.Series) -> pl.Series:
 
 
 @ANALYSES.register("kappa")
-def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -> Analysis:
+def kappa(
+    a: str = "a", b: str = "b", *, weights: agree.Weights | None = None, order: Sequence[Any] | None = None
+) -> Analysis:
     """Returns a function (VERDICTS file, judges' columns `a`, `b`) -> one-row table: Cohen's kappa, maybe weighted.
 
-    VERDICTS: a column of each judge.
+    VERDICTS: a column of each judge. order: of words, from the lowest to the highest.
     """
 
     def answer(verdicts: Path) -> pl.DataFrame:
         both = table(verdicts, a, b)
         if weights is None and (both[a].dtype == pl.String) != (both[b].dtype == pl.String):
             both = both.with_columns(_labels(both[a]), _labels(both[b]))
-        return _row(agree.cohen_kappa(both[a].to_list(), both[b].to_list(), weights=weights))
+        return _row(agree.cohen_kappa(both[a].to_list(), both[b].to_list(), weights=weights, order=order))
 
     return answer
 

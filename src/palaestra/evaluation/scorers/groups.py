@@ -17,6 +17,7 @@ import polars as pl
 
 from palaestra.errors import InputError, nearest, need_columns
 from palaestra.evaluation.intervals import Estimate, mean_of_cells, share_of_cells
+from palaestra.evaluation.logs.columns import flag
 
 Credit = Literal["fraction", "strict", "any"]
 Missing = Literal["leave", "last"]
@@ -40,7 +41,7 @@ def scored_groups(
     ratings of a judge.
 
     Raises:
-        MissingColumnError: names the column. InputError: scores are no numbers.
+        MissingColumnError: names the column. InputError: scores are no numbers, or `correct` no truths.
     """
     keys = [by] if isinstance(by, str) else list(by)
     need_columns(what, rows.columns, (score, correct, *keys))
@@ -49,7 +50,8 @@ def scored_groups(
             f"{what}: column {score!r} holds {rows[score].dtype}, expected numbers; reduce step scores first"
         )
     known(what, "missing", missing, get_args(Missing))
-    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct).cast(pl.Boolean)
+    rows = rows.with_columns(flag(rows, correct, what))
+    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct)
     if missing == "last":
         s = s.fill_null(float("-inf"))
     # unfinished groups leave as a whole: half of a problem is another problem
@@ -149,7 +151,8 @@ def reciprocal_rank(
     known("reciprocal_rank", "ties", ties, get_args(Ties))
     keys = [by] if isinstance(by, str) else list(by)
     groups = scored_groups(rows, score, correct, by, what="reciprocal_rank")
-    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct).cast(pl.Boolean)
+    rows = rows.with_columns(flag(rows, correct, "reciprocal_rank"))
+    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct)
     best = s.filter(right).max()
     above, equal = (s.filter(~right) > best).sum(), (s.filter(~right) == best).sum()
     weight = {"against": 1.0, "half": 0.5, "for": 0.0}[ties]
@@ -173,7 +176,8 @@ def pair_accuracy(
     known("pair_accuracy", "ties", ties, get_args(Ties))
     keys = [by] if isinstance(by, str) else list(by)
     groups = scored_groups(rows, score, correct, by, what="pair_accuracy")
-    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct).cast(pl.Boolean)
+    rows = rows.with_columns(flag(rows, correct, "pair_accuracy"))
+    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct)
     table = rows.with_row_index("_row").select("_row", *keys, _s=s, _right=right)
     lower, upper = (pl.col("_s").rank(how).over([*keys]) for how in ("min", "max"))
     own_lower, own_upper = (pl.col("_s").rank(how).over([*keys, "_right"]) for how in ("min", "max"))

@@ -11,6 +11,7 @@ import polars as pl
 
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import Estimate
+from palaestra.evaluation.logs.columns import flag
 from palaestra.evaluation.scorers.groups import Missing, best_of_k_accuracy
 
 DOMAINS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
@@ -70,7 +71,8 @@ def ties_score(
     other = set(rows[kind].unique()) - {"ref", "tied"}
     if other:
         raise InputError(f"ties_score: column {kind!r} holds {sorted(map(str, other))[0]!r}; expected ref or tied")
-    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct).cast(pl.Boolean)
+    rows = rows.with_columns(flag(rows, correct, "ties_score"))
+    s, right = pl.col(score).cast(pl.Float64).fill_nan(None), pl.col(correct)
     per = rows.group_by(kind, prompt, maintain_order=True).agg(
         whole=s.is_not_null().all(),
         both=right.any() & (~right).any(),

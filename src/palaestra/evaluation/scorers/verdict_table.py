@@ -12,6 +12,7 @@ import scipy
 
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import Estimate, wilson
+from palaestra.evaluation.logs.columns import flag
 from palaestra.evaluation.scorers.groups import known
 
 Correlation = Literal["spearman", "pearson", "kendall"]
@@ -84,20 +85,24 @@ def confusion(
 
     arXiv 2410.12361.
 
-    action: null is silence (of booleans, or of 0 and 1, false is): acted and accepted TP, acted and rejected FP, silent
-    and accepted TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an action is
-    missing.
+    action: null or blank is silence (of booleans, or of 0 and 1, false is): acted and accepted TP, acted and rejected
+    FP, silent and accepted TN, silent and rejected FN. action_null_ok: silence is an answer; False: a row without an
+    action is missing.
     accepted: null (a verdict that could not be read) leaves every count and is counted in `missing`.
 
     Raises:
-        MissingColumnError: names the column.
+        MissingColumnError: names the column. InputError: a verdict is neither accepted nor rejected.
     """
     need_columns("confusion", rows.columns, (action, accepted))
-    column = pl.col(action)
-    told = rows[action].dtype.is_integer() and rows[action].drop_nulls().is_between(0, 1).all()  # of a CSV
-    acted = column.cast(pl.Boolean) if told or rows[action].dtype == pl.Boolean else column.is_not_null()
-    acted = acted.fill_null(False) if action_null_ok else pl.when(column.is_not_null()).then(acted)
-    table = rows.select(a=acted, ok=pl.col(accepted).cast(pl.Boolean))
+    said = rows[action]
+    if said.dtype == pl.String:
+        said = said.set(said.str.strip_chars() == "", None)
+    elif said.dtype.is_float():
+        said = said.fill_nan(None)
+    told = said.dtype.is_numeric() and ((said == 0) | (said == 1)).all()  # of a CSV
+    acted = said.cast(pl.Boolean) if told or said.dtype == pl.Boolean else said.is_not_null()
+    acted = acted.fill_null(False) if action_null_ok else acted.set(said.is_null(), None)
+    table = pl.DataFrame({"a": acted, "ok": flag(rows, accepted, "confusion")})
     found = table.drop_nulls()
     tp, fp, tn, fn = (
         int(((found["a"] == a) & (found["ok"] == ok)).sum())

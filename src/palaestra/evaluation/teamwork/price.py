@@ -43,26 +43,30 @@ def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", sco
 def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:
     """Table per system: cost per success as a mean over values of column `over`, cheapest first ([54]).
 
-    Columns: `system, cost_per_success`.
+    Columns: `system, cost_per_success, levels`.
 
     Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
+    levels: how many the mean is over; one of which no cost is known is not among them. Who has more of them is first.
 
     Raises:
         MissingColumnError: there is no such column.
     """
     found = _passes(trials, over, cost)
-    return found.group_by("system", maintain_order=True).agg(pl.col("cost_per_success").mean()).sort(
-        "cost_per_success", maintain_order=True
-    )  # fmt: skip
+    price = pl.col("cost_per_success")
+    means = found.group_by("system", maintain_order=True).agg(price.mean(), levels=price.count().cast(pl.Int64))
+    return means.sort("levels", "cost_per_success", descending=[True, False], maintain_order=True)
 
 
 def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
     """Table per value of column `kind` of `trials`: the system with the least cost per success ([54]).
 
+    Null where no cost is known.
+
     Raises:
         MissingColumnError: there is no such column.
     """
-    found = _passes(trials, kind, cost).sort(kind, "cost_per_success", maintain_order=True)
+    found = _passes(trials, kind, cost).sort(kind, "cost_per_success", nulls_last=[False, True], maintain_order=True)
+    found = found.with_columns(system=pl.when(pl.col("cost_per_success").is_not_null()).then("system"))
     return found.group_by(kind, maintain_order=True).first().select(kind, "system", "cost_per_success")
 
 
@@ -99,13 +103,15 @@ def best_settings(
 
 
 def _passes(trials: pl.DataFrame, level: str, cost: str) -> pl.DataFrame:
-    """Cost per success of each system and level; infinite where nothing was solved."""
+    """Cost per success of each system and level; infinite where nothing was solved, null where no cost is known."""
     need_columns("cost_per_success", trials.columns, ("system", "task", "success", cost, level))
+    unsolved = (pl.col("successes") == 0) & (pl.col("n") > 0)
+    price = pl.when(unsolved).then(float("inf")).otherwise("cost_per_success").alias("cost_per_success")
     parts = [
-        cost_per_success(part, cost=cost).select("system", pl.lit(value).alias(level), "cost_per_success")
+        cost_per_success(part, cost=cost).select("system", pl.lit(value).alias(level), price)
         for (value,), part in trials.group_by(level, maintain_order=True)
     ]
-    return pl.concat(parts).with_columns(pl.col("cost_per_success").fill_null(float("inf")))
+    return pl.concat(parts, how="vertical_relaxed")  # a blank level has no type
 
 
 def workflow_cost(

@@ -26,7 +26,6 @@ from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
-from palaestra.foundation.scalars import float_or_zero
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
 from palaestra.interface.report.formatting import number, prose, short_verdict, span
 from palaestra.interface.report.load import Interval
@@ -129,7 +128,7 @@ def write_evaluation(
         title=title,
         headline=headline,
         told=short_verdict(headline),
-        verdicts=[(row.system, row.verdict) for row in systems if row.difference] if len(systems) > 2 else [],
+        verdicts=[(row.system, row.verdict) for row in _compared(systems)] if len(systems) > 2 else [],
         origin=origin or Origin(),
         places=_places(ranking),
         systems=systems,
@@ -151,7 +150,7 @@ def write_evaluation(
 
 
 def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
-    compared = [row for row in systems if row.difference]
+    compared = _compared(systems)
     if len(compared) == 1:
         return f"{compared[0].system}: {compared[0].verdict}"
     if compared:
@@ -164,6 +163,11 @@ def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
         said = ranking.note.partition(" (")[0]
         return said[:1].upper() + said[1:] if said.startswith("cannot") else said
     return f"{len(systems)} system{'' if len(systems) == 1 else 's'} evaluated"
+
+
+def _compared(systems: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Those with a verdict, of which some may have no difference: all of their trials are lost."""
+    return [row for row in systems if row.difference or row.verdict not in ("", "the baseline")]
 
 
 def _forests(systems: Sequence[ComparisonRow]) -> list[Chart]:
@@ -238,7 +242,7 @@ def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
 def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.DataFrame | None, list[str]]:
     """`system, task, confidence, success` per episode: its last confidence, in [0, 1]; and what is not used, and why.
 
-    Where most confidences are above 1 and none above 100, they are read as percent.
+    Where most confidences of a system are above 1 and none above 100, they are read as percent.
     """
     if turns is None or not {"confidence", "success", "episode"} <= set(turns.columns):
         return None, []
@@ -256,10 +260,14 @@ def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.Da
     episodes = episodes.drop_nulls(["confidence", "success"]).rename({unit: "task"} if unit in extra else {})
     if "system" not in extra:
         episodes = episodes.with_columns(system=pl.lit("system"))
-    said, sure = [], episodes["confidence"]
-    if len(sure) and float_or_zero((sure > 1).mean()) > 0.5 and sure.is_between(0, 100).all():
-        said.append("Confidences are read as percent: most of them are above 1, and none above 100.")
-        episodes = episodes.with_columns(pl.col("confidence") / 100)
+    said, sure = [], pl.col("confidence")
+    percent = ((sure > 1).mean() > 0.5) & sure.is_between(0, 100).all()
+    episodes = episodes.with_columns(percent=percent.over("system"))
+    scaled = episodes.filter("percent")["system"].unique(maintain_order=True).to_list()
+    if scaled:
+        of = f" of {', '.join(scaled)}" if len(scaled) < episodes["system"].n_unique() else ""
+        said.append(f"Confidences{of} are read as percent: most of them are above 1, and none above 100.")
+    episodes = episodes.with_columns(confidence=pl.when("percent").then(sure / 100).otherwise(sure)).drop("percent")
     wrong = episodes.filter(~pl.col("confidence").is_between(0, 1))
     if len(wrong):
         said.append(
@@ -324,9 +332,11 @@ def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "groups the units."
         for name, count in shared.items()
     ]
-    scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
+    scored, doubted = (
+        [(row.get("system"), found.get("caution")) for row in rows if (found := row.get(name) or {}).get("n") != 0]
+        for name in ("score", "success")
+    )
     same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
-    doubted = [(row.get("system"), (row.get("success") or {}).get("caution")) for row in rows]
     groups += [f"Success of {system}: {said}." for system, said in doubted if said]
     return groups + [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
 
@@ -408,8 +418,8 @@ def _limits(systems: Sequence[ComparisonRow], trials: pl.DataFrame | None, ranki
     sizes = {row.system: row.n_tasks for row in systems if isinstance(row.n_tasks, int)}
     if sizes and min(sizes.values()) < 30:
         few = min(sizes, key=lambda name: sizes[name])
-        said.append(f"{few} has {sizes[few]} tasks; intervals of so few are rough.")
-    if trials is not None and not any(row.difference for row in systems):
+        said.append(f"{few} has {sizes[few]} task{'s' * (sizes[few] != 1)}; intervals of so few are rough.")
+    if trials is not None and not _compared(systems):
         gone = trials.filter(infrastructure() & pl.col("success").is_null())
         if len(gone):
             said.append(f"{len(gone)} of {len(trials)} trials are left out, because the infrastructure failed.")

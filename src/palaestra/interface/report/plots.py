@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -281,7 +282,9 @@ def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
 def _svg(figure: Figure, description: str) -> Markup:
     """The picture without what would leak into the page around it: global styles, ids, metadata, fixed size."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg")
+    with warnings.catch_warnings():  # text stays text, so that the page's fonts draw it
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(buffer, format="svg")
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, count=2, flags=re.DOTALL)

@@ -15,7 +15,7 @@ import polars as pl
 
 from palaestra.errors import InputError, PalaestraError
 from palaestra.evaluation.audits.finding import Finding
-from palaestra.evaluation.audits.judges.common import ALPHA, filled_columns, flag, places, problem_column
+from palaestra.evaluation.audits.judges.common import ALPHA, filled_columns, places, problem_column
 from palaestra.evaluation.audits.judges.compare import compare_judges
 from palaestra.evaluation.audits.judges.discrimination import discrimination
 from palaestra.evaluation.audits.judges.drift import drift, sycophancy
@@ -24,6 +24,7 @@ from palaestra.evaluation.audits.judges.nuisance import nuisance_slope
 from palaestra.evaluation.audits.judges.position import order_calibration, position_bias, position_bias_test
 from palaestra.evaluation.audits.judges.reward import injection, overoptimisation, reward_spread, tie_rules
 from palaestra.evaluation.comparison import holm
+from palaestra.evaluation.logs.columns import flag
 
 __all__ = [
     "accuracy",

@@ -13,7 +13,7 @@ import scipy
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.audits.finding import Verdict
 from palaestra.evaluation.intervals import Estimate, mean_interval
-from palaestra.evaluation.logs.columns import as_truth, truth_of
+from palaestra.evaluation.logs.columns import flag
 
 ALPHA = 0.01
 """Largest p that counts as evidence against a judge."""
@@ -48,15 +48,6 @@ def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:
     return verdicts.select(pl.when(flag(verdicts, "ok", what)).then(values))[values.name]
 
 
-def flag(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
-    """Series: a frame's column as Boolean, by true/false, yes/no or 1/0; InputError for any other value."""
-    said = rows[name]
-    truth = as_truth(said) if said.count() else said.cast(pl.Boolean)
-    if truth is None:
-        raise InputError(f"{what}: column {name!r} takes true/false, yes/no or 1/0, not {_other(said)!r}")
-    return truth
-
-
 def places(verdicts: pl.DataFrame, what: str) -> pl.Series:
     """Series: column `order` of a frame as Int8; InputError unless its values are 0, 1 and null."""
     order = verdicts["order"]
@@ -67,10 +58,6 @@ def places(verdicts: pl.DataFrame, what: str) -> pl.Series:
             f"not {order.filter(wrong)[0]!r}"
         )
     return found.cast(pl.Int8)
-
-
-def _other(said: pl.Series) -> str:
-    return next(str(each)[:40] for each in said.drop_nulls() if truth_of(each) is None)
 
 
 def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:

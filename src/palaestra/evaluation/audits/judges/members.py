@@ -12,7 +12,6 @@ from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import (
     FEW,
     bootstrap,
-    flag,
     given,
     keys,
     limited,
@@ -23,6 +22,7 @@ from palaestra.evaluation.audits.judges.common import (
     resampling_unit,
     span,
 )
+from palaestra.evaluation.logs.columns import flag
 from palaestra.evaluation.scorers.agreement import krippendorff_alpha
 from palaestra.foundation.scalars import float_or_zero
 

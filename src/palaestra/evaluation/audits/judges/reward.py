@@ -12,7 +12,6 @@ import scipy
 from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import (
     average,
-    flag,
     given,
     keys,
     limited,
@@ -21,6 +20,7 @@ from palaestra.evaluation.audits.judges.common import (
     over_items,
     span,
 )
+from palaestra.evaluation.logs.columns import flag
 from palaestra.evaluation.scorers.groups import estimate, scored_groups
 
 WINDOWS = 5
