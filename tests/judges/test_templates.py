@@ -198,7 +198,9 @@ def test_every_prompt_that_can_be_replaced_ships_and_has_these_variables() -> No
     forms = {"program": "dense_program"}
     given: dict[str, Any] = {name: "text" for names in KNOWN.values() for name in names} | {"nothing": "(nothing)"}
     given |= {name: ["one"] for name in ("answers", "known", "metrics", "rules", "hints", "functions", "tried")} | {
-        "examples": []
+        "examples": [],
+        "archive": [{"name": "finder", "helped": 0.5, "instances": 2}],
+        "refused": [{"name": "fixer", "why": "helped too seldom"}],
     }
     for name, variables in KNOWN.items():
         values = {each: given[each] for each in (*variables, *(["nothing"] if name == "judged" else []))}

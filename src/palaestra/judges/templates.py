@@ -39,7 +39,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "find": ("task", "rules", "answer"),
     "reflect": ("task", "rules", "answer", "good"),
     "rewrite": ("rules", "advice", "most"),
-    "subagent": ("place", "archive", "tried"),
+    "subagent": ("place", "archive", "refused"),
     "edit_workflow": ("task", "workflow", "nodes", "figures", "roles", "shapes", "tried", "rejected", "most"),
     "review_edit": ("task", "workflow", "nodes", "figures", "edit", "edited", "tried"),
     "program": ("task", "hints", "seen", "functions", "examples"),

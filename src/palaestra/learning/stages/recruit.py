@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from palaestra.agents.bandits import BanditPolicy, new_arm_probability
 from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.envs.replies import read_reply
@@ -16,6 +15,7 @@ from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
+    from palaestra.agents.bandits import BanditPolicy
     from palaestra.play.plan import Plan
 
 FIELDS = ("name", "instructions", "skills")
@@ -82,6 +82,8 @@ class recruit(Stage):
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """The plan as it is; the bandit's archive has grown by those that passed."""
+        from palaestra.agents.bandits import new_arm_probability  # with torch, which the core does without
+
         bandit, env, before = self._bandit(context), self._env(context), len(self.record)
         new = new_arm_probability(self.theta, len(bandit.joined()))
         for _ in range(int(context.rng.binomial(self.slots, new))):
@@ -144,8 +146,8 @@ class recruit(Stage):
             {"name": env.choices[arm], "instances": round(table[arm][0]), "helped": table[arm][1]}
             for arm in bandit.joined()
         ]
-        tried = [{"name": self._called(each, env), "why": each["why"]} for each in self.record if each["why"]]
-        prompt = write_prompt("subagent", {"place": env.describe(), "archive": archive, "tried": tried}, self._own)
+        refused = [{"name": self._called(each, env), "why": each["why"]} for each in self.record if each["why"]]
+        prompt = write_prompt("subagent", {"place": env.describe(), "archive": archive, "refused": refused}, self._own)
         why = ""
 
         def read(reply: str) -> int | None:
@@ -179,6 +181,8 @@ class recruit(Stage):
         return place if row["name"] == place else f"{row['name']} ({place})"
 
     def _bandit(self, context: Context) -> BanditPolicy:
+        from palaestra.agents.bandits import BanditPolicy
+
         found = context.team.policies.get(self.policy)
         if not isinstance(found, BanditPolicy) or found.archive is None:
             raise InputError(
