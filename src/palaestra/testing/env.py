@@ -250,8 +250,8 @@ def _check_restart(env: Any, other: Any, seed: int, player: _Player) -> None:
         kept.append((snapshot, _plain(observations), actions, result))
         observations = result.observations
     for number, (snapshot, seen, actions, result) in reversed(list(enumerate(kept))):
-        for how, restored in (("", env), (" in another env", other)):
-            where = f"seed {seed}, step {number + 1}, restored{how}"
+        for how, restored in (("once", env), ("in another env", other)):
+            where = f"seed {seed}, step {number + 1}, restored {how}"
             _require_same(seen, _plain(restored.restore(snapshot)), f"{where}: it shows")
             again = restored.step(actions)
             _require_same(_plain(result.observations), _plain(again.observations), f"{where}: the next step shows")
