@@ -205,8 +205,8 @@ class BanditPolicy(DiscretePolicy):
         elif flat.shape[1] == self.features:
             if self.shared:
                 raise PolicyError(
-                    f"policy {self.name!r}: the env shows one row of {self.features} numbers for all {self.actions} arms,"
-                    " which needs shared: false, a θ for each arm"
+                    f"policy {self.name!r}: the env shows one row of {self.features} numbers for all {self.actions} "
+                    "arms, which needs shared: false, a θ for each arm"
                 )
             rows = flat[:, None]
         else:
