@@ -114,6 +114,8 @@ def test_a_model_for_each_arm_reads_one_context():
     assert policy.act([Request(seen(2, array), "a", np.random.default_rng(0))])[0].action == 1
     with pytest.raises(PolicyError, match="linucb with features=2 wants as many"):
         policy.contexts(np.zeros((1, 3)))
+    with pytest.raises(PolicyError, match="one row of 2 numbers for all 2 arms, which needs shared: false"):
+        BanditPolicy(2, index="linucb", features=2).contexts(np.zeros((1, 2)))
 
 
 def test_probabilities_are_what_is_drawn_and_recorded_and_illegal_arms_have_none():
@@ -213,6 +215,7 @@ def test_a_row_may_stand_for_several_plays_and_the_clock_may_count_updates():
     many.update([0, 1], [0.5, 0.5], weights=[4, 4])
     assert many._get("count") == pytest.approx(one._get("count"))
     assert many._get("reward") == pytest.approx(one._get("reward"))
+    assert many._get("gain") == pytest.approx(one._get("gain")), "what exp3 goes by"
     for _ in range(3):
         many.update([0], [0.4])
     index = many._get("reward") / many._get("count") + np.sqrt(2 * np.log(4) / many._get("count"))

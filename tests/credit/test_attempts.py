@@ -137,6 +137,18 @@ def test_sums_and_maxima_along_the_way_from_the_root() -> None:
     np.testing.assert_allclose(found, [1, 3, 5, 9, 7] * 9)
 
 
+@pytest.mark.parametrize("node", [pl.Int64, pl.UInt32, pl.Float64, pl.String])
+@pytest.mark.parametrize("parent", [pl.Int64, pl.Int8, pl.Float64, "nan", pl.String])
+def test_names_of_nodes_may_have_two_types(node: Any, parent: Any) -> None:
+    """Pandas' parents are floats, with NaN at the root."""
+    above: list[Any] = [NAN if parent == "nan" else None, 0, 0, 2, 2]
+    kind = pl.Float64 if parent == "nan" else parent
+    columns = {"node": pl.Series([0, 1, 2, 3, 4]).cast(node), "parent": pl.Series(above, strict=False).cast(kind)}
+    turns = Turns(pl.DataFrame(columns | {"group": [0] * 5, "reward": [None, 1.0, None, 0.0, 1.0]}))
+    np.testing.assert_allclose(values(backup("reward"), turns), [0.75, 1, 0.5, 0, 1])
+    np.testing.assert_allclose(values(along("reward"), turns), [0, 1, 0, 0, 1])
+
+
 def test_deep_and_shuffled_trees_unknown_leaves_and_circles() -> None:
     depth = 400
     chain = {"node": [str(n) for n in range(depth)], "parent": [None, *(str(n) for n in range(depth - 1))]}

@@ -129,3 +129,9 @@ def test_any_classifier_can_take_its_place() -> None:
         ValueAtStart(kernel="rbff")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="width=0"):
         ValueAtStart(width=0)
+
+
+def test_equal_tasks_get_equal_budgets() -> None:
+    for chance in (0.0, 0.5, 1.0):
+        assert allocate_budget(np.full(6, chance), 48).tolist() == [8] * 6, chance
+    assert sorted(allocate_budget(np.array([1.0, 1.0, 1.0, 0.5]), 640)) == [160] * 4, "more adds nothing to any"

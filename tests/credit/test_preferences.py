@@ -75,3 +75,10 @@ def test_the_average_mixture_counts_all_iterations() -> None:
     np.testing.assert_allclose(average_mixture(turns, "answer", 4), [1 / 3, 0, 2 / 3, 0])
     with pytest.raises(MissingColumnError, match="average_mixture"):
         average_mixture(turns, "item", 3)
+    for of_numbers in ([0.0, 1.0, 1.0, None], [False, True, True, None]):
+        np.testing.assert_allclose(average_mixture(Turns({"x": of_numbers}), "x", 3), [1 / 3, 2 / 3, 0])
+    for wrong in ([0, 1, 5], [-1, 0, 1], [0.5, 1.0, 0.0]):
+        with pytest.raises(InputError, match="an item is not a whole number from 0 to 2"):
+            average_mixture(Turns({"x": wrong}), "x", 3)
+    with pytest.raises(ExpressionError, match="x"):
+        average_mixture(Turns({"x": ["a", "b"]}), "x", 3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaestra.algebra import samples
 from palaestra.algebra.parse import parse
@@ -65,3 +67,33 @@ def test_unscored_episodes_are_in_no_factor_of_oprl() -> None:
     two = Turns(some.frame[:2])
     found = oprl(step="step", flavour="code").evaluate(some)
     np.testing.assert_allclose(np.asarray(found)[:2], oprl(step="step", flavour="code").evaluate(two))
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 200), st.lists(st.floats(-1e6, 1e6), max_size=5))
+def test_a_mean_lies_within_what_it_is_the_mean_of(x: float, number: int, others: list[float]) -> None:
+    values = np.array([x] * number + others)
+    keys = np.array([0] * number + [1] * len(others))
+    equal, rest = samples.Samples(values, keys, 2).means
+    assert equal == x
+    assert np.isnan(rest) if not others else min(others) <= rest <= max(others)
+
+
+def test_equal_episodes_are_equal_whatever_their_length() -> None:
+    """Ten won episodes of 1 to 10 turns, worth .7 each: nothing tells them apart."""
+    episode = np.repeat(np.arange(10), np.arange(1, 11))
+    last = np.diff(episode, append=10) > 0
+    turns = Turns({
+        "group": [0] * 55, "episode": episode, "agent": ["a"] * 55, "segment": [0] * 55, "reward": 1.0 * last,
+        "subgoal_done": 1.0 * last, "first_value": [0.3] * 55, "value": [0.3] * 55, "score": [0.7] * 55,
+    })  # fmt: skip
+    for text in ("keep('score', between=(0.7, None))", "keep('score', between=(None, 0.7))", "digirl()", "vsc_rl()",
+                 "keep('score', quantile=0.5)", "keep('score', quantile=(None, 0.5))"):  # fmt: skip
+        assert (np.asarray(parse(text).evaluate(turns))[last] == 1).all(), text
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_end_of_a_band_holds_what_differs_from_it_by_rounding(closed: bool) -> None:
+    for text in ("between=(None, 0.3)", "between=(0.3, None)", "between=(0.3, 0.3)"):
+        text = f"keep('reward', {text}, closed={'both' if closed else 'none'!r})"
+        assert np.asarray(parse(text).evaluate(NOISY)).tolist()[:2] == [closed, closed], text
+    assert np.asarray(parse("keep('reward', quantile=(1.0, 1.0))").evaluate(NOISY)).tolist() == [True, True, False]

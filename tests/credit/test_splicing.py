@@ -8,6 +8,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit.splicing import relabel, splice
+from palaestra.credit.temporal import gae, value_target
 from palaestra.errors import InputError, MissingColumnError
 
 GOOD, ILL = 0, 4
@@ -101,6 +102,15 @@ def test_hindsight_pays_where_the_new_goal_is_reached() -> None:
     assert made["reward"].to_list() == [0, 0, 0, 1]
     assert made["success"].all()
     assert made["source"].unique().to_list() == ["hindsight"]
+
+
+def test_a_copy_of_a_cut_off_episode_ends_by_its_rules() -> None:
+    cut = played().frame.with_columns(value=pl.lit(0.5), truncated=pl.lit(True), terminated=pl.lit(False))
+    made, _ = relabel(Turns(cut), texts=())
+    assert made["terminated"].all()
+    assert not made["truncated"].any()
+    assert value_target().evaluate(Turns(made)).tolist() == [1, 1, 1, 1]
+    assert gae(lam=0.0).evaluate(Turns(made)).tolist() == [0, 0, 0, 0.5], "no value after the goal"
 
 
 def test_the_new_goal_is_what_is_read() -> None:

@@ -51,6 +51,16 @@ def test_a_missing_reward_adds_nothing_to_gae_as_to_the_return_to_go() -> None:
         np.testing.assert_allclose(values(gae(lam=1), some), values(return_to_go() - col("value"), some))
 
 
+def test_a_turn_without_a_value_leaves_unknown_what_rests_on_it() -> None:
+    rows = {"episode": [0] * 4, "turn": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [0.0, 0.0, 0.0, 1.0]}
+    turns = Turns(rows | {"value": [0.2, 0.3, None, 0.5]})
+    np.testing.assert_allclose(values(gae(bootstrap=0), turns), [np.nan, np.nan, np.nan, 0.5])
+    np.testing.assert_allclose(values(gae(bootstrap=0, lam=0), turns), [0.1, np.nan, np.nan, 0.5])
+    last = Turns(rows | {"value": [0.2, 0.3, 0.4, None]})
+    assert np.isnan(values(gae(bootstrap=0), last)).all()
+    np.testing.assert_allclose(values(gae(bootstrap=0, lam=0), last), [0.1, 0.1, np.nan, np.nan])
+
+
 def test_gae_passes_over_what_nobody_chose() -> None:
     rows = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "value": [0.2, 9.0, 0.5, 7.0]}
     turns = Turns(rows | {"reward": [0.0, 0.0, 1.0, 0.0], "seen": [False, True, False, True]})

@@ -137,3 +137,18 @@ def test_what_a_pairing_lacks_is_named() -> None:
         hindsight("intent")(GROUPS)
     with pytest.raises(InputError, match="min_gap=-1"):
         best_vs_worst("reward", min_gap=-1)
+
+
+def test_scores_that_differ_by_rounding_are_equal() -> None:
+    turns = Turns({
+        "group": [0] * 4, "episode": [0, 1, 2, 3], "turn": [0] * 4, "state": [0] * 4, "action": list("abcd"),
+        "reward": [0.3, 0.1 + 0.2, 0.1 + 0.2, 0.3],
+    })  # fmt: skip
+    for name in ("all_pairs('reward')", "best_vs_worst('reward')", "siblings('reward')", "value_pairs('reward')",
+                 "value_pairs('reward', per='best_rest')"):  # fmt: skip
+        assert not len(PAIRINGS.build(name)(turns)), name
+    two = Turns({"group": [0, 0], "episode": [0, 1], "reward": [0.4, 0.3]})  # .4 - .3 is more than .1 to a computer
+    for name in ("all_pairs('reward', min_gap=0.1)", "best_vs_worst('reward', min_gap=0.1)",
+                 "value_pairs('reward', min_gap=0.1)", "value_pairs('reward', min_chosen=0.4)",
+                 "value_pairs('reward', max_rejected=0.2)"):  # fmt: skip
+        assert not len(PAIRINGS.build(name)(two)), name

@@ -6,6 +6,7 @@ import pytest
 
 from palaestra.agents import Team, fixed
 from palaestra.agents.scripted import ScriptedPolicy
+from palaestra.envs import make
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import coalition_table, module_values
 from palaestra.play.coalitions import play_coalitions
@@ -30,6 +31,14 @@ def test_every_coalition_plays_the_same_tasks():
         chance = worth(frozenset([*extra, "action", "reflection"]))
         assert values[:, place].tolist() == [float(chance > each) for each in luck]
     assert module_values(table)["value"].sum() == pytest.approx((values[:, 3] - values[:, 0]).mean())
+
+
+def test_the_reward_of_an_episode_is_the_agents_mean_return():
+    env = make("native/stage_games", rounds=3, games=[[[1.0, 0.0], [0.0, -1.0]]])
+    best = Team(player_0=fixed("move 0", name="g0"), player_1=fixed("move 0", name="g1"))
+    worst = {"player_0": fixed("move 1", name="b0"), "player_1": fixed("move 1", name="b1")}
+    table = play_coalitions(env, best, worst, groups=2, score="reward")
+    assert table["reward"].to_list() == [-3, -3, 0, 0, 0, 0, 3, 3]
 
 
 def test_a_seat_must_be_there():

@@ -22,7 +22,7 @@ class Coin:
     agents = ("a",)
 
     def __init__(self, broken: bool = False) -> None:
-        self.task, self.broken = "coin", broken
+        self.task, self.broken, self.rng = "coin", broken, np.random.default_rng(0)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         self.rng, self.left = np.random.default_rng(seed), 2

@@ -224,11 +224,16 @@ class BanditPolicy(DiscretePolicy):
         """Contexts float64[n, arms, features] from observed arrays, each scaled to length 1 if it is longer.
 
         Raises:
-            PolicyError: they have another length.
+            PolicyError: they have another length, or all arms would have one θ and one x, which tells none apart.
         """
         if flat.shape[1] == self.actions * self.features:
             rows = flat.reshape(len(flat), self.actions, self.features)
         elif flat.shape[1] == self.features:
+            if self.shared:
+                raise PolicyError(
+                    f"policy {self.name!r}: the env shows one row of {self.features} numbers for all {self.actions} "
+                    "arms, which needs shared: false, a θ for each arm"
+                )
             rows = flat[:, None]
         else:
             raise PolicyError(
@@ -263,7 +268,7 @@ class BanditPolicy(DiscretePolicy):
         times = np.ones(len(arms)) if weights is None else np.asarray(weights, float)
         self._get("updates")[:] += 1
         for name, values in (("count", times), ("reward", times * rewards), ("square", times * rewards**2),
-                             ("cost", times * costs), ("gain", rewards / taken)):  # fmt: skip
+                             ("cost", times * costs), ("gain", times * rewards / taken)):  # fmt: skip
             self._get(name)[:] = kept * self._get(name) + np.bincount(arms, values, self.actions)
         if self.index == "linucb":
             if contexts is None:

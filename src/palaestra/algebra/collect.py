@@ -39,6 +39,16 @@ class Known(Samples):
         """Sum of the samples of each key."""
         return self.known["sums"]
 
+    @property
+    def lowest(self) -> np.ndarray:
+        """Smallest sample of each key."""
+        return self.known["lowest"]
+
+    @property
+    def highest(self) -> np.ndarray:
+        """Largest sample of each key."""
+        return self.known["highest"]
+
     def stds(self, ddof: int) -> np.ndarray:
         """Standard deviation of each key, as `Samples.stds`, from deviations summed in a pass of their own."""
         deviations = self.known["deviations"]
@@ -83,9 +93,8 @@ class _Statistic:
 
     def __init__(self, node: Signal) -> None:
         self.node, self.keys = node, _Keys()
-        self.arrays = {"counts": np.zeros(0, np.int64), "sums": np.zeros(0), "deviations": np.zeros(0)}
-        if node.op in ("lowest", "highest"):
-            self.arrays["extremes"] = np.zeros(0)
+        sums = ("sums", "deviations", "lowest", "highest")
+        self.arrays = {"counts": np.zeros(0, np.int64), **{name: np.zeros(0) for name in sums}}
         self.stage = 0
 
     @property
@@ -97,9 +106,8 @@ class _Statistic:
         if self.stage == 0:
             self.arrays["counts"][numbers] += samples.counts
             self._sum("sums", samples.keys, samples.values, numbers)
-            if "extremes" in self.arrays:
-                best = np.fmin if self.node.op == "lowest" else np.fmax
-                best.at(self.arrays["extremes"], numbers[samples.keys], samples.values)
+            np.fmin.at(self.arrays["lowest"], numbers[samples.keys], samples.values)
+            np.fmax.at(self.arrays["highest"], numbers[samples.keys], samples.values)
         else:
             means = self.local(numbers).means
             with np.errstate(over="ignore", invalid="ignore"):
@@ -109,7 +117,7 @@ class _Statistic:
     def _grow(self, size: int) -> None:
         for name, array in self.arrays.items():
             if size > len(array):
-                fill = np.nan if name == "extremes" else 0
+                fill = np.nan if name in ("lowest", "highest") else 0
                 self.arrays[name] = np.concatenate([array, np.full(size - len(array), fill, array.dtype)])
 
     def _sum(self, name: str, keys: np.ndarray, values: np.ndarray, numbers: np.ndarray) -> None:
@@ -125,11 +133,7 @@ class _Statistic:
         """Entries of some keys."""
         self._grow(int(numbers.max(initial=-1)) + 1)
         known = {name: array[numbers] for name, array in self.arrays.items()}
-        places = np.arange(len(numbers))
-        if "extremes" not in known:
-            return Known(np.zeros(0), np.zeros(0, np.int64), len(numbers), known)
-        some = ~np.isnan(known["extremes"])
-        return Known(known["extremes"][some], places[some], len(numbers), known)
+        return Known(np.zeros(0), np.zeros(0, np.int64), len(numbers), known)
 
 
 class Collected:

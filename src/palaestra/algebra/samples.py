@@ -50,10 +50,25 @@ class Samples:
 
     @cached_property
     def means(self) -> np.ndarray:
-        """Mean of the samples of each key; NaN where there are none."""
+        """Mean of the samples of each key, never outside them; NaN where there are none."""
         means = np.full(self.size, np.nan)
         np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
-        return means
+        return np.asarray(np.clip(means, self.lowest, self.highest))  # ten times .7 adds up to a little less than 7
+
+    @cached_property
+    def lowest(self) -> np.ndarray:
+        """Smallest sample of each key; NaN where there are none."""
+        return self._extreme(np.minimum, np.inf)
+
+    @cached_property
+    def highest(self) -> np.ndarray:
+        """Largest sample of each key; NaN where there are none."""
+        return self._extreme(np.maximum, -np.inf)
+
+    def _extreme(self, best: np.ufunc, start: float) -> np.ndarray:
+        result = np.full(self.size, start)
+        best.at(result, self.keys, self.values)
+        return np.where(np.isinf(result), np.nan, result)
 
     def stds(self, ddof: int) -> np.ndarray:
         """Standard deviation of each key, two-pass; exactly 0 for keys that are constant or have ≤ ddof samples."""
@@ -118,12 +133,6 @@ def _clusters(low: np.ndarray, high: np.ndarray, codes: Codes, relative: float) 
     return Codes(numbers, int(apart.sum()))
 
 
-def _extreme(samples: Samples, best: np.ufunc, start: float) -> np.ndarray:
-    result = np.full(samples.size, start)
-    best.at(result, samples.keys, samples.values)
-    return np.where(np.isinf(result), np.nan, result)
-
-
 def _total(samples: Samples) -> np.ndarray:
     return np.where(samples.counts > 0, samples.sums, np.nan)
 
@@ -132,8 +141,8 @@ SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
     "mean": lambda samples: samples.means,
     "total": _total,
     "count": lambda samples: samples.counts.astype(float),
-    "lowest": lambda samples: _extreme(samples, np.minimum, np.inf),
-    "highest": lambda samples: _extreme(samples, np.maximum, -np.inf),
+    "lowest": lambda samples: samples.lowest,
+    "highest": lambda samples: samples.highest,
 }
 
 
@@ -220,6 +229,11 @@ def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray
 def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Mask of where numbers of two arrays differ by more than rounding: .1 + .2 and .3 do not."""
     return np.asarray((a != b) & ~np.isclose(a, b, rtol=1e-9, atol=1e-12))
+
+
+def exceeds(a: np.ndarray, b: np.ndarray | float) -> np.ndarray:
+    """Mask of where numbers of an array are larger than others, by more than rounding."""
+    return np.asarray((a > b) & differ(a, np.asarray(b)))
 
 
 def without_noise(x: np.ndarray) -> np.ndarray:

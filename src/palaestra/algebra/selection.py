@@ -17,7 +17,7 @@ import polars as pl
 
 from palaestra.algebra.kernels import evaluate
 from palaestra.algebra.keys import is_first, joined
-from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, is_missing, mean, rank, register
+from palaestra.algebra.signals import Keys, Signal, SignalLike, absolute, as_signal, is_missing, mean, rank, register
 from palaestra.algebra.signals import quantile as quantile_of
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, nearest
@@ -150,10 +150,18 @@ def _ends(name: str, given: Range, low: float, high: float) -> tuple[float | Non
     return ends  # type: ignore[return-value]
 
 
-def _inside(
-    value: Signal, low: SignalLike | float | None, high: SignalLike | float | None, closed: Closed = "both"
-) -> Signal:
+def _inside(value: Signal, low: Signal | float | None, high: Signal | float | None, closed: Closed = "both") -> Signal:
+    """What differs from an end by rounding only, as .1 + .2 from .3, is that end."""
     above, below = (closed in ("both", side) for side in ("left", "right"))
-    parts = [] if low is None else [value >= low if above else value > low]
-    parts += [] if high is None else [value <= high if below else value < high]
+    parts = []
+    if low is not None:
+        parts.append(value >= low - _rounding(low) if above else value > low + _rounding(low))
+    if high is not None:
+        parts.append(value <= high + _rounding(high) if below else value < high - _rounding(high))
     return reduce(Signal.__and__, parts)
+
+
+def _rounding(end: Signal | float) -> Signal | float:
+    if isinstance(end, Signal):
+        return 1e-12 * absolute(end)
+    return 1e-12 * abs(end) if math.isfinite(end) else 0.0

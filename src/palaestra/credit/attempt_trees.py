@@ -139,8 +139,8 @@ def _along(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 def _nodes(evaluation: Evaluation, node: Signal, codes: Codes) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of each row's node, of each node's parent (-1: none in the table), and how many nodes there are."""
-    one, other = (evaluation.turns[name.options["name"]] for name in node.inputs[1:])
-    if not (one.dtype.is_integer() and other.dtype.is_integer()):
+    one, other = (_whole(evaluation.turns[name.options["name"]]) for name in node.inputs[1:])
+    if one.dtype != other.dtype or not one.dtype.is_integer():
         one, other = (each.cast(pl.String).cast(pl.Categorical) for each in (one, other))
     named = pl.concat([one, other]).to_physical()
     number = named.fill_null(-1).to_numpy().astype(np.int64)
@@ -151,6 +151,14 @@ def _nodes(evaluation: Evaluation, node: Signal, codes: Codes) -> tuple[np.ndarr
     at = np.minimum(np.searchsorted(nodes, up), max(len(nodes) - 1, 0))
     known = (nodes[at] == up) & other.is_not_null().to_numpy()[first]
     return own, np.where(known, at, -1), len(nodes)
+
+
+def _whole(names: pl.Series) -> pl.Series:
+    """Numbers as int64 and NaN as null where all are whole: pandas writes parents as floats, NaN at a root."""
+    if not names.dtype.is_numeric():
+        return names
+    number = names.fill_nan(None) if names.dtype.is_float() else names
+    return number.cast(pl.Int64) if (number.fill_null(0) % 1 == 0).all() else number
 
 
 def _levels(above: np.ndarray) -> list[np.ndarray]:

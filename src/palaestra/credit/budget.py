@@ -44,6 +44,8 @@ def allocate_budget(
 ) -> np.ndarray:
     """Rollouts per task of success chance `p`, int64: `minimum` each, then next where one adds most, `total` in all.
 
+    Where one adds the same, as to tasks that are surely solved, they are shared out evenly.
+
     Best possible if each further rollout of a task adds less than the one before, as it does for the default from 2 on.
 
     Raises:
@@ -66,12 +68,12 @@ def allocate_budget(
         chance, number = float(chances[task]), int(counts[task])
         return float(utility(chance, number) - utility(chance, number + 1))  # negative: the heap gives the smallest
 
-    heap = [(gain(task), task) for task in range(len(chances))]
+    heap = [(gain(task), minimum, task) for task in range(len(chances))]  # of equal gains, the least counted first
     heapq.heapify(heap)
     for _ in range(total - minimum * len(chances) if heap else 0):
-        _, task = heap[0]
+        task = heap[0][-1]
         counts[task] += 1
-        heapq.heapreplace(heap, (gain(task), task))
+        heapq.heapreplace(heap, (gain(task), int(counts[task]), task))
     return counts
 
 

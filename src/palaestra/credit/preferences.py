@@ -148,12 +148,18 @@ def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
 
     Raises:
         MissingColumnError: the table lacks the column of items.
+        InputError: an item is not a whole number from 0 to `number` - 1.
 
     >>> average_mixture(Turns({"iteration": [1, 1, 2, 2], "answer": [0, 0, 0, 1]}), "answer", 3)
     array([0.75, 0.25, 0.  ])
     """
     turns._require(item, "average_mixture: ")
-    counts = np.bincount(turns[item].drop_nulls().to_numpy(), minlength=number)
+    items = np.asarray(as_signal(item).evaluate(turns), float)
+    items = items[~np.isnan(items)]
+    kind = items.astype(np.int64)
+    if ((kind != items) | (kind < 0) | (kind >= number)).any():
+        raise InputError(f"average_mixture: an item is not a whole number from 0 to {number - 1}")
+    counts = np.bincount(kind, minlength=number)
     return np.asarray(counts / max(counts.sum(), 1))
 
 

@@ -154,7 +154,7 @@ def relabel(
     After arXiv 1707.01495.
     Every episode once: with what its last row achieved ("final"), or, each row for itself, what a drawn row from it on
     achieved ("future"). The episode ends where its new goal is first achieved; what comes later is left out. `reward`
-    is 1 on that row and 0 before, `success` is true.
+    is 1 on that row and 0 before; `success` and `terminated` are true, and `truncated` is false: nothing cut it off.
 
     Args:
         turns: the table.
@@ -214,7 +214,8 @@ def relabel(
     made = made.with_columns(*(_reworded(made, name, goal) for name in texts))
     made = made.with_columns(pl.int_range(pl.len()).over("_example").cast(frame.schema["turn"]).alias("turn"))
     made = made.with_columns(pl.col("_wish").cast(frame.schema[goal]).alias(goal))
-    paid = {"reward": pl.col("_hit").cast(pl.Float64), "success": pl.lit(True), "terminated": pl.col("_hit")}
+    ended = {"success": True, "terminated": True, "truncated": False}  # on every row of an episode, as in recordings
+    paid = {"reward": pl.col("_hit").cast(pl.Float64)} | {name: pl.lit(told) for name, told in ended.items()}
     made = made.with_columns(each.alias(name) for name, each in paid.items() if name in frame.columns)
     return numbered_on(frame, made).drop("_wish", "_hit"), counts
 

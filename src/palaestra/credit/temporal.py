@@ -48,7 +48,8 @@ def gae(
 
     bootstrap: V after the last step; default 0 for an episode that ended by its rules, its last value for one that was
     cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
-    A missing reward adds nothing; where none is to come, the advantage is missing, as the return-to-go is.
+    A missing reward adds nothing; where none is to come, the advantage is missing, as the return-to-go is. A missing
+    value, or bootstrap, leaves the δ unknown that it is in, and with them each advantage that they count in.
 
     skip: mask of turns, or of tokens, that nobody chose, such as what the env says between two turns of one response
     (arXiv 2510.01132): the recursion passes over them with value and trace, and their advantage is missing. The rows of
@@ -70,8 +71,12 @@ def gae(
     acts = None if skip is None else ~as_signal(skip)
     last = shift(one, n=-1, over=over, fill=0.0, where=acts) == 0.0
     after = where(last, bootstrap, shift(now, n=-1, over=over, where=acts))
-    advantage = cumulative(earned + gamma * after - now, gamma=gamma * lam, reverse=True, over=over, where=acts)
-    return where(~is_missing(return_to_go(reward, over=over)), advantage)
+    delta = earned + gamma * after - now
+    advantage, unknown = (
+        cumulative(x, gamma=gamma * lam, reverse=True, over=over, where=acts)
+        for x in (delta, where(is_missing(delta), 1.0, 0.0))
+    )
+    return where(~is_missing(return_to_go(reward, over=over)) & (unknown == 0.0), advantage)
 
 
 @register()

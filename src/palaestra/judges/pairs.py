@@ -16,6 +16,7 @@ import polars as pl
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.keys import joined
 from palaestra.algebra.parse import parse
+from palaestra.algebra.samples import exceeds
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, need_columns
@@ -77,8 +78,9 @@ def pairs(
     rows, value, ids = _units(turns, signal, key, unit)
     first, second = within(ids)
     if signal is not None:
-        gap = value[first] - value[second]
-        label = np.where(np.abs(gap) > min_gap, np.sign(gap), 0.0)
+        one, other = value[first], value[second]
+        gap = one - other
+        label = exceeds(one, other + min_gap).astype(float) - exceeds(other, one + min_gap)
     else:
         label = np.asarray(comparator(turns.frame[rows[first]], turns.frame[rows[second]]), float)  # type: ignore[operator]
         gap = label
@@ -185,7 +187,7 @@ def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: 
         order = np.lexsort((rows, value, ids))
         _, worst = _first(ids, order)
         gap = value[best] - value[worst]
-        kept = gap > min_gap
+        kept = exceeds(value[best], value[worst] + min_gap)
         return table(turns, rows[best][kept], rows[worst][kept], margin=gap[kept], source=source)
 
     return build
@@ -231,9 +233,10 @@ def original_vs_regenerated(
         value = np.full(len(turns), np.nan)
         value[made] = given.cast(pl.Float64).fill_null(np.nan).to_numpy()
         one, other = within(ids[made])
-        gap = value[made[one]] - value[made[other]]
-        decided = np.abs(gap) > min_gap
-        better, worse = np.where(gap > 0, one, other)[decided], np.where(gap > 0, other, one)[decided]
+        first, second = value[made[one]], value[made[other]]
+        ahead, behind = exceeds(first, second + min_gap), exceeds(second, first + min_gap)
+        decided = ahead | behind
+        better, worse = np.where(ahead, one, other)[decided], np.where(ahead, other, one)[decided]
         chosen = np.concatenate([place[ids[made]], made[better]])
         rejected = np.concatenate([made, made[worse]])
         return table(turns, chosen, rejected, source="original_vs_regenerated")

@@ -15,6 +15,7 @@ import polars as pl
 
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.keys import joined
+from palaestra.algebra.samples import exceeds
 from palaestra.algebra.signals import Keys, SignalLike
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
@@ -77,11 +78,11 @@ def mine(
     ahead = value[first] >= value[second]
     chosen, rejected = np.where(ahead, first, second), np.where(ahead, second, first)
     gap = value[chosen] - value[rejected]
-    rules = {"gap": gap > min_gap}
+    rules = {"gap": exceeds(value[chosen], value[rejected] + min_gap)}
     if min_chosen is not None:
-        rules["min_chosen"] = value[chosen] > min_chosen
+        rules["min_chosen"] = exceeds(value[chosen], min_chosen)
     if max_rejected is not None:
-        rules["max_rejected"] = value[rejected] <= max_rejected
+        rules["max_rejected"] = ~exceeds(value[rejected], max_rejected)
     if distinct is not None:
         open_ = np.logical_and.reduce(list(rules.values()))
         said = _said(turns, _text(turns, text, source), unit)

@@ -41,8 +41,9 @@ def play_coalitions(
 
     team: whose seats are judged. defaults: seat -> who sits there when its policy is not in the coalition; or module ->
     {seat: policy} where a module is several seats. Seats that are not named keep theirs. which: all coalitions, or the
-    whole team and it without each module. Every coalition plays the same tasks with the same draws, so that differences
-    are paired.
+    whole team and it without each module. score: of `reward` the mean return of the agents that have one, as `trials`
+    counts it; of another column the largest value of the episode. Every coalition plays the same tasks with the same
+    draws, so that differences are paired.
 
     Raises:
         InputError: no module, more than 12, a seat that the team does not have, or a name with `+` in it.
@@ -56,7 +57,11 @@ def play_coalitions(
             raise InputError(
                 f"play_coalitions: seat {seat!r} must be one of the team, without '+'{nearest(seat, team)}"
             )
-    plays, parts = executor or Local(), []
+    value, plays, parts = pl.col(score).cast(pl.Float64), executor or Local(), []
+    worth = value.max()
+    if score == "reward":
+        earners = pl.col("agent").filter(value.is_not_null()).n_unique()
+        worth = pl.when(value.count() > 0).then(value.sum() / earners).alias(score)
     plan = Plan(groups, group_size, seed, stream="eval")
     removed = [whole, *(whole - 2**bit for bit in range(len(seats)))]
     for place in removed if which == "removed" else range(whole + 1):
@@ -65,7 +70,7 @@ def play_coalitions(
         filled = Team({**team, **instead})
         frame = plays.play(env, filled, plan).frame
         episodes = frame.group_by("group", "episode", maintain_order=True).agg(
-            pl.col(score).cast(pl.Float64).max(), task=pl.col("seed").first() if "seed" in frame.columns else "group"
+            worth, task=pl.col("seed").first() if "seed" in frame.columns else "group"
         )
         parts.append(episodes.select(pl.lit("+".join(own)).alias("coalition"), "task", "episode", score))
     return pl.concat(parts)

@@ -1,8 +1,8 @@
 """Values by playing on: restart an env where an episode stood, finish it afresh K times, average what it earns.
 
 An env that can be restarted says so by two methods, `snapshot()` (anything that can be kept) and `restore(snapshot)`
-(back to there; returns the observations of that moment). After `restore` it plays as it would have played on; chance
-that comes later is drawn anew if `restore` is given a seed.
+(back to there; returns the observations of that moment). After `restore` it plays as it would have played on, and so
+does another env of the same factory, reset or not; chance that comes later is drawn anew if `restore` is given a seed.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def check_env(
     generators are left alone; observations are consistent (choices, mask, array); only known agents act and are
     rewarded, by finite numbers or None; facts are what was declared, and nothing else in `info` has a column's name; an
     episode is over exactly when nobody is observed, within `max_steps`; an env that has `snapshot` and `restore` plays
-    on from a snapshot as it did before, and the snapshot survives that.
+    on from a snapshot as it did before, and so does another env of the factory; the snapshot survives that.
 
     Args:
         factory: makes a fresh env.
@@ -76,7 +76,7 @@ def check_env(
         mixed = [step for step, _ in _alternate(player.episode(twin(), seed), other)]
         _same(trace, mixed, f"seed {seed}, played in another env while a third one plays")
         if hasattr(env, "snapshot") or hasattr(env, "restore"):
-            _check_restart(factory(), seed, player)
+            _check_restart(factory(), factory(), seed, player)
     _check_starts(traces)
     if varied:
         _check_varied(env, seeds, player)
@@ -238,8 +238,8 @@ def _check_halves(env: Env, count: int = 16) -> None:
         )
 
 
-def _check_restart(env: Any, seed: int, player: _Player) -> None:
-    """Play, with a snapshot before every step; then go back to each of them and take the same step again."""
+def _check_restart(env: Any, other: Any, seed: int, player: _Player) -> None:
+    """Play, with a snapshot before every step; then go back to each of them, in another env too, and step again."""
     rng = np.random.default_rng(seed)
     observations: Mapping[str, Observation] = env.reset(seed)
     kept: list[Any] = []
@@ -250,10 +250,10 @@ def _check_restart(env: Any, seed: int, player: _Player) -> None:
         kept.append((snapshot, _plain(observations), actions, result))
         observations = result.observations
     for number, (snapshot, seen, actions, result) in reversed(list(enumerate(kept))):
-        for time in ("once", "twice"):
-            where = f"seed {seed}, step {number + 1}, restored {time}"
-            _require_same(seen, _plain(env.restore(snapshot)), f"{where}: it shows")
-            again = env.step(actions)
+        for how, restored in (("once", env), ("in another env", other)):
+            where = f"seed {seed}, step {number + 1}, restored {how}"
+            _require_same(seen, _plain(restored.restore(snapshot)), f"{where}: it shows")
+            again = restored.step(actions)
             _require_same(_plain(result.observations), _plain(again.observations), f"{where}: the next step shows")
             _require_same(dict(result.rewards), dict(again.rewards), f"{where}: the next step pays")
 

@@ -88,8 +88,19 @@ def test_silence_earns_nothing_and_proposals_what_the_judge_thinks() -> None:
         rewards.append(result.rewards["assistant"])
         needs.append(result.info["needed"])
         assert result.info["accepted"]
+        assert result.info.get("success") is (True if result.terminated else None)
         if result.terminated:
             break
         seen = result.observations["assistant"]
     assert rewards == [float(each) for each in needs]
     assert 0.2 < np.mean(needs) < 0.4
+
+
+@pytest.mark.parametrize("wrong", range(3))
+def test_an_episode_with_one_wrong_answer_is_no_success(wrong: int) -> None:
+    env = Proactive(events=3, need=1.0, blur=0.0)
+    env.reset(0)
+    for event in range(3):
+        result = env.step({"assistant": "stay silent" if event == wrong else "propose help"})
+    assert result.terminated
+    assert result.info["success"] is False

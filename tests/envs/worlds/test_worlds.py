@@ -62,6 +62,7 @@ SETTINGS = [
     ("donor_game", {"rounds": 3}, True),
     ("donor_game", {"rounds": 3, "players": 4, "trace": 1, "punish": (0.1, 2.0)}, True),
     ("errands", {"experts": [[0.9, 0.1, 0.5]]}, False),
+    ("errands", {"experts": [[0.9, 0.1, 0.5]], "tasks": 3}, False),
     ("grounding", {}, True),
     ("guardians", {}, True),
     ("hidden_roles", {"rounds": 2}, True),

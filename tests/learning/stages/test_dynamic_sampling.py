@@ -94,3 +94,10 @@ def test_it_stands_before_a_stage_that_adds_groups() -> None:
     with pytest.raises(InputError, match="stand it before"):
         learn("answers", {"stages": ["accumulate(2)", "dynamic_sampling()"]} | short)
     learn("answers", {"stages": ["dynamic_sampling()", "accumulate(2)"]} | short)
+
+
+def test_scores_that_differ_by_rounding_are_alike() -> None:
+    turns = Turns({"group": [0, 0, 1, 1], "episode": [0, 1, 0, 1], "score": [0.3, 0.1 + 0.2, 0.3, 0.4]})
+    for spread, left in ((0.0, [1, 1]), (0.1, [])):
+        stage = dynamic_sampling("score", spread=spread)
+        assert stage._informative(turns, stage._of_episodes(turns))["group"].to_list() == left

@@ -68,3 +68,8 @@ def test_the_order_is_antisymmetric_inside_each_group() -> None:
     one = turns.frame.with_columns(found=found).group_by("group", "episode").first()
     sums = one.group_by("group").agg(pl.col("found").sum())["found"]
     np.testing.assert_allclose(sums.to_numpy(), 0, atol=1e-12)
+
+
+def test_factors_that_differ_by_rounding_decide_nothing() -> None:
+    found = lexicographic_preference(np.array([[0.1 + 0.2, 0.4]]), np.array([[0.3, 0.5]]), margins=(0.0, 0.0))
+    assert found.tolist() == [-1]

@@ -36,6 +36,7 @@ class _ErrandsState:
     turn: str = "manager"
     plans: int = 1
     task: int = 0
+    goals_of: np.random.Generator | None = None
 
 
 @ENVS.register("native/errands")
@@ -97,15 +98,15 @@ class Errands(NativeEnv):
     def begin(self) -> tuple[str, _ErrandsState]:
         """Start an episode with a fresh plan."""
         state = _ErrandsState(task=int(self.rng.integers(self.tasks)) if self.tasks else -1)
-        self._goals_of = np.random.default_rng(state.task) if self.tasks else self.rng
-        state.kind = self._kind()
+        state.goals_of = np.random.default_rng(state.task) if self.tasks else None
+        state.kind = self._kind(state)
         if not self.tasks:
             state.task = int(self.rng.integers(2**40))
         state.turn = "manager" if self.replan == "chosen" else "router"
         return f"errands:{state.task}", state
 
-    def _kind(self) -> int:
-        return int(self._goals_of.choice(len(KINDS), p=SHARES))
+    def _kind(self, state: _ErrandsState) -> int:
+        return int((state.goals_of or self.rng).choice(len(KINDS), p=SHARES))
 
     def _recalled(self, key: str) -> str:
         """What the memory says of a task or a kind, after a separator; nothing if it does not know it."""
@@ -152,7 +153,7 @@ class Errands(NativeEnv):
         told = {"kind": state.kind, "plans": state.plans, "failed": not done}
         if done and self.routes:
             self._remember(KINDS[state.kind], self.routes[expert])
-        state.kind = self._kind()
+        state.kind = self._kind(state)
         state.turn = "manager" if self.replan == "chosen" else "router"
         return self._over(told, tried=True)
 

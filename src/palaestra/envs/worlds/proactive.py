@@ -16,6 +16,7 @@ class _ProactiveState:
     event: int = 0
     need: bool = False
     cue: bool = False
+    right: bool = True
 
 
 @ENVS.register("native/proactive")
@@ -42,9 +43,9 @@ class Proactive(NativeEnv):
         first = self._next(0)
         return f"events after {'a search' if first.cue else 'work'}", first
 
-    def _next(self, event: int) -> _ProactiveState:
+    def _next(self, event: int, right: bool = True) -> _ProactiveState:
         needed = bool(self.rng.random() < self.need)
-        return _ProactiveState(event, needed, needed != bool(self.rng.random() < self.blur))
+        return _ProactiveState(event, needed, needed != bool(self.rng.random() < self.blur), right)
 
     def look(self) -> dict[str, Observation]:
         """Observation of the assistant: the cue of the event."""
@@ -58,6 +59,8 @@ class Proactive(NativeEnv):
         state, proposed = self.state, chosen["assistant"] == 1
         right = proposed == state.need
         accepted = right != bool(self.rng.random() < self.error)
-        info: dict[str, Any] = {"proposed": proposed, "accepted": accepted, "needed": state.need, "success": right}
-        self.state = self._next(state.event + 1)
+        info: dict[str, Any] = {"proposed": proposed, "accepted": accepted, "needed": state.need}
+        self.state = self._next(state.event + 1, state.right and right)
+        if self.state.event >= self.events:
+            info["success"] = self.state.right
         return {"assistant": (1.0 if accepted else -1.0) if proposed else 0.0}, info

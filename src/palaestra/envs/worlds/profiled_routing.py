@@ -27,6 +27,8 @@ class _ProfiledRoutingState:
     open: np.ndarray
     priority: np.ndarray
     vehicles: int
+    instance: int
+    copy: int
 
 
 @ENVS.register("native/profiled_routing")
@@ -106,9 +108,9 @@ class ProfiledRouting(NativeEnv):
 
     def begin(self) -> tuple[str, _ProfiledRoutingState]:
         """Draw an instance in one of its symmetric copies."""
-        self.instance = int(self.rng.integers(self.instances or 2**31))
-        self.played = int(self.rng.integers(8)) if self.copy is None else self.copy
-        rng, seats = np.random.default_rng(self.instance), len(self.agents)
+        instance = int(self.rng.integers(self.instances or 2**31))
+        copy = int(self.rng.integers(8)) if self.copy is None else self.copy
+        rng, seats = np.random.default_rng(instance), len(self.agents)
         vehicles, clients = (a if a == b else int(rng.integers(a, b + 1)) for a, b in self.sizes)
         if self.fixed:
             xy, demands, profile = self.given
@@ -123,12 +125,14 @@ class ProfiledRouting(NativeEnv):
         xy = np.concatenate([xy, np.repeat(xy[:1], lacking, axis=0)])
         demands = np.concatenate([demands, np.zeros(lacking)])
         profile = np.pad(profile, ((0, seats - vehicles), (0, lacking)))
-        name = f"{'given' if self.fixed else f'instance {self.instance}'}, copy {self.played}"
+        name = f"{'given' if self.fixed else f'instance {instance}'}, copy {copy}"
         at, full = np.zeros(seats, int), np.full(seats, self.capacity)
-        turned = symmetries(xy, 0.0 if self.fixed else 0.5)[self.played]
+        turned = symmetries(xy, 0.0 if self.fixed else 0.5)[copy]
         priority = self.rng.random(seats) if self.keeps == "random" else np.arange(seats, dtype=float)
         there = np.arange(self.clients) < clients
-        return name, _ProfiledRoutingState(turned, demands, profile, at, full, there, priority, vehicles)
+        return name, _ProfiledRoutingState(
+            turned, demands, profile, at, full, there, priority, vehicles, instance, copy
+        )
 
     def look(self) -> dict[str, Observation]:
         """Observation of each vehicle that acts: the open clients, and where all vehicles are."""
@@ -165,7 +169,7 @@ class ProfiledRouting(NativeEnv):
         clients.update({self.agents[number]: int(goal[number]) for number in served})
         lost = (wish >= 0) & (wish != goal)
         info = {"replaced": dict(zip(present, lost.tolist(), strict=False)), "served": clients,
-                "instance": self.instance, "copy": self.played}  # fmt: skip
+                "instance": state.instance, "copy": state.copy}  # fmt: skip
         return dict(zip(present, rewards.tolist(), strict=False)), info
 
     def resolve(self, wish: np.ndarray) -> np.ndarray:

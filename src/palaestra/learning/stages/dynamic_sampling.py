@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
+from palaestra.algebra.samples import exceeds
 from palaestra.algebra.signals import evaluate, mean
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
@@ -101,8 +102,9 @@ class dynamic_sampling(Stage):
 
     def _informative(self, turns: Turns, scores: pl.DataFrame) -> pl.DataFrame:
         """Rows of the groups whose episodes differ."""
-        apart = scores.group_by("group").agg(apart=pl.col("score").max() - pl.col("score").min())
-        return turns.frame.join(apart.filter(pl.col("apart") > self.spread).select("group"), on="group", how="semi")
+        ends = scores.group_by("group").agg(low=pl.col("score").min(), high=pl.col("score").max())
+        low, high = (ends[name].to_numpy() for name in ("low", "high"))
+        return turns.frame.join(ends.filter(exceeds(high, low + self.spread)), on="group", how="semi")
 
     def _play(self, context: Context, groups: int, turns: Turns, first: int) -> Turns:
         """Further groups of tasks drawn anew, numbered from `first` on."""

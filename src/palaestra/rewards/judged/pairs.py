@@ -14,6 +14,7 @@ import numpy as np
 
 from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, joined
+from palaestra.algebra.samples import exceeds
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean, register
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
@@ -40,15 +41,13 @@ def lexicographic_preference(
     array([1])
     """
     number = first.shape[1]
-    gap = (first - second) * np.ones(number) * (1.0 if signs is None else np.asarray(signs))
+    one, other = (side * np.ones(number) * (1.0 if signs is None else np.asarray(signs)) for side in (first, second))
     limit = np.zeros(number) if margins is None else np.asarray(margins, float).copy()
     if limit.shape != (number,):
         raise InputError(f"lexicographic_preference: {len(limit)} margins for {number} factors")
     limit[:1] = 0.0
-    decides = np.abs(gap) > limit
-    level = decides.argmax(axis=1)
-    found = np.sign(gap[np.arange(len(gap)), level]) * decides.any(axis=1)
-    return np.asarray(found, np.int64)
+    found = exceeds(one, other + limit).astype(np.int64) - exceeds(other, one + limit)
+    return np.asarray(found[np.arange(len(found)), np.abs(found).argmax(axis=1)])
 
 
 class DecidedPairs(NamedTuple):
