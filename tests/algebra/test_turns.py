@@ -65,6 +65,18 @@ def test_what_is_no_table_is_refused(data: Any) -> None:
         Turns(data)
 
 
+def test_rows_count_to_the_last_of_them() -> None:
+    rows = [{"reward": 1} for _ in range(150)] + [{"reward": 0.9, "error": "late"}]
+    frame = Turns(rows).frame
+    assert frame.row(-1) == (0.9, "late")
+
+
+@pytest.mark.parametrize("data", [{"a": [1, 2], "b": [1]}, [{"x": 1}, {"x": [1]}], pd.DataFrame({"x": [{"a": 1}, [1]]})])
+def test_what_makes_no_table_is_said_in_words(data: Any) -> None:
+    with pytest.raises(SchemaError, match=r"cannot be made of (dict|list|DataFrame): \S"):
+        Turns(data)
+
+
 def test_other_libraries_tables_are_taken_as_they_are() -> None:
     columns = {"group": [0, 1], "reward": [1.0, None], "agent": ["a", None], "success": [True, None]}
     expected = pl.DataFrame(columns)

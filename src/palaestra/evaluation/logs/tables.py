@@ -59,7 +59,7 @@ def fits(record: dict[str, Any]) -> bool:
 def _schema(path: Path) -> dict[str, pl.DataType]:
     """Of a Parquet file; empty of one that is damaged, which `Turns.load` says better."""
     try:
-        return pl.read_parquet_schema(path)
+        return pl.scan_parquet(path, hive_partitioning=False, glob=False).collect_schema()
     except (pl.exceptions.PolarsError, OSError):
         return {}
 
