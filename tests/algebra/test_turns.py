@@ -71,7 +71,9 @@ def test_rows_count_to_the_last_of_them() -> None:
     assert frame.row(-1) == (0.9, "late")
 
 
-@pytest.mark.parametrize("data", [{"a": [1, 2], "b": [1]}, [{"x": 1}, {"x": [1]}], pd.DataFrame({"x": [{"a": 1}, [1]]})])
+@pytest.mark.parametrize(
+    "data", [{"a": [1, 2], "b": [1]}, [{"x": 1}, {"x": [1]}], pd.DataFrame({"x": [{"a": 1}, [1]]})]
+)
 def test_what_makes_no_table_is_said_in_words(data: Any) -> None:
     with pytest.raises(SchemaError, match=r"cannot be made of (dict|list|DataFrame): \S"):
         Turns(data)
