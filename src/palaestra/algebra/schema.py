@@ -85,6 +85,8 @@ SCHEMA: dict[str, Column] = {
     "metadata": Column(pl.String, "JSON, whatever else the env said"),
 }
 
+NAMES = ("run", "task")
+"""Columns of names, which may be written as numbers."""
 SCOPE = ("run", "iteration")
 """Columns that every key is prefixed with, where a table has them."""
 
@@ -107,7 +109,8 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
             continue
         wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
         try:
-            series = frame[name].cast(expected.dtype, strict=True)
+            series = frame[name]
+            series = (whole(series) if name in NAMES else series).cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
             fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
             raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
@@ -115,6 +118,18 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
             raise SchemaError(f"{wrong}: its values would change")
         casts.append(series)
     return frame.with_columns(casts) if casts else frame
+
+
+def whole(numbers: pl.Series) -> pl.Series:
+    """The series as whole numbers if it holds floats that are, as a missing value makes of them; else as it is.
+
+    >>> whole(pl.Series([1.0, None])).to_list()
+    [1, None]
+    """
+    known = numbers.drop_nulls().drop_nans() if numbers.dtype.is_float() else None
+    if known is None or not ((known % 1 == 0) & (known.abs() < 2**53)).all():
+        return numbers
+    return numbers.fill_nan(None).cast(pl.Int64)
 
 
 def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:

@@ -11,7 +11,7 @@ each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,16 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import has_art_columns, read_art
-from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, with_names
+from palaestra.evaluation.logs.columns import (
+    SUCCESS,
+    TASKS,
+    Names,
+    is_key,
+    read_text_table,
+    task_of,
+    with_names,
+    with_whole_names,
+)
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
@@ -111,7 +120,8 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
         data = data.decode("utf-16", "replace").encode()
     sign = separator(data)
-    return _table(lambda: _filled(pl.read_csv(data, separator=sign, infer_schema_length=None, glob=False)), rows)
+    keys = {name.casefold() for name in Names(rows.system, rows.task).parts}
+    return _table(lambda: _filled(read_text_table(data, sign, keys)), rows)
 
 
 def _filled(frame: pl.DataFrame) -> pl.DataFrame:
@@ -122,7 +132,8 @@ def _filled(frame: pl.DataFrame) -> pl.DataFrame:
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode` or turns, returns a table."""
     told = Names(None, rows.task, rows.success)
-    good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
+    keys = Names(rows.system, rows.task).parts
+    good = [(at, _whole_names(record, keys)) for at, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
         if not fits(record) and not told.parts & record.keys():
             rows.problem(where, "a row without a task and one of success, score and reward")
@@ -147,6 +158,11 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     return None
 
 
+def _whole_names(record: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    floats = [name for name, x in record.items() if isinstance(x, float) and x.is_integer()]
+    return record | {name: int(record[name]) for name in floats if is_key(name) or name in keys}
+
+
 def _records(good: Documents, told: Names, rows: Rows) -> Documents:
     """The objects with `task` and `success`, whatever they call them."""
     flat = [{name: x for name, x in record.items() if not isinstance(x, dict | list)} for _, record in good]
@@ -164,7 +180,8 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return with_required_columns(in_range(with_system(_by_turn(_named(per_item(make()), rows), rows), rows), rows))
+        frame = _named(per_item(with_whole_names(make())), rows)
+        return with_required_columns(in_range(with_system(_by_turn(frame, rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
