@@ -108,13 +108,17 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
         if expected is None or dtype == expected.dtype:
             continue
         wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
+        series = whole(frame[name]) if name in NAMES else frame[name]
+        if name == "duration" and dtype == pl.Duration:
+            series = series.dt.total_microseconds() / 1e6
+        elif dtype.is_temporal() and expected.dtype != pl.String:  # polars takes it for the number that stores it
+            raise SchemaError(f"{wrong}: write numbers")
         try:
-            series = frame[name]
-            series = (whole(series) if name in NAMES else series).cast(expected.dtype, strict=True)
+            series = series.cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
             fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
             raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
-        if _cuts_numbers(frame[name], series):
+        if _loses(frame[name], series):
             raise SchemaError(f"{wrong}: its values would change")
         casts.append(series)
     return frame.with_columns(casts) if casts else frame
@@ -132,13 +136,16 @@ def whole(numbers: pl.Series) -> pl.Series:
     return numbers.fill_nan(None).cast(pl.Int64)
 
 
-def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
-    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value."""
+def _loses(before: pl.Series, after: pl.Series) -> bool:
+    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value, "1" beside "01"."""
     if isinstance(before.dtype, pl.List) and isinstance(after.dtype, pl.List):
         before, after = before.explode(), after.explode()
+    if before.dtype == pl.String and after.dtype.is_integer():
+        return before.n_unique() > after.n_unique()
     if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
         return False
-    return not (after.cast(before.dtype) == before).all()
+    common = pl.Float64 if before.dtype.is_decimal() else before.dtype
+    return not (after.cast(common) == before.cast(common)).all()
 
 
 def clean(text: str) -> str:
