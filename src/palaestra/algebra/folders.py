@@ -34,7 +34,7 @@ from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
 from palaestra.algebra.tree import Signal, Value, walk
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
-from palaestra.foundation.files import atomic_write
+from palaestra.foundation.files import atomic_write, left_behind
 from palaestra.foundation.malloc import keep_freed
 from palaestra.foundation.progress import Report, reporting
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
@@ -132,7 +132,7 @@ def _files(source: Path, out: Path) -> list[Path]:
     here, there = source.resolve(), out.resolve()
     if here.is_relative_to(there) or there.is_relative_to(here):
         raise InputError(f"{out}: one folder lies in the other ({source}); give a folder of its own")
-    for left in out.rglob(".*.parquet.*.tmp"):  # of a run that was killed
+    for left in left_behind(out, "*.parquet"):  # by a run that was killed
         left.unlink(missing_ok=True)
     expected = {out / file.relative_to(source) for file in files}
     if other := sorted(set(out.rglob("*.parquet")) - expected):
