@@ -30,7 +30,7 @@ from palaestra.algebra.file_batches import Borrowed, batches
 from palaestra.algebra.kernels import KERNELS, evaluate
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
-from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
+from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, conform
 from palaestra.algebra.tree import Signal, Value, walk
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
@@ -225,7 +225,8 @@ class _Plan:
         with _readable(part.file):
             rows = pl.scan_parquet(part.file, hive_partitioning=False, glob=False)
             names = [name for name in pq.read_schema(part.file).names if name in self.reads]
-            same = rows.select(names).join(part.keys.lazy(), on=part.keys.columns, how="semi", nulls_equal=True)
+            typed = rows.select(names).with_columns(_as_in_schema(name) for name in part.keys.columns)
+            same = typed.join(part.keys.lazy(), on=part.keys.columns, how="semi", nulls_equal=True)
             return Turns(same.collect())
 
     def made_from(self, batch: Sequence[Path]) -> list[Path]:
@@ -239,6 +240,11 @@ class _Plan:
             value = evaluate(part, signal)[0] if collected is None else collected.value(part)
             part = part.with_column(**{name: _series(name, value)})
         return part
+
+
+def _as_in_schema(name: str) -> pl.Expr:
+    """A column in the type that `Turns` gives it."""
+    return pl.col(name).map_batches(lambda values: conform(values.to_frame(name))[name], SCHEMA[name].dtype)
 
 
 def _content(file: Path, known: dict[Path, str]) -> str:
