@@ -11,13 +11,13 @@ each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from palaestra.algebra.turns import Turns
+from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import has_art_columns, read_art
 from palaestra.evaluation.logs.columns import (
@@ -140,8 +140,7 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     turns = [record.get("turn") for _, record in good]
     counted = any(turns) and all(isinstance(turn, int) for turn in turns)
     if counted or any(record.get("episode") is not None for _, record in good):
-        plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
-        return _table(lambda: pl.DataFrame(plain, infer_schema_length=None), rows)
+        return _table(lambda: pl.DataFrame(_columnar([record for _, record in good]), infer_schema_length=None), rows)
     try:
         good = _records(good, told, rows)
         named = system_of([record for _, record in good], rows)
@@ -156,6 +155,24 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
         values = {name: record.get(name) for name in of_episode} | {"system": system}
         rows.episode(where, [turn], score=record.get("reward", record.get("score")), scores=scores, **values)
     return None
+
+
+def _columnar(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with objects as JSON, and lists too where a column is text or its lists are not of one kind."""
+    plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for record in records]
+    texts = set()
+    for name in {name for record in plain for name, x in record.items() if isinstance(x, list)}:
+        if name in SCHEMA and SCHEMA[name].dtype == pl.String:
+            texts.add(name)
+        elif name not in SCHEMA:
+            try:
+                pl.DataFrame([{name: record.get(name)} for record in plain], infer_schema_length=None)
+            except (pl.exceptions.PolarsError, TypeError, OverflowError):
+                texts.add(name)
+    return [
+        {name: dump(x) if name in texts and isinstance(x, list) else x for name, x in record.items()}
+        for record in plain
+    ]
 
 
 def _whole_names(record: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
