@@ -197,9 +197,7 @@ def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -
             job, plans = connection.recv()
             connection.send(player.play(job, plans))
         except (EOFError, OSError):  # the other end is gone, and with it whoever would remove the folder
-            time.sleep(
-                LAST
-            )  # meanwhile the thread of `begin` does, and ends this process; a living parent does it, too
+            time.sleep(LAST)  # the thread of `begin` does so now, and ends this process
             return
 
 
