@@ -187,7 +187,7 @@ def serve(job: dict[str, Any], run: Any) -> None:
         answer = child.call(size, limits["wall"])
         if answer is None:
             child.stop(cpu)
-            child, dead, deaths = None, child.death, deaths + 1
+            dead, child, deaths = child.death, None, deaths + 1
             tell("d", dead or "")
         elif answer > longest:
             tell("a", "")
