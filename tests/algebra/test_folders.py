@@ -7,6 +7,7 @@ import signal as signals
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,43 @@ def test_rows_of_a_group_may_be_scattered(tmp_path: Path) -> None:
     assert Turns.load(tmp_path / "out")["x"].equals(column(grpo().evaluate(together)), null_equal=True)
 
 
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
+@pytest.mark.parametrize("name", ["run", "group"])
+def test_keys_of_another_type_are_the_same_keys(name: str, kind: Any, tmp_path: Path) -> None:
+    """So each tool writes them: the table of both files has one type."""
+    turns = split_rows(played(0).with_column(run=pl.lit("3")), tmp_path / "in", 2)
+    last = tmp_path / "in/001.parquet"
+    pl.read_parquet(last).with_columns(pl.col(name).cast(pl.Int64).cast(kind)).write_parquet(last)
+    for out, signal in (("of groups", "grpo()"), ("of all", "grpo() + mean(reward, over=())")):
+        apply({"x": signal}, tmp_path / "in", tmp_path / out)
+        expected = column(parse(signal).evaluate(turns))
+        assert Turns.load(tmp_path / out)["x"].equals(expected, null_equal=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(pl.Int32, pl.Int64), (pl.Int32, pl.String), (pl.String, pl.Null), (pl.Null, pl.Enum(["1"])), (pl.Null, pl.Int8)],
+)
+def test_a_key_of_two_types_is_collected_as_in_one_table(first: Any, last: Any, tmp_path: Path) -> None:
+    turns = split_rows(played(0), tmp_path / "in", 2)
+    for file, kind in zip(sorted((tmp_path / "in").iterdir()), (first, last), strict=True):
+        value = pl.lit(None if kind == pl.Null else "1")
+        pl.read_parquet(file).with_columns(family=value.cast(kind)).write_parquet(file)
+    together = Turns.load(tmp_path / "in")
+    signal = "reward - mean(reward, over='family')"
+    assert apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=len(turns) - 1).passes == 2
+    expected = column(parse(signal).evaluate(together))
+    assert Turns.load(tmp_path / "out")["x"].equals(expected, null_equal=True)
+
+
+def test_a_key_without_a_common_type_is_named_with_its_file(tmp_path: Path) -> None:
+    turns = split_rows(played(0), tmp_path / "in", 2)
+    for file, value in zip(sorted((tmp_path / "in").iterdir()), (True, date(2026, 1, 1)), strict=True):
+        pl.read_parquet(file).with_columns(family=pl.lit(value)).write_parquet(file)
+    with pytest.raises(InputError, match=r"001.parquet: key 'family' has type Date here and Boolean in files before"):
+        apply({"x": "mean(reward, over='family')"}, tmp_path / "in", tmp_path / "out", together=len(turns) - 1)
+
+
 def test_a_changed_neighbour_is_a_changed_file_where_they_share_a_group(tmp_path: Path) -> None:
     split_rows(played(0, 1), tmp_path / "in", 4)
     assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out").found == 0
@@ -296,7 +334,11 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         process.send_signal(signals.SIGKILL)
         process.wait()
     before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("out/*.parquet")}
+    (tmp_path / f"out/.11.parquet.{process.pid}.tmp").touch()
+    other = tmp_path / f"out/.11.parquet.{os.getppid()}.tmp"  # of a run that goes on beside this one
+    other.touch()
     done = apply({"x": "gigpo()"}, tmp_path / "in", tmp_path / "out")
+    other.unlink()
     assert done.found == len(before) >= 2
     assert all(file.stat().st_mtime_ns == then for file, then in before.items())
     expected = Turns.load(tmp_path / "in").with_column(x=gigpo())

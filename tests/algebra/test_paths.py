@@ -11,7 +11,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.foundation.checksums import signed
 
 SOURCES = Path(palaestra.__file__).parent
-READERS = {"read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc", "scan_ndjson", "read_ndjson"}
+KINDS = ("parquet", "csv", "ipc", "ndjson")
+READERS = {f"{way}_{kind}" for way in ("read", "scan") for kind in KINDS} | {"read_parquet_schema"}
 
 
 def test_a_folder_with_brackets_is_itself(tmp_path: Path) -> None:
@@ -19,12 +20,16 @@ def test_a_folder_with_brackets_is_itself(tmp_path: Path) -> None:
         Turns({"episode": [0], "reward": [reward]}).save(tmp_path / name / "turns.parquet")
     assert Turns.load(tmp_path / "d[1]")["reward"].to_list() == [2.0]
     assert Turns.load(tmp_path / "d[1]" / "turns.parquet")["reward"].to_list() == [2.0]
+    Turns({"episode": [0], "score": [2.0]}).save(tmp_path / "q[1].parquet")
+    Turns({"episode": [0], "reward": [2.0]}).save(tmp_path / "q1.parquet")
+    assert Turns.columns_of(tmp_path / "q[1].parquet") == ["episode", "score"]
+    assert Turns.load(tmp_path / "q[1].parquet", ["score"])["score"].to_list() == [2.0]
     Turns({"episode": [0], "reward": [3.0]}).save(tmp_path / "*.parquet")
     assert Turns.load(tmp_path / "*.parquet")["reward"].to_list() == [3.0]
 
 
 def test_no_reader_of_polars_expands_a_path() -> None:
-    """polars takes a path for a pattern unless it is told; `read_ndjson` cannot be told, so nothing uses it."""
+    """polars takes a path for a pattern unless it is told; some readers cannot be told, so nothing uses them."""
     loose = []
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

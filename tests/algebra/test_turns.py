@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,10 @@ def test_known_columns_get_the_type_of_the_schema_and_others_are_kept() -> None:
         ({"success": [0.5, 1.0]}, "'success' has type Float64.*its values would change"),
         ({"valid": [2, 1]}, "'valid' has type Int64.*its values would change"),
         ({"action_ids": [[1.5], [2.0]]}, "'action_ids' has type .*its values would change"),
+        ({"success": [Decimal("0.5"), Decimal(1)]}, "'success' has type Decimal.*its values would change"),
+        ({"group": ["01", "1"]}, "'group' has type String.*its values would change"),
+        ({"group": [date(2026, 1, 1)]}, "'group' has type Date, expected Int32.*write numbers"),
+        ({"reward": [timedelta(seconds=2)]}, "'reward' has type Duration.*write numbers"),
         ({"turn": [2**40, 0]}, "'turn' has type Int64, expected Int32"),
         ({"state": [-1, 0]}, "'state' has type Int64, expected UInt64"),
         ({"reward": ["high", "low"]}, "'reward' has type String, expected Float64"),
@@ -62,6 +68,30 @@ def test_a_wrong_type_is_named(data: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("data", ["group", 5, b"x", None])
 def test_what_is_no_table_is_refused(data: Any) -> None:
     with pytest.raises(SchemaError, match="cannot be made of"):
+        Turns(data)
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms"])
+def test_kinds_of_time_and_of_numbers_keep_what_they_say(unit: Any) -> None:
+    spans = pl.Series([timedelta(seconds=2), None]).cast(pl.Duration(unit))
+    turns = Turns(
+        {"duration": spans, "success": [Decimal(1), Decimal(0)], "group": ["07", "7000"], "task": [1.0, None]}
+    )
+    expected = {"duration": [2.0, None], "success": [True, False], "group": [7, 7000], "task": ["1", None]}
+    assert turns.frame.to_dict(as_series=False) == expected
+
+
+def test_rows_count_to_the_last_of_them() -> None:
+    rows = [{"reward": 1} for _ in range(150)] + [{"reward": 0.9, "error": "late"}]
+    frame = Turns(rows).frame
+    assert frame.row(-1) == (0.9, "late")
+
+
+@pytest.mark.parametrize(
+    "data", [{"a": [1, 2], "b": [1]}, [{"x": 1}, {"x": [1]}], pd.DataFrame({"x": [{"a": 1}, [1]]})]
+)
+def test_what_makes_no_table_is_said_in_words(data: Any) -> None:
+    with pytest.raises(SchemaError, match=r"cannot be made of (dict|list|DataFrame): \S"):
         Turns(data)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import pickle
 from pathlib import Path
@@ -421,3 +423,36 @@ def test_more_than_one_part(tmp_path):
         env.reset(seed)
         assert (env.question, env.answer) == (f"task {seed}", str(seed))
     assert np.array_equal(env.places, np.arange(many))
+
+
+def test_parts_may_be_shorter_than_asked_for(tmp_path):
+    """A dictionary of each row group ends a part with it: so are categories read."""
+    path = tmp_path / "categories.parquet"
+    frame = pl.DataFrame(sums(90)).with_columns(pl.col("answer").cast(pl.String).cast(pl.Categorical))
+    frame.write_parquet(path, row_group_size=20)
+    file = open_tasks(str(path), Columns())
+    assert len(file._parts) > 1
+    assert [file.row(place)[:2] for place in range(90)] == [(f"What is {n} + 1?", str(n + 1)) for n in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (decimal.Decimal("1.25"), "1.25"),
+        (dt.date(2026, 1, 2), "2026-01-02"),
+        (dt.time(3, 4), "03:04:00"),
+        (dt.datetime(2026, 1, 2, 3), "2026-01-02 03:00:00"),
+        (True, "true"),
+        (42.0, "42.0"),
+        ([1, 2], "[1, 2]"),
+    ],
+)
+def test_an_answer_of_any_kind_is_asked_for_without_quotes(tmp_path, value, said):
+    path = written(tmp_path, [{"prompt": "What?", "answer": value}], "kinds.parquet")
+    assert open_tasks(path, Columns()).row(0)[1] == said
+
+
+def test_bytes_are_no_answer(tmp_path):
+    path = written(tmp_path, [{"prompt": "a", "answer": b"42"}], "bytes.parquet")
+    with pytest.raises(InputError, match=r"row 1: column 'answer' holds bytes; write text or a number"):
+        open_tasks(path, Columns())

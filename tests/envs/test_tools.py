@@ -197,6 +197,16 @@ def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
         ("n = 0\ndef more():\n    global n\n    n += 6\nmore()\nn", "6", None),
         ("def main(): return 6\nmain()", "6", None),
         ("def f(): return 3\nf", "<function f>", None),
+        (
+            "class A:\n    def f(self): pass\n[A(), A().f]",
+            "[<program.A object>, <bound method A.f of <program.A object>>]",
+            None,
+        ),
+        (
+            "print('value at', hex(255), '<b>at 0x1f</b> at 0xa, done')",
+            "value at 0xff <b>at 0x1f</b> at 0xa, done",
+            None,
+        ),
         ("return 5", "error: SyntaxError: 'return' outside function", "SyntaxError"),
         ("type(3)", "error: screen: 'type' is not allowed", "screen: 'type' is not allowed"),
         ("import math\nmath.comb(5, 2)", "10", None),

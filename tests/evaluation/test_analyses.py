@@ -166,6 +166,11 @@ def second_is_better(profile: tuple[int, ...], rng: np.random.Generator) -> np.n
     return (rng.random(2) < np.where(np.array(profile) > 0, 0.6 + 0.15 * np.array(profile), 0.2)).astype(float)
 
 
+def test_names_in_a_text_table_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("task,system,success,cost\n1,4.1,1,1\n1,4.10,1,2\n")
+    assert analyze("cost_of_pass", tmp_path / "t.csv")["system"].to_list() == ["4.1", "4.10"]
+
+
 def test_adaptive_matches_settle_a_game_and_equal_shares_too() -> None:
     name = f"{__name__}:second_is_better"
     plays = {

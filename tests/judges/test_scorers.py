@@ -140,6 +140,19 @@ def test_labels_come_from_a_file_by_key(tmp_path: Path) -> None:
         HumanLabels(tmp_path / "none.csv")
 
 
+def test_keys_of_labels_are_text_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "labels[1].csv"
+    names = [f"{number:03d}" for number in range(120)] + ["1.1", "1.10"]
+    path.write_text("item,value\n" + "".join(f"{name},{n / 200 if n > 110 else 1}\n" for n, name in enumerate(names)))
+    rows = pl.DataFrame({"item": names})
+    assert HumanLabels(path).score(rows).to_list() == [n / 200 if n > 110 else 1 for n in range(len(names))]
+    with pytest.warns(UserWarning, match=r"labels none of these rows: they are like .*'7'.*its keys like .*'\d\d\d|1"):
+        assert HumanLabels(path).score(pl.DataFrame({"item": [7]})).to_list() == [None]
+    other = tmp_path / "labels.jsonl"
+    other.write_text("".join(f'{{"item": {n}.0, "value": {n and 0.5}}}\n' for n in range(120)))
+    assert HumanLabels(other).score(pl.DataFrame({"item": range(120)})).to_list() == [0, *[0.5] * 119]
+
+
 def test_an_ensemble_is_a_scorer_and_its_members_errors_stay_apart() -> None:
     right, silent = StubJudge([[1, 0], [0, 1]], name="right"), StubJudge(parse_failure=1.0, name="silent")
     wrong = StubJudge([[0, 1], [1, 0]], name="wrong")

@@ -4,6 +4,9 @@ import contextlib
 import functools
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -154,3 +157,29 @@ def test_a_module_that_no_worker_finds_is_named_with_the_cure() -> None:
             workers.play(Steps, Team.made(scripts), Plan(1))
     finally:
         workers.close()
+
+
+ABANDONED = """
+from palaestra.play.processes import ProcessBackend
+if __name__ == "__main__":
+    backend = ProcessBackend(2)
+    backend.start()
+    while len(backend.idle()) < 2:
+        backend.wait(1.0)
+    print(backend.put(1), flush=True)
+    backend.wait(60.0)
+"""
+
+
+def test_a_killed_driver_leaves_no_folder(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(ABANDONED)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        folder = Path(driver.stdout.readline().strip()).parent
+        assert folder.is_dir()
+        driver.send_signal(signal.SIGTERM)
+    end = time.monotonic() + 20
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not folder.exists()

@@ -34,7 +34,7 @@ class Segments(NamedTuple):
 
 def code_column(series: pl.Series) -> Codes:
     """`Codes` of a polars column that is used as a key: rows of equal value get equal codes."""
-    if series.dtype == pl.Categorical:
+    if series.dtype in (pl.Categorical, pl.Enum):
         series = series.to_physical()
     if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
         return densify(series.to_numpy().astype(np.int64))

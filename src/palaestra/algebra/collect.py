@@ -20,7 +20,7 @@ from palaestra.algebra.samples import TIE, Samples, finish
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, Value, children
 from palaestra.algebra.turns import Ragged, Turns
-from palaestra.errors import ExpressionError, RewardError
+from palaestra.errors import ExpressionError, InputError, RewardError
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class _Keys:
         first[codes.ids[::-1]] = np.arange(len(codes.ids))[::-1]
         turns = evaluation.turns
         columns = [turns[name].gather(first) for name in turns.key_columns([k for k in over if isinstance(k, str)])]
-        columns = [each.cast(pl.String) if each.dtype == pl.Categorical else each for each in columns]
+        columns = [each.cast(pl.String) if each.dtype in (pl.Categorical, pl.Enum) else each for each in columns]
         for place, key in enumerate(each for each in over if isinstance(each, Signal)):
             value = evaluation(key)
             assert isinstance(value, np.ndarray)  # codes() refuses others
@@ -79,6 +79,10 @@ class _Keys:
         if self.seen is None:
             self.seen = part.clear().with_columns(number=pl.Series([], dtype=pl.Int64))
         names = part.columns
+        if (kinds := self._common(part.schema)) != part.schema:
+            part = part.cast(kinds)
+        if kinds != self.seen.select(names).schema:
+            self.seen = self.seen.cast(kinds)
         found = part.join(self.seen, on=names, how="left", nulls_equal=True, maintain_order="left")["number"]
         new = found.is_null().to_numpy()
         numbers = found.fill_null(0).to_numpy().copy()
@@ -86,6 +90,18 @@ class _Keys:
         fresh = part.filter(pl.Series(new)).with_columns(number=pl.Series(numbers[new]))
         self.seen = pl.concat([self.seen, fresh])
         return np.asarray(numbers)
+
+    def _common(self, kinds: pl.Schema) -> pl.Schema:
+        """Types that hold the keys of all parts, as in one table of them."""
+        assert self.seen is not None  # number() made it
+        before = pl.Schema({name: self.seen.schema[name] for name in kinds})
+        try:
+            return pl.concat([before.to_frame(), kinds.to_frame()], how="vertical_relaxed").schema
+        except pl.exceptions.PolarsError as error:
+            name = next(name for name in kinds if kinds[name] != before[name])
+            raise InputError(
+                f"key {name!r} has type {kinds[name]} here and {before[name]} in files before; write one type"
+            ) from error
 
 
 class _Statistic:

@@ -15,7 +15,8 @@ import polars as pl
 from palaestra.algebra.partition import BATCH, GROUP, collectable, iteration_nodes, partition, ranges_over
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, walk
-from palaestra.errors import DamagedFileError, InputError
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
 from palaestra.foundation.scalars import float_or_zero
 
 
@@ -102,10 +103,7 @@ def _cuts(files: list[Path], names: list[str]) -> pl.DataFrame | None:
 
 
 def _distinct_scopes(file: Path, scope: list[str], more: list[str]) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(file, columns=[*scope, *more], hive_partitioning=False, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DamagedFileError(f"{file}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    frame = Turns.load(file, [*scope, *more]).frame.select(*scope, *more)  # types differ from file to file
     changes = pl.any_horizontal(pl.col(*scope, *more).ne_missing(pl.col(*scope, *more).shift(1)))
     return frame.filter(changes | (pl.int_range(pl.len()) == 0))  # rows of a group mostly stand together
 
@@ -127,7 +125,7 @@ def _shared_groups(files: list[Path], scope: list[str], unit: str, cluster: pl.D
     keys, here = [*scope, unit], cluster.select(scope).head(1)
     parts = []
     for number in cluster["file"]:
-        part = pl.read_parquet(files[number], columns=keys, hive_partitioning=False, glob=False)
+        part = Turns.load(files[number], keys).frame.select(keys)
         part = part.join(here, on=scope, how="semi", nulls_equal=True) if scope else part
         parts.append(part.group_by(keys).agg(count=pl.len()).with_columns(file=pl.lit(number, pl.Int64)))
     every = pl.concat(parts, how="vertical_relaxed")

@@ -30,11 +30,11 @@ from palaestra.algebra.file_batches import Borrowed, batches
 from palaestra.algebra.kernels import KERNELS, evaluate
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
-from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
+from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, conform
 from palaestra.algebra.tree import Signal, Value, walk
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
-from palaestra.foundation.files import atomic_write
+from palaestra.foundation.files import atomic_write, left_behind
 from palaestra.foundation.malloc import keep_freed
 from palaestra.foundation.progress import Report, reporting
 from palaestra.foundation.safe_path import keep_children_off_the_current_folder
@@ -132,7 +132,7 @@ def _files(source: Path, out: Path) -> list[Path]:
     here, there = source.resolve(), out.resolve()
     if here.is_relative_to(there) or there.is_relative_to(here):
         raise InputError(f"{out}: one folder lies in the other ({source}); give a folder of its own")
-    for left in out.rglob(".*.parquet.*.tmp"):  # of a run that was killed
+    for left in left_behind(out, "*.parquet"):  # by a run that was killed
         left.unlink(missing_ok=True)
     expected = {out / file.relative_to(source) for file in files}
     if other := sorted(set(out.rglob("*.parquet")) - expected):
@@ -225,7 +225,8 @@ class _Plan:
         with _readable(part.file):
             rows = pl.scan_parquet(part.file, hive_partitioning=False, glob=False)
             names = [name for name in pq.read_schema(part.file).names if name in self.reads]
-            same = rows.select(names).join(part.keys.lazy(), on=part.keys.columns, how="semi", nulls_equal=True)
+            typed = rows.select(names).with_columns(_as_in_schema(name) for name in part.keys.columns)
+            same = typed.join(part.keys.lazy(), on=part.keys.columns, how="semi", nulls_equal=True)
             return Turns(same.collect())
 
     def made_from(self, batch: Sequence[Path]) -> list[Path]:
@@ -239,6 +240,11 @@ class _Plan:
             value = evaluate(part, signal)[0] if collected is None else collected.value(part)
             part = part.with_column(**{name: _series(name, value)})
         return part
+
+
+def _as_in_schema(name: str) -> pl.Expr:
+    """A column in the type that `Turns` gives it."""
+    return pl.col(name).map_batches(lambda values: conform(values.to_frame(name))[name], SCHEMA[name].dtype)
 
 
 def _content(file: Path, known: dict[Path, str]) -> str:

@@ -93,6 +93,8 @@ SCHEMA: dict[str, Column] = {
     "metadata": Column(pl.String, "JSON, whatever else the env said"),
 }
 
+NAMES = ("run", "task")
+"""Columns of names, which may be written as numbers."""
 SCOPE = ("run", "iteration")
 """Columns that every key is prefixed with, where a table has them."""
 
@@ -117,24 +119,44 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
         if dtype.is_float() and not expected.dtype.is_float():
             given = given.fill_nan(None)  # how other tables keep null among whole numbers
         wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
+        series = whole(given) if name in NAMES else given
+        if name == "duration" and dtype == pl.Duration:
+            series = series.dt.total_microseconds() / 1e6
+        elif dtype.is_temporal() and expected.dtype != pl.String:  # polars takes it for the number that stores it
+            raise SchemaError(f"{wrong}: write numbers")
         try:
-            series = given.cast(expected.dtype, strict=True)
+            series = series.cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
             fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
             raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
-        if _cuts_numbers(given, series):
+        if _loses(given, series):
             raise SchemaError(f"{wrong}: its values would change")
         casts.append(series)
     return frame.with_columns(casts) if casts else frame
 
 
-def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
-    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value."""
+def whole(numbers: pl.Series) -> pl.Series:
+    """The series as whole numbers if it holds floats that are, as a missing value makes of them; else as it is.
+
+    >>> whole(pl.Series([1.0, None])).to_list()
+    [1, None]
+    """
+    known = numbers.drop_nulls().drop_nans() if numbers.dtype.is_float() else None
+    if known is None or not ((known % 1 == 0) & (known.abs() < 2**53)).all():
+        return numbers
+    return numbers.fill_nan(None).cast(pl.Int64)
+
+
+def _loses(before: pl.Series, after: pl.Series) -> bool:
+    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value, "1" beside "01"."""
     if isinstance(before.dtype, pl.List) and isinstance(after.dtype, pl.List):
         before, after = before.explode(), after.explode()
+    if before.dtype == pl.String and after.dtype.is_integer():
+        return before.n_unique() > after.n_unique()
     if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
         return False
-    return not (after.cast(before.dtype) == before).all()
+    common = pl.Float64 if before.dtype.is_decimal() else before.dtype
+    return not (after.cast(common) == before.cast(common)).all()
 
 
 def clean(text: str) -> str:

@@ -278,7 +278,7 @@ class Turns:
         found: dict[str, None] = {}
         for file in _files(path):
             with _readable(file):
-                found |= dict.fromkeys(pl.read_parquet_schema(file))
+                found |= dict.fromkeys(_names(file))
         return [*found]
 
 
@@ -300,10 +300,14 @@ def _readable(path: Path) -> Iterator[None]:
         raise DamagedFileError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
 
 
+def _names(path: Path) -> list[str]:
+    return pl.scan_parquet(path, hive_partitioning=False, glob=False).collect_schema().names()
+
+
 def _load_file(path: Path, wanted: set[str] | None) -> Turns:
     with _readable(path):
         version = pl.read_parquet_metadata(path).get(VERSION_KEY)
-        names = None if wanted is None else [name for name in pl.read_parquet_schema(path) if name in wanted]
+        names = None if wanted is None else [name for name in _names(path) if name in wanted]
         frame = pl.read_parquet(path, columns=names, hive_partitioning=False, glob=False)
     if version not in (None, str(SCHEMA_VERSION)):
         raise SchemaError(
@@ -323,10 +327,14 @@ def _to_frame(data: Any) -> pl.DataFrame:
         return data
     if isinstance(data, pl.LazyFrame):
         return data.collect()
-    if isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes):
-        return pl.DataFrame(data, strict=False)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pl.DataFrame(data)
-    if hasattr(data, "__dataframe__"):
-        return pl.from_dataframe(data)
+    try:
+        if isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes):
+            return pl.DataFrame(data, strict=False, infer_schema_length=None)  # a late row may have other keys or types
+        if hasattr(data, "__arrow_c_stream__"):
+            return pl.DataFrame(data)
+        if hasattr(data, "__dataframe__"):
+            return pl.from_dataframe(data)
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        raise SchemaError(f"a table cannot be made of {type(data).__name__}: {said}") from error
     raise SchemaError(f"a table cannot be made of {type(data).__name__}: give a DataFrame, an Arrow table or columns")

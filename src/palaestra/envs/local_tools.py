@@ -56,7 +56,8 @@ def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
     problem = outcome.error
     if problem is not None:  # lines of the program as it was rewritten are not those of the one that was written
         problem = _ADDRESS.sub("", re.sub(r" \((<program>, )?line \d+\)|\bline \d+: ", "", problem))
-    printed, rest = _ADDRESS.sub("", outcome.printed[:most]).strip(), outcome.printed[most:]
+    printed, rest = outcome.printed[:most], outcome.printed[most:]
+    printed = _ADDRESS.sub("", re.sub(r" at 0x[0-9a-f]*\Z", "", printed) if rest else printed).strip()
     return (printed if rest in ("", "\n") else f"{printed}\n{CUT}"), problem
 
 
@@ -68,8 +69,8 @@ class _AsMain(ast.NodeTransformer):
 
 
 _SHOWN = ast.parse("if _ is not None: print(_)").body
-_ADDRESS = re.compile(r" at 0x[0-9a-f]*")
-"""Of a function or an object as it is printed: another one in every process."""
+_ADDRESS = re.compile(r""" at 0x[0-9a-f]+(?=>|, file ['"]|; (?:to '|dead>))""")
+"""Of a function or an object as it is printed, `<f at 0x7f…>`: another one in every process."""
 
 
 def _python(code: str, limits: Limits) -> str:

@@ -34,11 +34,11 @@ Duplicates = Literal["refuse", "drop"]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Of the choices of a question."""
 PART = 2**16
-"""Tasks of a batch of the index."""
+"""Most tasks of a batch of the index."""
 HUB = "hf://"
 _ID = re.compile(r"(?!.*:[0-9a-f]{16}\Z)[\w.:/#-]+", re.ASCII)
 """A word, but no name `SOURCE:HEX`."""
-_FORMAT = 3
+_FORMAT = 4
 _INDEX = pa.schema(
     [
         ("key", pa.uint64()),
@@ -83,6 +83,7 @@ class TaskFile:
         self.path = path
         reader = pa.ipc.open_file(pa.memory_map(str(index)))
         self._parts = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        self._ends = np.cumsum([part.num_rows for part in self._parts])  # a reader gives parts as short as it likes
         self.keys, parents, self.ids, self.an_id = (
             np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in self._parts])
             for name in ("key", "parent", "id", "an_id")
@@ -94,7 +95,9 @@ class TaskFile:
 
     def row(self, place: int) -> tuple[str, str, list[str]]:
         """Question, answer (the letter of a choice, if there are any) and choices of a task."""
-        part, at = self._parts[place // PART], place % PART
+        number = int(np.searchsorted(self._ends, place, side="right"))
+        part = self._parts[number]
+        at = place - int(self._ends[number]) + part.num_rows
         choices = part.column("choices")[at].as_py()
         return part.column("prompt")[at].as_py(), part.column("answer")[at].as_py(), json.loads(choices or "[]")
 
@@ -242,6 +245,9 @@ def _checked(path: str, columns: Columns, first: int, part: Mapping[str, list[An
     """A batch of the index; each row has a question and an answer."""
     made: dict[str, list[Any]] = {}
     for field, name in (("prompt", columns.prompt), ("answer", columns.answer)):
+        raw = next((at for at, value in enumerate(part[field]) if isinstance(value, bytes)), None)
+        if raw is not None:
+            raise InputError(f"{path}, row {first + raw + 1}: column {name!r} holds bytes; write text or a number")
         texts = [_text(value) for value in part[field]]
         empty = next((at for at, text in enumerate(texts) if not text.strip()), None)
         if empty is not None:
@@ -294,9 +300,10 @@ def _chosen(given: Any, answer: str) -> tuple[list[str], str]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return clean(value)
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    """As a person would write it: dates and decimals stand in no quotes, truth values and lists as in JSON."""
+    if isinstance(value, bool | int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else clean(str(value))
 
 
 def _parts(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:

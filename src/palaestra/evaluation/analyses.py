@@ -39,7 +39,7 @@ from palaestra.evaluation import (
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.factors import effects as factor_effects
 from palaestra.evaluation.logs import read_logs
-from palaestra.evaluation.logs.columns import flag
+from palaestra.evaluation.logs.columns import flag, read_text_table, with_whole_names
 from palaestra.evaluation.logs.detect import is_trace
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
 from palaestra.evaluation.pivot import matrix_table
@@ -114,12 +114,12 @@ def table(path: Path, *needed: str) -> pl.DataFrame:
     try:
         if path.suffix in (".csv", ".tsv"):
             sign = "\t" if path.suffix == ".tsv" else ","
-            frame = pl.read_csv(path, separator=sign, infer_schema_length=None, glob=False)
+            frame = read_text_table(path, sign)
         elif path.suffix == ".parquet":
-            frame = pl.read_parquet(path, glob=False)
+            frame = with_whole_names(pl.read_parquet(path, glob=False))
         else:  # from memory, for polars takes brackets in a path for a pattern
             read = pl.read_json if path.suffix == ".json" else pl.read_ndjson
-            frame = read(io.BytesIO(path.read_bytes()), infer_schema_length=None)
+            frame = with_whole_names(read(io.BytesIO(path.read_bytes()), infer_schema_length=None))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     need_columns(path, frame.columns, needed)

@@ -38,6 +38,27 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def alive(process: int) -> bool:
+    """Whether a process of this number runs on this machine; always true where that cannot be asked (Windows)."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def left_behind(folder: Path, name: str) -> Iterator[Path]:
+    """Yields the temporary files of `atomic_write` below a folder whose processes are gone; `name`: a pattern."""
+    for each in folder.rglob(f".{name}.*.tmp"):
+        process = each.name.split(".")[-2]
+        if process.isdecimal() and not alive(int(process)):
+            yield each
+
+
 def refuse_link(path: str | Path) -> None:
     """Raise StorageError if `path` is a symbolic or hard link, so that writing would change a file elsewhere.
 

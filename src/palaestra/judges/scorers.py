@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,22 +12,25 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.parse import parse
+from palaestra.algebra.schema import whole
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
+from palaestra.evaluation.logs.columns import read_text_table
+from palaestra.evaluation.logs.tables import separator
 from palaestra.foundation.registry import Registry, read_call
 from palaestra.judges.aggregate import METHODS, Method, Ties, aggregate
 from palaestra.judges.judged import Asker
 from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer
 
-_READ: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    ".csv": pl.read_csv,
-    ".jsonl": pl.read_ndjson,
-    ".ndjson": pl.read_ndjson,
-    ".json": pl.read_json,
-    ".arrow": pl.read_ipc,
-    ".feather": pl.read_ipc,
+_READ: dict[str, Callable[[bytes, set[str]], pl.DataFrame]] = {
+    ".parquet": lambda data, keys: pl.read_parquet(io.BytesIO(data)),
+    ".csv": lambda data, keys: read_text_table(data, separator(data), keys),
+    ".json": lambda data, keys: pl.read_json(io.BytesIO(data), infer_schema_length=None),
+    **dict.fromkeys(
+        (".jsonl", ".ndjson"), lambda data, keys: pl.read_ndjson(io.BytesIO(data), infer_schema_length=None)
+    ),
+    **dict.fromkeys((".arrow", ".feather"), lambda data, keys: pl.read_ipc(io.BytesIO(data))),
 }
 
 
@@ -73,6 +78,8 @@ class Verifier:
 class HumanLabels:
     """Scorer by a person's labels in a file, joined by a key that the rows have; rows without a label are missing.
 
+    Keys are compared as text, in CSV as they are written. There is a warning if none matches.
+
     Raises:
         DamagedFileError: the file cannot be read. InputError: a key stands there twice with different labels.
         MissingColumnError: the file lacks a column.
@@ -82,7 +89,8 @@ class HumanLabels:
         self.path, self.value, self.name = Path(path), value, f"labels {Path(path).name}"
         self.key = [key] if isinstance(key, str) else list(key)
         try:
-            table = _READ[self.path.suffix.casefold()](self.path)
+            read = _READ[self.path.suffix.casefold()]
+            table = read(self.path.read_bytes(), {name.casefold() for name in self.key})
         except KeyError:
             raise InputError(f"{path}: labels are one of {', '.join(_READ)}") from None
         except (OSError, pl.exceptions.PolarsError, ValueError) as error:
@@ -90,7 +98,7 @@ class HumanLabels:
         for name in (*self.key, value):
             if name not in table.columns:
                 raise MissingColumnError(f"{path}: labels have no column {name!r}{nearest(name, table.columns)}")
-        labels = table.select(*self.key, score=numbers(table[value], len(table), str(path))).unique()
+        labels = _keys(table, self.key).with_columns(score=numbers(table[value], len(table), str(path))).unique()
         twice = labels.filter(pl.struct(self.key).is_duplicated())
         if len(twice):
             raise InputError(f"{path}: {dict(zip(self.key, twice.row(0), strict=False))} has several labels; keep one")
@@ -103,9 +111,19 @@ class HumanLabels:
         for name in self.key:
             if name not in rows.columns:
                 raise MissingColumnError(f"labels: rows have no key {name!r}{nearest(name, rows.columns)}")
-        keys = rows.select(pl.col(name).cast(pl.String) for name in self.key)
-        table = self.labels.with_columns(pl.col(name).cast(pl.String) for name in self.key)
-        return keys.join(table, on=self.key, how="left", nulls_equal=True, maintain_order="left")["score"]
+        keys = _keys(rows, self.key)
+        known = keys.join(self.labels, on=self.key, how="semi", nulls_equal=True)
+        if len(keys) and len(self.labels) and not len(known):
+            first, other = (dict(zip(self.key, each.row(0), strict=False)) for each in (keys, self.labels))
+            warnings.warn(
+                f"{self.path}: labels none of these rows: they are like {first}, its keys like {other}", stacklevel=2
+            )
+        return keys.join(self.labels, on=self.key, how="left", nulls_equal=True, maintain_order="left")["score"]
+
+
+def _keys(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """As text, however each table writes its numbers."""
+    return table.select(whole(table[name]).cast(pl.String) for name in names)
 
 
 class Members:

@@ -13,6 +13,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -26,6 +27,9 @@ from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
 from palaestra.play.shards import Player, PlayJob, ShardResult
 from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
+
+LAST = 5.0
+"""Most seconds that a worker without a parent takes to remove its folder."""
 
 
 @EXECUTORS.register("processes")
@@ -192,7 +196,8 @@ def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -
         try:
             job, plans = connection.recv()
             connection.send(player.play(job, plans))
-        except (EOFError, OSError):  # the other end is gone
+        except (EOFError, OSError):  # the other end is gone, and with it whoever would remove the folder
+            time.sleep(LAST)  # the thread of `begin` does so now, and ends this process
             return
 
 

@@ -136,22 +136,22 @@ def test_a_key_dies_with_its_memory() -> None:
     assert found[2].error == "not called: the worker died in this key (time: no answer within 0.4 s)"
 
 
-def test_cpu_time_is_that_of_all_calls_together() -> None:
-    """Each call is far from the limit; what a start costs, and that a limit is in whole seconds, moves the end."""
-    source = "import time\ndef reward(x):\n while time.process_time() < 0.3: pass\n return x"
-    found = run_table(source, "reward", [[1]] * 9, screened=False, limits=Limits(cpu=1, deaths=1))
-    count = sum(outcome.value == 1.0 for outcome in found)
-    assert 1 <= count <= 6
-    assert [outcome.value for outcome in found] == [1.0] * count + [None] * (9 - count)
-    assert [outcome.error for outcome in found[count:]] == [
-        "killed: more than 1 s of CPU time, or more memory than the machine has",
-        *["given up after 1 workers died"] * (8 - count),
-    ]
-
-
-def test_many_short_calls_use_up_no_cpu_time() -> None:
-    found = run_table("def reward(x): return x", "reward", [[1]] * 600, limits=Limits(cpu=1))
-    assert {outcome.value for outcome in found} == {1.0}
+def test_cpu_time_is_that_of_a_key_and_no_call_pays_for_those_of_others() -> None:
+    """Each call is far from the limit, and all together are beyond it."""
+    source = "import time\ndef reward(x, memory):\n end = time.process_time() + 0.3\n"
+    source += " while time.process_time() < end: pass\n return x"
+    apart, together = (
+        run_table(source, "reward", [[1]] * 5, keys=keys, screened=False, limits=Limits(cpu=1, deaths=1))
+        for keys in (range(5), [0] * 5)
+    )
+    assert [outcome.value for outcome in apart] == [1.0] * 5
+    count = sum(outcome.value == 1.0 for outcome in together)
+    assert 1 <= count <= 3
+    killed = "killed: more than 1 s of CPU time, or more memory than the machine has"
+    assert together[count].error == killed
+    assert {outcome.error for outcome in together[count + 1 :]} == {
+        f"not called: the worker died in this key ({killed})"
+    }
 
 
 def test_all_answers_together_are_limited() -> None:

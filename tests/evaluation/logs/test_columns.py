@@ -7,11 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaestra.errors import InputError
 from palaestra.evaluation import trials
 from palaestra.evaluation.logs import read_logs
-from palaestra.evaluation.logs.columns import as_truth
+from palaestra.evaluation.logs.columns import as_truth, read_text_table
 from palaestra.evaluation.logs.tables import fits
 
 ROWS = [("What is 2+2?", "a", "yes"), ("What is 2+2?", "b", "no"), ("Capital?", "a", "No"), ("Capital?", "b", "YES")]
@@ -96,8 +98,8 @@ def test_words_for_no_number_leave_numbers(tmp_path: Path) -> None:
     assert "1e+300 is out of range" in str(logs.problems[0])
     assert trials(logs.turns, score="mine")["score"].to_list() == [None, 0.5]
     (tmp_path / "t.csv").write_text("task,success,grade\na,NA,\nb,nan,NA\n")
-    for given in (None, "grade"):
-        assert read_logs(tmp_path / "t.csv", success=given).turns["success"].to_list() == [None, None]
+    for name in (None, "grade"):
+        assert read_logs(tmp_path / "t.csv", success=name).turns["success"].to_list() == [None, None]
     (tmp_path / "t.csv").write_text("task,success,cost\na,1,NA\nb,0,cheap\n")
     with pytest.raises(InputError, match="column 'cost' has type String"):
         read_logs(tmp_path / "t.csv")
@@ -161,3 +163,38 @@ def test_turns_are_no_trials(tmp_path: Path, suffix: str) -> None:
 def test_a_blank_line_is_no_row(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "t.csv").write_text("system,task,success\na,x,1\n\nb,x,0\n", encoding=encoding)
     assert read(tmp_path / "t.csv") == [("x", "a", True), ("x", "b", False)]
+
+
+@given(st.lists(st.from_regex(r"0{0,2}[0-9]{1,3}(\.[0-9]{1,2})?|[0-9]e3", fullmatch=True), min_size=1), st.booleans())
+def test_names_in_a_text_table_are_as_they_are_written(names: list[str], given: bool) -> None:
+    text = "".join(f"{name},1\n" for name in names)
+    frame = read_text_table(f"{'Grade' if given else 'Model'},success\n{text}".encode(), ",", {"grade"})
+    assert frame.to_series(0).cast(pl.String).to_list() == names
+
+
+def test_systems_tasks_and_given_columns_that_look_like_numbers_stay_apart(tmp_path: Path) -> None:
+    rows = "".join(f"{system},{task},{task},1\n" for system in ("4.1", "4.10") for task in ("001", "1"))
+    (tmp_path / "t.csv").write_text(f"model,task,chapter,success\n{rows}")
+    frame = read_logs(tmp_path / "t.csv").turns.frame
+    assert frame.select("system", "task").n_unique() == 4
+    chapter = read_logs(tmp_path / "t.csv", task="chapter").turns.frame
+    assert chapter["task"].unique().sort().to_list() == ["001", "1"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("named", [("task", "system"), ("task_id", "model"), ("ask", "bot")])
+def test_a_missing_value_makes_no_other_names_of_whole_numbers(
+    tmp_path: Path, suffix: str, named: tuple[str, str]
+) -> None:
+    ask, bot = named
+    for kind, task in ((pl.Int64, [1, 2]), (pl.Float64, [1, 2, None])):
+        frame = pl.DataFrame(
+            {ask: pl.Series(task, dtype=kind), bot: pl.Series([7] * len(task), dtype=kind), "ok": True}
+        )
+        frame = frame.rename({"ok": "success"})
+        path = tmp_path / f"{kind}.{suffix}"
+        frame.write_parquet(path) if suffix == "parquet" else frame.write_ndjson(path)
+    options = {} if named[0] != "ask" else {"task": ask, "system": bot}
+    both = read_logs(tmp_path / f"Int64.{suffix}", tmp_path / f"Float64.{suffix}", **options).turns.frame
+    assert both["task"].drop_nulls().unique().sort().to_list() == ["1", "2"]
+    assert all(name.startswith("7 (") for name in both["system"].to_list())

@@ -327,6 +327,19 @@ def test_rows_of_turns_are_the_same_in_every_format(tmp_path: Path) -> None:
         read_logs(tmp_path / "bad.jsonl")
 
 
+def test_lists_of_several_kinds_are_json(tmp_path: Path) -> None:
+    mixed = [("a", [1, "a"]), ("b", 2), ("c", {"d": 1}), ("d", [3])]
+    records = [
+        {"task": task, "episode": n, "turn": 0, "reward": 1, "action": ["go", n], "extra": extra, "plain": [n]}
+        for n, (task, extra) in enumerate(mixed)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    frame = read_logs(tmp_path / "t.jsonl").turns.frame
+    assert frame["extra"].to_list() == ['[1, "a"]', "2", '{"d": 1}', "[3]"]
+    assert frame["action"].to_list()[:2] == ['["go", 0]', '["go", 1]']
+    assert frame["plain"].to_list() == [[0], [1], [2], [3]]
+
+
 def test_a_table_without_agents_counts_beside_logs_that_name_them(sample_files: Files) -> None:
     table = trials(read_logs(sample_files["csv"], sample_files["chat"]).turns)
     assert table.filter(pl.col("system") == "x")["score"].to_list() == [0.5, None]

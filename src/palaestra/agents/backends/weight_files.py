@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from palaestra.agents.lm import LMPolicy, _quietly
+from palaestra.foundation.files import alive
 
 NUMBERS = 64
 """Of every parameter, whose digest names the weights: an optimiser moves them all."""
@@ -77,25 +78,15 @@ def new_folder() -> Path:
 
 def sweep() -> None:
     """Remove such folders that processes of this user left when they were killed, if it can be said."""
-    if os.name != "posix":
+    if os.name != "posix":  # nobody owns files there
         return
     for each in Path(tempfile.gettempdir()).glob("palaestra-served-*"):
         named = re.fullmatch(r"palaestra-served-(\d{1,9})-[0-9a-f]{16}", each.name)
         with contextlib.suppress(OSError):
             seen = each.lstat()
             old = time.time() - seen.st_mtime > ABANDONED
-            if named and old and seen.st_uid == os.getuid() and not _alive(int(named[1])):
+            if named and old and seen.st_uid == os.getuid() and not alive(int(named[1])):
                 rmtree(each, ignore_errors=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def written(lm: LMPolicy, folder: Path) -> Path:

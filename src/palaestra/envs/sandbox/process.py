@@ -48,7 +48,7 @@ class Limits:
     """Settings of a sandbox's resource limits: CPU and wall time, memory, output, returned values and deaths.
 
     Attributes:
-        cpu: Seconds of CPU time of all calls together (whole ones). They count anew after a process died.
+        cpu: Seconds of CPU time of one call, or of all calls of one key, which share a process (whole ones).
         wall: Seconds of one call.
         memory: Bytes beyond those of an idle process.
         values: Longest list that may be returned.

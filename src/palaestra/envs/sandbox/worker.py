@@ -16,7 +16,6 @@ import contextlib
 import gc
 import io
 import json
-import math
 import os
 import runpy
 import select
@@ -30,8 +29,6 @@ INPUT, OUTPUT, ERRORS, GO, DONE = range(5)
 """Files of a child."""
 ENDING = 500
 """Milliseconds that a child has to end after it closed its pipe."""
-FREE = 0.01
-"""Seconds of CPU time of each child that do not count: its start and end take about 2 ms."""
 
 
 class RowProcess:
@@ -45,7 +42,7 @@ class RowProcess:
         death: How it died; empty if that is only known once it was waited for, None as long as it answers.
     """
 
-    def __init__(self, run: Any, cpu: float) -> None:
+    def __init__(self, run: Any, cpu: int) -> None:
         self.given, self.answered = os.memfd_create("given"), os.memfd_create("answered")
         (go, self._go), (self._done, done) = os.pipe(), os.pipe()
         self.taken = 0
@@ -82,12 +79,8 @@ class RowProcess:
         send(1, self.answered, size, self.taken)
         self.taken += size
 
-    def stop(self, cpu: int) -> float:
-        """End the child; one that closed its pipe gets time to exit, so that its exit code is known.
-
-        Returns:
-            Seconds of CPU time that it used, without the first `FREE` ones.
-        """
+    def stop(self, cpu: int) -> None:
+        """End the child; one that closed its pipe gets time to exit, so that its exit code is known."""
         for _ in range(ENDING if self.death == "" else 0):
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
                 break
@@ -95,11 +88,10 @@ class RowProcess:
         else:
             self.death = self.death if self.death != "" else "died: closed its pipe to the worker"
         os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so its number is still its own
-        _, status, used = os.wait4(self.pid, 0)
+        _, status = os.waitpid(self.pid, 0)
         self.death = self.death or _described(os.waitstatus_to_exitcode(status), cpu)
         for file in (self.given, self.answered, self._go, self._done):
             os.close(file)
-        return max(used.ru_utime + used.ru_stime - FREE, 0.0)
 
 
 def _described(code: int, cpu: int) -> str:
@@ -153,9 +145,8 @@ def main() -> None:
     memory = confine["address_space"]() + limits["memory"]
     namespaces = confine["enter"](sys.argv[1], layers=layers)
 
-    def lock(cpu: float) -> bool:
-        seconds = max(math.ceil(cpu), 1)
-        return bool(confine["lock"](cpu=seconds, memory=memory, output=limits["output"], layers=layers))
+    def lock(cpu: int) -> bool:
+        return bool(confine["lock"](cpu=cpu, memory=memory, output=limits["output"], layers=layers))
 
     holds = {"namespaces": namespaces, "seccomp": _try(lock)}
     tell("h", json.dumps(holds))
@@ -178,11 +169,12 @@ def serve(job: dict[str, Any], run: Any) -> None:
     cpu, output, longest = limits["cpu"], limits["output"], job["longest"]
     child: RowProcess | None = None
     dead: str | None = None
-    deaths, spent, written = 0, 0.0, 0
+    deaths, written = 0, 0
     while head := read(16):
         kind, size = head[:1], int(head[1:])
         if kind == b"+":
-            spent += child.stop(cpu) if child else 0.0
+            if child:
+                child.stop(cpu)
             child, dead = None, None
         if dead is not None:
             os.lseek(0, size, os.SEEK_CUR)
@@ -191,18 +183,12 @@ def serve(job: dict[str, Any], run: Any) -> None:
         if deaths >= limits["deaths"]:
             tell("e", f"given up after {deaths} workers died")
             break
-        answer = None
-        if spent < cpu:
-            child = child or RowProcess(run, cpu - spent)
-            answer = child.call(size, limits["wall"])
-        else:  # the calls before used it up
-            os.lseek(0, size, os.SEEK_CUR)
-        if answer is None or child is None:
-            if child:
-                child.stop(cpu)
-            dead = child.death if child and child.death else _described(-signal.SIGKILL, cpu)
-            child, deaths, spent = None, deaths + 1, 0.0
-            tell("d", dead)
+        child = child or RowProcess(run, cpu)
+        answer = child.call(size, limits["wall"])
+        if answer is None:
+            child.stop(cpu)
+            dead, child, deaths = child.death, None, deaths + 1
+            tell("d", dead or "")
         elif answer > longest:
             tell("a", "")
             child.taken += answer

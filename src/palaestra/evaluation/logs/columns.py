@@ -7,14 +7,17 @@ A table with `question,model,correct` needs no option. `--task COLUMN`, `--succe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
+from palaestra.algebra.schema import whole
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.logs.systems import plain
+from palaestra.evaluation.logs.systems import NAMES, plain
+from palaestra.evaluation.trials import GROUPING
 
 TASKS = (
     "task_id", "task_name", "question_id", "instance_id", "problem_id", "example_id", "sample_id", "case", "case_id",
@@ -31,6 +34,8 @@ FALSE = (
 )  # fmt: skip
 MISSING = ("", "nan", "na", "n/a", "null", "none")
 """Words by which tables leave open whether it was success."""
+KEYS = frozenset(("task", *TASKS, "system", *NAMES, "run", "item"))
+"""What tables call their columns of names."""
 LONG = 80
 """Characters beyond which a text is no name of a task: its beginning and a digest are."""
 
@@ -50,6 +55,36 @@ class Names(NamedTuple):
 
 RECOGNISED = Names()
 """No column was named."""
+
+
+def read_text_table(source: Path | bytes, separator: str, keys: Collection[str] = ()) -> pl.DataFrame:
+    """Reads a text table; names that look like numbers stay as they are written: 4.10 is not 4.1, and 001 not 1.
+
+    Args:
+        source: a file, or its content.
+        separator: a character.
+        keys: columns of names besides those that are called so (`KEYS`), in any case.
+
+    Raises:
+        PolarsError, OSError: it cannot be read.
+    """
+    frame = pl.read_csv(source, separator=separator, infer_schema_length=None, glob=False)
+    named = [n for n, kind in frame.schema.items() if kind.is_numeric() and (is_key(n) or n.casefold() in keys)]
+    if not named:
+        return frame
+    texts = pl.read_csv(source, separator=separator, columns=named, infer_schema=False, glob=False)
+    same = [n for n in named if frame.schema[n].is_integer() and (frame[n].cast(pl.String) == texts[n]).all()]
+    return frame.with_columns(texts.drop(same))
+
+
+def is_key(name: str) -> bool:
+    """Whether a column of this name holds names: of tasks, systems, runs, or what groups tasks."""
+    return plain(name) in KEYS or plain(name).removesuffix("_id") in GROUPING
+
+
+def with_whole_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with whole numbers in columns of names where a missing value made floats of them."""
+    return frame.with_columns(whole(frame[name]) for name in frame.columns if is_key(name))
 
 
 def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
@@ -141,7 +176,7 @@ def _column(frame: pl.DataFrame, name: str, option: str, file: str) -> pl.Series
         raise InputError(
             f"{file}: {option} {name}: there is no such column{nearest(name, frame.columns)}; its columns are {known}"
         )
-    return frame[columns[name.casefold()]].cast(pl.String)
+    return whole(frame[columns[name.casefold()]]).cast(pl.String)
 
 
 def _short(task: pl.Series) -> pl.Series:

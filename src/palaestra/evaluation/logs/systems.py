@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.schema import whole
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.logs.rows import Rows
 
@@ -111,7 +112,7 @@ def by_column(frame: pl.DataFrame, wanted: str, file: str) -> pl.DataFrame:
 def _column(frame: pl.DataFrame, name: str, file: str) -> pl.Series:
     columns = {each.casefold(): each for each in reversed(frame.columns)}
     if name.casefold() in columns:
-        return frame[columns[name.casefold()]].cast(pl.String)
+        return whole(frame[columns[name.casefold()]]).cast(pl.String)
     said = [] if "metadata" not in frame.columns else [_object(text) for text in frame["metadata"].to_list()]
     fields = {key for record in said for key in record}
     if name not in fields:

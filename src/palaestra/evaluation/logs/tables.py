@@ -12,7 +12,7 @@ advantages, and left out of the sum. Nothing is ever unpickled: Parquet holds nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,20 @@ import polars as pl
 import polars.selectors as cs
 
 from palaestra.algebra.schema import unless_none
-from palaestra.algebra.turns import Turns
+from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import has_art_columns, read_art
-from palaestra.evaluation.logs.columns import MISSING, SUCCESS, TASKS, Names, task_of, with_names
+from palaestra.evaluation.logs.columns import (
+    MISSING,
+    SUCCESS,
+    TASKS,
+    Names,
+    is_key,
+    read_text_table,
+    task_of,
+    with_names,
+    with_whole_names,
+)
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
@@ -63,7 +73,7 @@ def fits(record: dict[str, Any]) -> bool:
 def _schema(path: Path) -> dict[str, pl.DataType]:
     """Of a Parquet file; empty of one that is damaged, which `Turns.load` says better."""
     try:
-        return pl.read_parquet_schema(path)
+        return pl.scan_parquet(path, hive_partitioning=False, glob=False).collect_schema()
     except (pl.exceptions.PolarsError, OSError):
         return {}
 
@@ -115,7 +125,8 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
         data = data.decode("utf-16", "replace").encode()
     sign = separator(data)
-    return _table(lambda: _filled(pl.read_csv(data, separator=sign, infer_schema_length=None, glob=False)), rows)
+    keys = {name.casefold() for name in Names(rows.system, rows.task).parts}
+    return _table(lambda: _filled(read_text_table(data, sign, keys)), rows)
 
 
 def _filled(frame: pl.DataFrame) -> pl.DataFrame:
@@ -126,15 +137,15 @@ def _filled(frame: pl.DataFrame) -> pl.DataFrame:
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     """Adds an episode per (place, JSON object) pair to `Rows`; if some have `episode` or turns, returns a table."""
     told = Names(None, rows.task, rows.success)
-    good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
+    keys = Names(rows.system, rows.task).parts
+    good = [(at, _whole_names(record, keys)) for at, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
         if not fits(record) and not told.parts & record.keys():
             rows.problem(where, "a row without a task and one of success, score and reward")
     turns = [record.get("turn") for _, record in good]
     counted = any(turns) and all(isinstance(turn, int) for turn in turns)
     if counted or any(record.get("episode") is not None for _, record in good):
-        plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
-        return _table(lambda: pl.DataFrame(plain, infer_schema_length=None), rows)
+        return _table(lambda: pl.DataFrame(_columnar([record for _, record in good]), infer_schema_length=None), rows)
     try:
         good = _records(good, told, rows)
         named = system_of([record for _, record in good], rows)
@@ -149,6 +160,29 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
         values = {name: record.get(name) for name in of_episode} | {"system": system}
         rows.episode(where, [turn], score=record.get("reward", record.get("score")), scores=scores, **values)
     return None
+
+
+def _columnar(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with objects as JSON, and lists too where a column is text or its lists are not of one kind."""
+    plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for record in records]
+    texts = set()
+    for name in {name for record in plain for name, x in record.items() if isinstance(x, list)}:
+        if name in SCHEMA and SCHEMA[name].dtype == pl.String:
+            texts.add(name)
+        elif name not in SCHEMA:
+            try:
+                pl.DataFrame([{name: record.get(name)} for record in plain], infer_schema_length=None)
+            except (pl.exceptions.PolarsError, TypeError, OverflowError):
+                texts.add(name)
+    return [
+        {name: dump(x) if name in texts and isinstance(x, list) else x for name, x in record.items()}
+        for record in plain
+    ]
+
+
+def _whole_names(record: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    floats = [name for name, x in record.items() if isinstance(x, float) and x.is_integer()]
+    return record | {name: int(record[name]) for name in floats if is_key(name) or name in keys}
 
 
 def _records(good: Documents, told: Names, rows: Rows) -> Documents:
@@ -168,7 +202,7 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        frame = _named(per_item(_without_nan(make())), rows)
+        frame = _named(per_item(_without_nan(with_whole_names(make()))), rows)
         return with_required_columns(in_range(with_system(_by_turn(frame, rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)

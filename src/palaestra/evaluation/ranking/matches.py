@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import scipy
 
+from palaestra.algebra.schema import whole
 from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
 from palaestra.evaluation.ranking import headers
 from palaestra.evaluation.ranking.voting import widest_paths
@@ -253,12 +254,9 @@ def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: fl
 
 
 def _text(column: pl.Series) -> pl.Series:
-    """As text; whole numbers that a missing value has turned into floats are whole again."""
     if column.dtype.is_nested() or column.dtype == pl.Null:
         return pl.Series(column.name, [None] * len(column), dtype=pl.String)
-    if column.dtype.is_float() and (column.drop_nulls().drop_nans() % 1 == 0).all():
-        column = column.fill_nan(None).cast(pl.Int64, strict=False)
-    return column.cast(pl.String)
+    return whole(column).cast(pl.String)
 
 
 def _read(path: Path) -> pl.DataFrame:

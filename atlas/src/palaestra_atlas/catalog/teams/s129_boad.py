@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 GOOD, ROUNDS = {2, 7, 11, 16}, (10, 40)
 FIRST = (0, 2, 24, 35, 43)
 """Sub-agents of the recipe `recruits` that are there at first: none can repair."""
-WORLD = {"members": 5, "alone": 0.5}
+WORLD: dict[str, Any] = {"members": 5, "alone": 0.5}
 GROWTH = {1: 3.0, 10: 7.6, 20: 10.7, 100: 24.1}
 TEAM = {"reward": 'mean("solved", over="episode")', "learn": {"options": {"reward": "reward"}}}
 
