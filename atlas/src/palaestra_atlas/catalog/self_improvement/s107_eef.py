@@ -16,6 +16,7 @@ import polars as pl
 from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Slips
 from palaestra.learning import PolicyGradient
 from palaestra.learning.stages import Context
@@ -167,6 +168,10 @@ def what_did_harm_stays_in_context() -> None:
     assert (shown["n"] == shown["start"]).all()
     after = frame.filter((pl.col("source") == "policy") & (pl.col("start") == 5) & (pl.col("turn") == 5))
     assert set(after["observation"]) == {"path 0, cell 4, slipped"}
+    frame, _ = round_of(expert_failures("expert", starts=20), student(0, returns=True))
+    back = frame.filter((pl.col("source") == "policy") & pl.col("loss_mask") & (pl.col("action") == "back"))
+    slips = {Observation(f"path 0, cell {cell}, slipped").key() for cell in (4, 6)}
+    assert set(back["state"]) == slips, "going back is learned where the slip is seen"
 
 
 @exact
