@@ -93,8 +93,10 @@ def _error(signal: Signal, turns: Turns, expected: np.ndarray) -> float:
 
 
 def moment_ratio() -> Measure:
-    """Largest over smallest ratio, among agents, of the second moment of the credit that was trained with to that of
-    returns which are normalised by agent, from the saved rewards, per seed."""
+    """Largest over smallest ratio, among agents, of the saved credit's second moment to that of its own statistics.
+
+    These are of the saved rewards, by agent, in NumPy. Per seed.
+    """
 
     def measured(left: Left) -> list[float]:
         return [_moment_ratio(Turns.load(seed / "turns").frame) for seed in left.seeds()]

@@ -123,7 +123,7 @@ def goal_paid_once() -> None:
 
 @exact
 def balanced_pairs() -> None:
-    """Each cell of 25 sizes of hop by 4 gaps in time has as many pairs as any other; one pair in twenty stands still."""
+    """Each cell of 25 sizes of hop by 4 gaps in time has as many pairs as any other; one in twenty stands still."""
     progress = np.linspace(0.0, 1.0, 40)
     before, after = hop_pairs(progress, 20_000, np.random.default_rng(0)).T
     still = before == after
