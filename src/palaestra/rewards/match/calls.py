@@ -235,8 +235,9 @@ def tool_rl_reward(
 
     S/S_max is the score of `match_calls`: fine; with granularity="call" only calls to the letter count (S_max = 1 +
     n), with "all" it is all or nothing. Unreadable calls get -scale, turns that should call nothing 0. format: a mask,
-    e.g. `tag_format("action", ("think", "tool_call", "response"), like="answer")`. scale, format_scale: numbers or schedules; the paper's dynamic
-    scale is 2 + t/150 up to 3, and 2 - t/150 down to 1. method="greedy" is the released code. Checked against it.
+    e.g. `tag_format("action", ("think", "tool_call", "response"), like="answer")`. scale, format_scale: numbers or
+    schedules; the paper's dynamic scale is 2 + t/150 up to 3, and 2 - t/150 down to 1. method="greedy" is the released
+    code. Checked against it.
     """
     parts = {"fine": "score", "call": "calls", "all": "exact"}
     if granularity not in parts:

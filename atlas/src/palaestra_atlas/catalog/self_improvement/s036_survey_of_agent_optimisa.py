@@ -65,6 +65,8 @@ def reads_back() -> None:
         assert row_of(recipe)["differs"] == []
         other = [replace(step, value="rloo()") if step.field == "credit" else step for step in steps]
         assert recipe_of(other) == recipe.model_copy(update={"credit": "rloo()"})
+        named = next(place for place, step in enumerate(steps) if step.field == "credit")
+        assert recipe_of([*steps[:named], *steps[named + 1 :]]) != recipe or recipe.credit == Recipe.model_fields["credit"].default
 
 
 @exact
