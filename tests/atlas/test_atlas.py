@@ -96,11 +96,13 @@ def test_a_worked_number_turns_red_without_the_part(number: int, part: Part) -> 
     assert all(each.holds or str(each.error).startswith("AssertionError") for each in found), found
 
 
-NUMBER = re.compile(r"\d\.\d|(?<![\w.])\.\d|\d ?%|±|\d+ of \d+")
-"""What reads as a measured number: decimals, per cent, errors, counts."""
+NUMBER = re.compile(r"\d\.\d|(?<![\w.])\.\d|\d ?%|±|\d+ of \d+|(?<!with )(?<!of )(?<=[a-z] )\d{2,}(?=[,;.])")
+"""What reads as a measured number: decimals, per cent, errors, counts, a whole number that ends its clause."""
 
 
-@pytest.mark.parametrize("text", ["success .84", "0.3 more", "84 % held", "4 of 5 seeds", "1 ± 2"])
+@pytest.mark.parametrize(
+    "text", ["success .84", "0.3 more", "84 % held", "4 of 5 seeds", "1 ± 2", "one agent 49, two 28"]
+)
 def test_a_number_that_was_typed_is_recognised(text: str) -> None:
     assert NUMBER.search(text)
 

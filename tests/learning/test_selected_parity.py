@@ -89,7 +89,10 @@ def test_dpo_on_mined_pairs(seed: int) -> None:
     start = F.log_softmax(logits, -1)
     rows = turns.frame.select("group", "reward", pl.col("action_ids").list.first().alias("id")).rows()
     both = [
-        (good, bad) for good in rows for bad in rows if good[0] == bad[0] and good[1] - bad[1] > 0.5 and good[1] > 0.2
+        (good, bad)
+        for good in rows
+        for bad in rows
+        if good[0] == bad[0] and good[1] - bad[1] > 0.5 + 1e-9 and good[1] > 0.2
     ]
     assert len(both) > 20
 

@@ -125,6 +125,16 @@ def test_tags_in_order_and_once(text: str | None, right: int) -> None:
     assert np.asarray(tag_format("action", ("think", "answer")).evaluate(Turns({"action": [text]})))[0] == right
 
 
+def test_tags_that_the_right_answer_has() -> None:
+    think, call, said = "<think>a</think>", "<tool_call>b</tool_call>", "<response>c</response>"
+    golds = [think + call, think + said, think + call + said]
+    turns = Turns({"action": [text for text in golds for _ in golds], "answer": golds * 3})
+    found = np.asarray(tag_format("action", ("think", "tool_call", "response"), like="answer").evaluate(turns))
+    np.testing.assert_array_equal(found.reshape(3, 3), np.eye(3))
+    nothing = tag_format("action", ("think",), like="answer")
+    assert not np.asarray(nothing.evaluate(Turns({"action": [think, None], "answer": [None, None]}))).any()
+
+
 def test_length_in_words() -> None:
     turns = Turns({"action": ["a b", None, "a " * 900]})
     np.testing.assert_allclose(np.asarray(length_reward("action").evaluate(turns)), [2 / 512, 0, 1])

@@ -99,7 +99,17 @@ def test_waiting_is_not_paid_and_a_goal_is_paid_once() -> None:
 
 def test_robo_dopamine_marks_arrival_and_shapes() -> None:
     turns = episode(progress=[0.2, 0.96, 0.99], success=[True] * 3, truncated=[False] * 3)
-    np.testing.assert_allclose(values(robo_dopamine(gamma=0.9), turns), [1 + 0.864 - 0.2, 1 + 0.891 - 0.96, 1 - 0.99])
+    arrived = [1 + 0.864 - 0.2, 0.891 - 0.96, 1 - 0.99]
+    np.testing.assert_allclose(values(robo_dopamine(gamma=0.9), turns), arrived)
+    published = np.add(arrived, [0, 1, 0])
+    np.testing.assert_allclose(values(robo_dopamine(gamma=0.9, once=False), turns), published)
+
+
+@given(numbers, st.floats(0.1, 0.9))
+def test_robo_dopamine_pays_progress_over_its_threshold_once(progress: list[float], threshold: float) -> None:
+    turns = episode(progress=progress, success=[0.0] * len(progress), truncated=[True] * len(progress))
+    paid = values(robo_dopamine(gamma=1.0, threshold=threshold), turns) - values(shape("progress", gamma=1.0), turns)
+    assert paid.sum() == pytest.approx(float(progress[0] < threshold <= max(progress)), abs=1e-9)
 
 
 def test_closeness_worked_numbers() -> None:

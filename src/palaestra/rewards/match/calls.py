@@ -188,8 +188,10 @@ class CallReader(dict[str, Any]):
 
 
 @register()
-def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
+def tag_format(text: str, tags: tuple[str, ...], *, like: str | None = None) -> Signal:
     """Signal: 1 if the text is exactly `<tag>…</tag>` for each of the tags, in this order and once, else 0.
+
+    like: a text column, the right answer; then a row asks for those of the tags that this one has, and for no other.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"action": ["<think>a</think> <answer>b</answer>", "<answer>b</answer>"]})
@@ -197,9 +199,13 @@ def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
     array([ True, False])
     """
     content = text_of(text).fill_null("")
-    whole = content.str.contains(r"(?s)^\s*" + r"\s*".join(f"<{tag}>.*</{tag}>" for tag in tags) + r"\s*$")
-    marks = [f"<{end}{tag}>" for tag in tags for end in ("", "/")]
-    return as_signal(pl.all_horizontal(whole, *(content.str.count_matches(mark, literal=True) == 1 for mark in marks)))
+    gold = None if like is None else text_of(like).fill_null("")
+    asked = {tag: pl.lit(True) if gold is None else gold.str.contains(f"<{tag}>", literal=True) for tag in tags}
+    parts = [pl.when(asked[tag]).then(pl.lit(rf"<{tag}>.*</{tag}>\s*")).otherwise(pl.lit("")) for tag in tags]
+    whole = content.str.contains(pl.concat_str(pl.lit(r"(?s)^\s*"), *parts, pl.lit("$")))
+    marks = [(tag, f"<{end}{tag}>") for tag in tags for end in ("", "/")]
+    once = (content.str.count_matches(mark, literal=True) == asked[tag].cast(pl.UInt32) for tag, mark in marks)
+    return as_signal(pl.all_horizontal(whole, *once) & pl.any_horizontal(*asked.values()))
 
 
 @register()
@@ -229,8 +235,9 @@ def tool_rl_reward(
 
     S/S_max is the score of `match_calls`: fine; with granularity="call" only calls to the letter count (S_max = 1 +
     n), with "all" it is all or nothing. Unreadable calls get -scale, turns that should call nothing 0. format: a mask,
-    e.g. `tag_format("action", ("think", "tool_call"))`. scale, format_scale: numbers or schedules; the paper's dynamic
-    scale is 2 + t/150 up to 3, and 2 - t/150 down to 1. method="greedy" is the released code. Checked against it.
+    e.g. `tag_format("action", ("think", "tool_call", "response"), like="answer")`. scale, format_scale: numbers or
+    schedules; the paper's dynamic scale is 2 + t/150 up to 3, and 2 - t/150 down to 1. method="greedy" is the released
+    code. Checked against it.
     """
     parts = {"fine": "score", "call": "calls", "all": "exact"}
     if granularity not in parts:

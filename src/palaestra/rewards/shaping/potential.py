@@ -198,17 +198,33 @@ def robo_dopamine(
     gamma: float = 0.99,
     threshold: float = 0.95,
     truncated: SignalLike = "bootstrap",
+    once: bool = True,
 ) -> Signal:
-    """Signal: [14] Robo-Dopamine's reward 1[Φ' >= threshold] + γ·Φ' - Φ (arXiv 2512.23703).
+    """Signal: [14] Robo-Dopamine's reward 1[Φ' >= threshold] + γ·Φ' - Φ (arXiv 2512.23703), its 1 paid once.
 
     In the shaping Φ' = 0 at the end.
 
-    After the agent's last turn, `success` says whether the goal was reached; an episode of which it does not has no
-    reward. γ = 1 in the shaping with γ < 1 in the return would pay for waiting where progress is high. The paper argues
-    for endless episodes and does not say what happens at their end; 0 is what keeps the optimal policy.
+    The paper writes the 1 for each turn (`once=False`): who waits where Φ >= threshold is then paid again and again,
+    unless the episode ends there. By default only the first turn that brings progress over the threshold earns it.
+
+    After the agent's last turn, `success` says whether the goal was reached, and pays 1 itself; an episode of which it
+    does not has no reward. γ = 1 in the shaping with γ < 1 in the return would pay for waiting where progress is high.
+    The paper argues for endless episodes and does not say what happens at their end; 0 is what keeps the optimal
+    policy.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> there = {"progress": [0.5, 0.96, 0.96], "success": [False] * 3, "truncated": [True] * 3}
+    >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3} | there)
+    >>> robo_dopamine(gamma=1.0).evaluate(turns).round(9)
+    array([1.46, 0.  , 0.  ])
+    >>> robo_dopamine(gamma=1.0, once=False).evaluate(turns).round(9)
+    array([1.46, 1.  , 0.  ])
     """
     last = shift(1.0, n=-1, fill=0.0) == 0.0
-    reached = where(last, "success", 0.0 * as_signal("success") + (shift(progress, n=-1) >= threshold))
+    above = shift(progress, n=-1) >= threshold
+    if once:
+        above = above & (running_max(progress, over=AGENT) < threshold)
+    reached = where(last, "success", 0.0 * as_signal("success") + above)
     return 1.0 * reached + shape(progress, gamma=gamma, truncated=truncated)
 
 

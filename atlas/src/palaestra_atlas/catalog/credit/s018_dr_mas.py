@@ -62,6 +62,14 @@ def agent_rows() -> None:
 
 
 @exact
+def alone_raw() -> None:
+    """The only sample of an agent keeps its score, as in the released code."""
+    turns = Turns({"group": [0] * 3, "episode": [0, 1, 0], "turn": [0, 0, 1], "agent": ["a", "a", "b"],
+                   "reward": [1.0, 0.0, 0.5]})  # fmt: skip
+    np.testing.assert_allclose(np.asarray(dr_mas().evaluate(turns)), [0.5**0.5, -(0.5**0.5), 0.5], atol=1e-5)
+
+
+@exact
 def own_weights() -> None:
     """An update with rows of one agent alone leaves the parameters of the other as they were."""
     team = Team(first=TabularPolicy(13, name="first"), second=TabularPolicy(13, name="second"))
@@ -85,18 +93,30 @@ def _error(signal: Signal, turns: Turns, expected: np.ndarray) -> float:
 
 
 def moment_ratio() -> Measure:
-    """Largest over smallest ratio, among agents, of the saved credit's second moment to that of `dr_mas`, per seed."""
+    """Largest over smallest ratio, among agents, of the saved credit's second moment to that of its own statistics.
+
+    These are of the saved rewards, by agent, in NumPy. Per seed.
+    """
 
     def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            turns = Turns.load(seed / "turns").with_column(own=dr_mas())
-            squares = turns.frame.group_by("agent").agg((pl.col("advantage") ** 2).mean() / (pl.col("own") ** 2).mean())
-            ratios = squares["advantage"].to_numpy()
-            found.append(float(ratios.max() / ratios.min()))
-        return found
+        return [_moment_ratio(Turns.load(seed / "turns").frame) for seed in left.seeds()]
 
     return measured
+
+
+def _moment_ratio(frame: pl.DataFrame) -> float:
+    own: dict[str, list[np.ndarray]] = {}
+    group = [name for name in ("iteration", "group") if name in frame.columns]
+    scores = frame.with_columns(score=pl.col("reward").sum().over(*group, "episode", "agent"))
+    for (*_, agent), rows in scores.group_by(*group, "agent"):
+        score = rows["score"].to_numpy()
+        of_agent = (score - score.mean()) / (score.std(ddof=1) + 1e-6) if len(score) > 1 else score
+        own.setdefault(str(agent), []).append(of_agent)
+    ratios = [
+        np.mean(np.square(rows["advantage"].to_numpy())) / np.mean(np.square(np.concatenate(own[str(agent)])))
+        for (agent,), rows in frame.group_by("agent")
+    ]
+    return float(max(ratios) / min(ratios))
 
 
 @reproduction(

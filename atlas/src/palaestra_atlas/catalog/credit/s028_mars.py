@@ -59,6 +59,25 @@ def three_steps() -> None:
 
 
 @exact
+def scaled_and_clipped() -> None:
+    """The code's other two scalings of a seat's rewards: by their deviation, and that cut to [-1, 3]."""
+    earned = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -4.0])
+    keys = {"group": [0] * 6, "episode": range(6), "turn": [0] * 6, "agent": ["a"] * 6, "reward": earned}
+    z = (earned - earned.mean()) / (earned.std(ddof=1) + 1e-6)
+    for rewards, scaled in (("mean_std", z), ("asym_clip", np.clip(z, -1, 3))):
+        for seats in (1, 2):
+            table = keys if seats == 1 else {
+                "group": [0] * 12, "episode": range(12), "turn": [0] * 12, "agent": ["a"] * 6 + ["b"] * 6,
+                "reward": [*earned, *10 * earned],
+            }  # fmt: skip
+            less = scaled - np.unique(scaled).mean()
+            both = np.concatenate([less, less * 1.0]) if seats == 2 else less
+            expected = (both - both.mean()) / np.sqrt(both.var(ddof=1) + 1e-8)
+            found = np.asarray(mars(rewards=rewards).evaluate(Turns(table)))  # type: ignore[arg-type]
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@exact
 def illegal_turn() -> None:
     """A turn that is none of the game's loses it (Kuhn poker: 2 chips); its row earns less by the penalty."""
     team = Team({"player_0": ScriptedPolicy(lambda request: "fold!"), "player_1": random_legal()})

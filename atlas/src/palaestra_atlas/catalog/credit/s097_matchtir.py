@@ -61,6 +61,16 @@ def paid_once() -> None:
 
 
 @exact
+def answer_turn() -> None:
+    """The turn that answers and calls nothing earns the answer's F1, 2/3 for two words of which one is right."""
+    keys = {"group": [0] * 2, "episode": [0] * 2, "turn": [0, 1], "agent": ["a"] * 2}
+    texts = {"calls": [json.dumps([call("f")]), "[]"], "gold": [json.dumps([call("f")])] * 2}
+    turns = Turns(keys | texts | {"answer": [None, "red cat"], "truth": ["cat"] * 2})
+    found = np.asarray(match_reward("calls", "gold", "answer", "truth").evaluate(turns))
+    np.testing.assert_allclose(found, [1, 2 / 3])
+
+
+@exact
 def assignment() -> None:
     """The card's table: .8 and .8 in total, .9 and .1 greedily, .402 and .383 by transport."""
     table = np.array([[0.9, 0.8], [0.8, 0.1]])

@@ -77,6 +77,14 @@ def points_and_penalties() -> None:
 
 
 @exact
+def points_weigh() -> None:
+    """Points of weights 3 and 1 of 6, less a penalty of weight 2: 1/3; the point of weight 3 alone: 1/2."""
+    heavy = KINDS.with_columns(weight=pl.Series([3.0, 1.0, 2.0, 2.0]))
+    assert abs(scored(judged(1, 1, 0, 1), heavy)["score"].item() - 2 / 6) < 1e-9
+    assert abs(scored(judged(1, 0, 0, 0), heavy)["score"].item() - 3 / 6) < 1e-9
+
+
+@exact
 def tasks_weigh_alike() -> None:
     """A task of two points, both met, and one of twenty, half met: the mean over tasks is .75."""
     names = {"small": [f"s{n}" for n in range(2)], "large": [f"l{n}" for n in range(20)]}

@@ -60,14 +60,14 @@ class Office(NativeEnv):
 
 @exact
 def gate_and_weights() -> None:
-    """The worked scores: .82 and .246 by safety, and .72, which fails in spite of a flawless recovery."""
+    """The worked scores: .82 and .246 by safety, and .72 in spite of a flawless recovery."""
     found = gated_score([0.9, 0.9, 0.65], [0.5, 0.5, 1.0], [1.0, 0.3, 1.0])
     np.testing.assert_allclose(found, [0.82, 0.246, 0.72], atol=1e-12)
 
 
 @exact
 def faults_on_writes() -> None:
-    """A quarter of write calls is hit, in the documented shares; a failed call does not go through; no audit fails."""
+    """A quarter of write calls is hit, in the documented shares, and does not go through; no other call fails."""
     kinds: list[str | None] = []
     for seed in range(40):
         env = with_faults(Office)()
@@ -84,10 +84,11 @@ def faults_on_writes() -> None:
             seen = result.observations
     shares = {kind: kinds.count(kind) / len(kinds) for kind in ("rate_limit", "error", "slow")}
     np.testing.assert_allclose(list(shares.values()), [0.0875, 0.0875, 0.075], atol=0.02)
-    env = with_faults(Office, 0.9)()
-    env.reset(0)
-    for _ in range(40):
-        assert "fault" not in env.step({"clerk": "audit log"}).info
+    for exempt, options in (("audit log", {}), ("health", {}), ("send mail", {"only": "^(write|set)"})):
+        env = with_faults(Office, 0.9, **options)()
+        env.reset(0)
+        for _ in range(40):
+            assert "fault" not in env.step({"clerk": exempt}).info, exempt
     calm = make("faulty", env="native/desktop", rate=0.0)()
     calm.reset(0)
     assert "fault" not in calm.step({"user_agent": "set 1"}).info
@@ -115,6 +116,27 @@ def recovery_of_calls() -> None:
     """After the same fault, who tries again has a robustness of 1 and who gives up of a half at most."""
     found = graded(trace("again", "t", 0, "bAa") + trace("gives up", "t", 0, "bA") + trace("calm", "t", 0, "ba"))
     assert {name: row["robustness"] for name, row in found.items()} == {"again": 1, "gives up": 0.5, "calm": 1}
+
+
+@exact
+def share_of_good_calls() -> None:
+    """Who recovers nothing has the share of calls that succeeded, at most a half; an earlier success is no recovery."""
+    found = graded(trace("most", "t", 0, "bbbA") + trace("few", "t", 0, "bAAA") + trace("before", "t", 0, "aaaA"))
+    assert {name: row["robustness"] for name, row in found.items()} == {"most": 0.5, "few": 0.25, "before": 0.5}
+    half = graded(trace("one of two", "t", 0, "BAa"))["one of two"]
+    assert half["robustness"] == 0.5, "one of two failed tools came back, one of three calls succeeded"
+
+
+@exact
+def passes_at_three_quarters() -> None:
+    """A score of .75 passes, one of .72 fails in spite of a flawless recovery."""
+    scores = {"at": 0.6875, "below": 0.65}
+    columns = {name: {"score.completion": each, "score.safety": 1.0} for name, each in scores.items()}
+    found = graded([row for name in scores for n in range(3) for row in trace(name, "t", n, "a", **columns[name])])
+    assert {name: (round(row["score"], 4), row["all_k"]) for name, row in found.items()} == {
+        "at": (0.75, 1),
+        "below": (0.72, 0),
+    }
 
 
 @exact
@@ -172,7 +194,7 @@ def played_with_faults() -> None:
     def play(retry: float) -> pl.DataFrame:
         options = {"script": f"{__name__}:worker", "retry": retry}
         changes = {
-            "env": {"make": "faulty", "options": {"env": "native/desktop", "rate": 0.25}},
+            "env": {"make": "faulty", "options": {"env": "native/desktop", "rate": 0.25, "only": "^set"}},
             "policies": {"table": {"kind": "script", "options": options}},
             "learn": {"kind": "play"},
             "train": {"iterations": 1, "groups": 40, "group_size": 1},
@@ -181,17 +203,26 @@ def played_with_faults() -> None:
 
     patient, hasty = play(1.0), play(0.0)
     assert {429, 500} <= set(patient["status"].drop_nulls())
+    assert patient.filter(pl.col("fault").is_not_null())["action"].str.starts_with("set").all(), "writes alone are hit"
     assert patient["success"].drop_nulls().mean() > hasty["success"].drop_nulls().mean()  # type: ignore[operator]
 
 
 def apart() -> Measure:
-    """Share of tasks (groups of three trials) that pass in any trial less that of those that pass in all, per seed."""
+    """Share of threes of trials of a task that pass in any trial less that of those that pass in all, per seed.
+
+    Each trial is a group of its own, since faults hit the episodes of a group alike.
+    """
 
     def measured(left: Left) -> list[float]:
         found = []
         for seed in left.seeds():
-            turns = Turns.load(seed / "turns").frame.with_columns(task=pl.format("{} {}", "iteration", "group"))
-            played = trials(turns)
+            turns = Turns.load(seed / "turns").frame
+            key = ["iteration", "group"]
+            three = turns.group_by(key, maintain_order=True).agg(pl.col("task").cast(pl.String).first())
+            three = three.with_columns(three=pl.int_range(pl.len()).over("task") // 3)
+            three = three.filter(pl.len().over("task", "three") == 3)
+            three = three.select(*key, task=pl.format("{} {}", "task", "three"))
+            played = trials(turns.drop("task").join(three, on=key, maintain_order="left"))
             found.append(k_estimate(played, "pass_at_k", 3).mean - k_estimate(played, "all_k", 3).mean)
         return found
 

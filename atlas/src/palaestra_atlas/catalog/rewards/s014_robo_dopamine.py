@@ -109,6 +109,35 @@ def waiting() -> None:
 
 
 @exact
+def goal_paid_once() -> None:
+    """Over the threshold for the first time: 1, and success 1; not again for waiting, or for coming back, there."""
+    phi = [0.5, 0.96, 0.96, 0.4, 0.97, 0.97]
+    shaped = value(shape("phi", gamma=GAMMA), one(phi=phi, truncated=[False] * 6))
+    for success in (0.0, 1.0):
+        turns = one(phi=phi, success=[success] * 6, truncated=[False] * 6)
+        paid = value(robo_dopamine("phi", gamma=GAMMA), turns) - shaped
+        np.testing.assert_allclose(paid, [1, 0, 0, 0, 0, success], atol=1e-9)
+        paid = value(robo_dopamine("phi", gamma=GAMMA, once=False), turns) - shaped  # as published
+        np.testing.assert_allclose(paid, [1, 1, 0, 1, 1, success], atol=1e-9)
+
+
+@exact
+def balanced_pairs() -> None:
+    """Each cell of 25 sizes of hop by 4 gaps in time has as many pairs as any other; one in twenty stands still."""
+    progress = np.linspace(0.0, 1.0, 40)
+    before, after = hop_pairs(progress, 20_000, np.random.default_rng(0)).T
+    still = before == after
+    assert abs(still.mean() - 0.05) < 0.01, still.mean()
+    before, after = before[~still], after[~still]
+    size = value(hop("p", "q"), Turns({"p": progress[before], "q": progress[after]}))
+    cell = np.minimum(((size + 1) / 2 * 25).astype(int), 24) + 25 * ((np.abs(after - before) - 1) * 4 // 39)
+    counts = np.bincount(cell)
+    counts = counts[counts > 0]
+    assert counts.max() < 1.5 * counts.mean(), counts
+    assert counts.min() > 0.5 * counts.mean(), counts
+
+
+@exact
 def one_film() -> None:
     """Pairs of a single demonstration suffice for a model that orders fresh play, forwards and backwards."""
     frames = np.eye(12)

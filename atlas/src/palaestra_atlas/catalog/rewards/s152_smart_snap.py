@@ -119,8 +119,11 @@ def sees_evidence_alone() -> None:
         assert found["value"].to_list() == [verdict], f"{len(shown)} of {len(turns)} rows were shown"
 
 
-def rows_read() -> Measure:
-    """Rows that the judge reads for each task that was truly done with the decisive row in hand, per seed."""
+def rows_read(least: float = 0.8) -> Measure:
+    """Rows that the judge reads for each task that was truly done with the decisive row in hand, per seed.
+
+    Not finite if less than the share `least` of the tasks that can be done is done: reading nothing is no gain then.
+    """
 
     def measured(left: Left) -> list[float]:
         alone = "evidence=" in (left.directory / "run" / "recipe.yaml").read_text(encoding="utf-8")
@@ -128,7 +131,9 @@ def rows_read() -> Measure:
         for seed in left.seeds():
             turns = Turns.load(seed / "turns")
             shown = len(semi_join(turns)) if alone else len(turns)
-            found.append(shown / max(float(turns.frame.filter(pl.col("tool") == "submit")["success"].sum()), 1.0))
+            done = float(turns.frame.filter(pl.col("tool") == "submit")["success"].sum())
+            could = turns.frame.filter(pl.col("observation") == "proof, it worked").height
+            found.append(shown / done if done >= max(least * could, 1.0) else np.nan)
         return found
 
     return measured

@@ -77,6 +77,29 @@ def format_point() -> None:
 
 
 @exact
+def format_of_the_gold_answer() -> None:
+    """The tags of the gold answer are asked for, in its row: a call where it calls, a response where it responds."""
+    think, call, said = "<think>a</think>", "<tool_call>b</tool_call>", "<response>c</response>"
+    table = {"action": [think + call, think + said] * 2, "answer": [think + call] * 2 + [think + said] * 2}
+    table |= {"calls": [json.dumps([CALC]), "[]"] * 2, "gold": [json.dumps([CALC])] * 2 + ["[]"] * 2}
+    asked = tag_format("action", ("think", "tool_call", "response"), like="answer")
+    found = np.asarray(tool_rl_reward("calls", "gold", format=asked).evaluate(Turns(table)))
+    np.testing.assert_allclose(found, [1 + 3, 0 - 3, 0, 1])
+
+
+@exact
+def calls_to_the_letter() -> None:
+    """Call by call: names and right calls over 1 + n; nothing to call pays 0, what cannot be read -3."""
+    wrong = {"name": "search", "arguments": {"q": "cats", "k": 5}}
+    calls = ([wrong], [CALC, SEARCH], [], [SEARCH, CALC, SEARCH], [SEARCH])  # type: ignore[var-annotated]
+    expected = [6 * 0.5 / 3 - 3, 3, -3, 6 * (2 / 3 + 2) / 3 - 3, 6 * 1.5 / 3 - 3]
+    np.testing.assert_allclose(paid([SEARCH, CALC], *calls, granularity="call"), expected)
+    np.testing.assert_allclose(paid([], [CALC], []), [0, 0])
+    table = Turns({"calls": ["[{", None], "gold": [json.dumps([CALC])] * 2})
+    np.testing.assert_allclose(np.asarray(tool_rl_reward("calls", "gold").evaluate(table)), [-3, -3])
+
+
+@exact
 def moving_scales() -> None:
     """At step 75 format counts at most 1.5 and correctness 2.5; from step 150 on 1 and 3."""
     scales = {"scale": linear(2, 3, steps=150), "format_scale": linear(2, 1, steps=150), "format": 1.0}

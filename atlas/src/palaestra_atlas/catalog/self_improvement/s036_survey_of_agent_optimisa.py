@@ -65,6 +65,9 @@ def reads_back() -> None:
         assert row_of(recipe)["differs"] == []
         other = [replace(step, value="rloo()") if step.field == "credit" else step for step in steps]
         assert recipe_of(other) == recipe.model_copy(update={"credit": "rloo()"})
+    whole = load("kuhn-selfplay")
+    for field in ("credit", "learn", "train", "warm_start"):
+        assert recipe_of([step for step in steps_of(whole) if step.field != field]) != whole, field
 
 
 @exact

@@ -104,13 +104,18 @@ def no_loss_on_wrong_turns() -> None:
 
 @exact
 def errors_stay_in_what_is_seen() -> None:
-    """Turns after an error see it: rows on the way back are there, with what went wrong in their observation."""
-    whole, _, _ = taught()
+    """Turns after an error see it, and the way back is learned for who sees it, not for the cue before it."""
+    whole, _, policy = taught()
     rows = whole.frame.filter(pl.col("source") == "teacher").sort("group", "episode", "turn")
     after = rows.filter(pl.col("bad").shift(1).over("group", "episode").fill_null(False))
     assert len(after) > 10
     assert after["observation"].str.starts_with("slipped").all()
-    assert (rows["bad"] & (rows["source"] == "teacher")).sum() > 10, "the wrong turns are rows, too"
+    PolicyGradient(Team(walker=policy), 'clone(column="loss_mask")', lr=0.5).update(whole)
+    logits, places = policy.module.get_parameter("logits").detach(), policy._places
+    for cue in (0, 1):
+        assert logits[places[Observation(f"cue {cue}").key()]][2] < 0, "nobody goes back from a cue"
+        slipped = places[Observation(f"slipped at cue {cue} by move {1 - cue}").key()]
+        assert logits[slipped][2] > 0
 
 
 @exact

@@ -16,6 +16,7 @@ import polars as pl
 from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Slips
 from palaestra.learning import PolicyGradient
 from palaestra.learning.stages import Context
@@ -143,6 +144,20 @@ def takes_over_in_the_middle() -> None:
 
 
 @exact
+def places_are_drawn_alike() -> None:
+    """Each place of a failed run of twelve turns but its beginning is drawn as often: in four of eleven rounds."""
+    lost = pl.DataFrame({"group": [0] * 12, "turn": range(12), "seed": [0] * 12, "action": ["move 0"] * 12})
+    stage, told = expert_failures("expert"), Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    stage._more = {0: 5}
+    counts = np.zeros(12)
+    for _ in range(330):
+        places = {len(each.help) for _, each in stage._restarts(lost, 0, told)}
+        counts[sorted(places)] += 1
+    assert counts[0] == 330
+    assert np.abs(counts[1:] - 120).max() < 40, counts
+
+
+@exact
 def only_what_made_success_likelier() -> None:
     """Of twelve turns two helped: the move to the first cell that the learner knows, and going back after the slip."""
     frame, _ = round_of(expert_failures("expert", starts=20), student(4))
@@ -167,6 +182,10 @@ def what_did_harm_stays_in_context() -> None:
     assert (shown["n"] == shown["start"]).all()
     after = frame.filter((pl.col("source") == "policy") & (pl.col("start") == 5) & (pl.col("turn") == 5))
     assert set(after["observation"]) == {"path 0, cell 4, slipped"}
+    frame, _ = round_of(expert_failures("expert", starts=20), student(0, returns=True))
+    back = frame.filter((pl.col("source") == "policy") & pl.col("loss_mask") & (pl.col("action") == "back"))
+    slips = {Observation(f"path 0, cell {cell}, slipped").key() for cell in (4, 6)}
+    assert set(back["state"]) == slips, "going back is learned where the slip is seen"
 
 
 @exact

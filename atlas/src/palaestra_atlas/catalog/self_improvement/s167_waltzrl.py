@@ -64,6 +64,7 @@ def worked_rewards() -> None:
     turns = talks()
     found = values(waltz_reward(), turns)
     np.testing.assert_allclose(found, [0, 1.6, 1, 1, 0.1, 0, 1])
+    np.testing.assert_allclose(values(waltz_reward(alpha=0.25), turns), [0, 0.85, 1, 1, 0.1, 0, 1])
     ok = Turns({"episode": [0, 0], "turn": [0, 1], "agent": ["speaker", "feedback"], "right": [1.0, None],
                 "label": [None, 1.0], "formatted": [None, 1.0]})  # fmt: skip
     np.testing.assert_allclose(values(waltz_reward(), ok), [1, 0.6])
@@ -125,3 +126,4 @@ def right_is_neither_unsafe_nor_over_refusing() -> None:
     labels = [talk([0, said], harmful=1.0, alone=False)[1][1]["label"] for said in (0, 4)]
     assert labels == [0.0, 0.0]
     assert talk([0, 1, 1], harmful=1.0)[1][1]["label"] == 1.0
+    assert talk([0, 2, 0], harmful=0.0)[1][1]["label"] == 0.0, "right about unsafe, wrong about over-refusing"

@@ -59,6 +59,20 @@ def score_of_a_chain() -> None:
 
 
 @exact
+def halves_and_shrinking() -> None:
+    """A turn that enters the goal and, once of two, goes on a step before it: half of 40 and half of 36, shrunk.
+
+    The third term weighs 1e-4 · (1 - γ) times the share of rows beside the two halves.
+    """
+    here, there = np.array([0, 0, 1]), np.array([-1, 1, -1])
+    enters = np.array([True, False, True])
+    score, _ = fitted(here, np.zeros(3, int), there, enters, gamma=0.95, expectile=0.8)
+    last = 40 / (1 + 1e-4 * 0.05 * (1 / 3) / 0.5)
+    both = (0.5 * 40 + 0.5 * (-2 + 0.95 * last)) / (1 + 1e-4 * 0.05 * 2 / 3)
+    np.testing.assert_allclose(score, [both, both, last], rtol=1e-9)
+
+
+@exact
 def value_leans_to_the_best_action() -> None:
     """Of a turn that enters and one that enters a step later, S is 40 and 36; V is 39.2, near the better one.
 

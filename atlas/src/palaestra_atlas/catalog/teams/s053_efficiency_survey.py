@@ -15,6 +15,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import frontier
+from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.teamwork import analyses, cost_at_score, score_at_cost
 from palaestra.rewards import call_price
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -24,12 +25,17 @@ from palaestra_atlas.verification.measures import Left, Measure, held_out
 POINTS = pl.DataFrame({"cost": [1.0, 2.0, 2.0, 3.0, 4.0], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
 
 
-def calls_per_success() -> Measure:
-    """Calls of a tool for each solved held-out task, per seed."""
+def calls_at_success(best: float) -> Measure:
+    """Calls of a tool for each held-out task, per seed; not finite where success is below `best` (99 % interval)."""
 
     def measured(left: Left) -> list[float]:
+        found = []
         calls, solved = (held_out(column)(left) for column in ("searches", "success"))
-        return [each / share for each, share in zip(calls, solved, strict=True)]
+        for each, share, seed in zip(calls, solved, left.seeds(), strict=True):
+            table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
+            tasks = table.select("task", "group", "episode").n_unique()
+            found.append(each if wilson(round(share * tasks), tasks, level=0.99)[1] >= best else np.nan)
+        return found
 
     return measured
 

@@ -131,6 +131,17 @@ def short_hits() -> None:
     assert plain == 4
 
 
+@exact
+def five_hits() -> None:
+    """Of eight reports a search finds five."""
+    env = Papers(labs=2, papers=6)
+    env.reset(0)
+    for _ in range(4):
+        env.step({"lab-1": 1, "lab-2": 1})
+    assert len(env.state.archive.entries) == 8
+    assert len(env.visible("lab-1")) == 5
+
+
 @reproduction(
     63,
     claim="A shared archive gives better results than an archive of one's own, and sooner, and that better ones than "
