@@ -85,7 +85,7 @@ def faults_on_writes() -> None:
     shares = {kind: kinds.count(kind) / len(kinds) for kind in ("rate_limit", "error", "slow")}
     np.testing.assert_allclose(list(shares.values()), [0.0875, 0.0875, 0.075], atol=0.02)
     for exempt, options in (("audit log", {}), ("health", {}), ("send mail", {"only": "^(write|set)"})):
-        env = with_faults(Office, 0.9, **options)()
+        env = with_faults(Office, 0.9, **options)()  # type: ignore[arg-type]  # options of several types
         env.reset(0)
         for _ in range(40):
             assert "fault" not in env.step({"clerk": exempt}).info, exempt
