@@ -52,6 +52,10 @@ class Thing(Base):
     def size(self):
         return LIMIT
 
+    @size.setter
+    def size(self, size):
+        raise ValueError(size)
+
     @classmethod
     def make(cls):
         return cls()

@@ -115,7 +115,8 @@ def function_of(at: str) -> types.FunctionType:
 
 
 def recompiled(module: str, text: str | ast.Module) -> dict[str, types.CodeType]:
-    """Code objects of all functions of a changed module source, by qualified name."""
+    """Code objects of all functions of a changed module source, by qualified name; of a property the getter's."""
+    tree = _Getters().visit(ast.parse(text) if isinstance(text, str) else text)
     path = inspect.getsourcefile(importlib.import_module(module)) or module
     found: dict[str, types.CodeType] = {}
 
@@ -125,8 +126,16 @@ def recompiled(module: str, text: str | ast.Module) -> dict[str, types.CodeType]
                 found[each.co_qualname] = each
                 visit(each)
 
-    visit(compile(text, path, "exec", dont_inherit=True))
+    visit(compile(tree, path, "exec", dont_inherit=True))
     return found
+
+
+class _Getters(ast.NodeTransformer):
+    """Leaves out setters of properties, which have the name of their getters."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        decorators = [each.attr for each in node.decorator_list if isinstance(each, ast.Attribute)]
+        return None if {"setter", "deleter"} & {*decorators} else self.generic_visit(node)
 
 
 @contextlib.contextmanager
@@ -152,7 +161,7 @@ def swapped(codes: dict[str, types.CodeType], functions: dict[str, types.Functio
 def _source(module: str, changed: dict[str, list[Edit]]) -> Iterator[None]:
     path = inspect.getsourcefile(importlib.import_module(module))
     text = Path(str(path)).read_text(encoding="utf-8")
-    places = _functions(ast.parse(text))
+    places = _functions(_Getters().visit(ast.parse(text)))
     lines = text.splitlines(keepends=True)
     spans = []
     for name, edits in changed.items():
