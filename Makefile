@@ -38,10 +38,10 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --num-workers 2
 
-# Four processes test on two cores, since a part of their time is waiting: for servers, sandboxes, runs that are killed.
+# Three processes test on two cores, since a part of their time is waiting: for servers, sandboxes, runs that are killed.
 # Threads for tables of ten rows, which nearly all of them are, cost a tenth more.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --ignore tests/scale
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --ignore tests/scale
 
 # Computes whether each system works and writes the evidence, which takes hours. What has evidence of the same code is left,
 # so it goes on after an interruption; `make verify SHARD=1/2` does a half.
