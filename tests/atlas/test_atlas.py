@@ -97,7 +97,7 @@ def test_a_worked_number_turns_red_without_the_part(number: int, part: Part) -> 
 
 
 NUMBER = re.compile(r"\d\.\d|(?<![\w.])\.\d|\d ?%|±|\d+ of \d+|(?<!with )(?<!of )(?<=[a-z] )\d{2,}(?=[,;.])")
-"""What reads as a measured number: decimals, per cent, errors, counts, a whole number that ends its clause."""
+"""Patterns of measured numbers in a text: decimals, per cent, errors, counts, a whole number that ends its clause."""
 
 
 @pytest.mark.parametrize(

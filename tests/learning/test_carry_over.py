@@ -1,4 +1,4 @@
-"""What a learner takes over from the one before when a phase begins: of tables, of other kinds, of its own kind."""
+"""State that a new phase's learner takes over from the one before: beside tables, between kinds, of its own kind."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _ends(name: str, given: Range, low: float, high: float) -> tuple[float | Non
 
 
 def _inside(value: Signal, low: Signal | float | None, high: Signal | float | None, closed: Closed = "both") -> Signal:
-    """What differs from an end by rounding only, as .1 + .2 from .3, is that end."""
+    """Mask of the values between two ends, of which those in `closed` count; rounding is no difference."""
     above, below = (closed in ("both", side) for side in ("left", "right"))
     parts = []
     if low is not None:

@@ -119,7 +119,7 @@ class Interceptor:
 
 
 class _Server(ThreadingHTTPServer):
-    """open: calls that have no answer yet."""
+    """HTTP server of an `Interceptor`, `of`, with the calls that have no answer yet, `open`."""
 
     daemon_threads = True
     arrived: SimpleQueue[Any]
@@ -127,7 +127,7 @@ class _Server(ThreadingHTTPServer):
     open: list[Intercepted]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing where the program has gone away: it ended, or was ended."""
+        """Print errors, but none of a connection that the program closed or that ended with it."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -431,6 +431,28 @@ def test_a_later_turn_adds_what_the_template_writes_behind_the_answer(env: Any, 
     assert said == "4\x01cut5\x01"
 
 
+class Seats(Steps):
+    """Two agents that are told their own task, in a system message."""
+
+    def reset(self, seed: int) -> Any:
+        self.at = 0
+        return {"first": self.told("first", "start")}
+
+    def step(self, actions: Any) -> StepResult:
+        self.at += 1
+        return StepResult({"second": self.told("second", "go on")} if self.at < 2 else {}, terminated=self.at == 2)
+
+    def told(self, agent: str, text: str) -> Observation:
+        return Observation("", messages=({"role": "system", "content": agent}, {"role": "user", "content": text}))
+
+
+def test_the_system_message_of_a_later_agent_is_the_head_of_what_it_is_asked() -> None:
+    found = spoken(Speaker(["4|"], ["5|"]), 99, [0], Roles(), Seats)
+    prompt, completion = ("".join(map(chr, found[name][0])) for name in ("prompt_ids", "completion_ids"))
+    assert prompt == "<s>first\x01\n<u>start\x01\n<a>"
+    assert completion == "4\x01\n<u>second\n\ngo on\x01\n<a>5\x01"
+
+
 def test_the_trainer_s_own_settings_are_sampled_with() -> None:
     transformers = pytest.importorskip("transformers")
     model = Speaker(["4|"])

@@ -35,7 +35,7 @@ FALSE = (
 MISSING = ("", "nan", "na", "n/a", "null", "none")
 """Words by which tables leave open whether it was success."""
 KEYS = frozenset(("task", *TASKS, "system", *NAMES, "run", "item"))
-"""What tables call their columns of names."""
+"""Usual names of the columns that hold names: of tasks, systems, runs and items."""
 LONG = 80
 """Characters beyond which a text is no name of a task: its beginning and a digest are."""
 

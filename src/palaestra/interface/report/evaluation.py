@@ -166,7 +166,7 @@ def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
 
 
 def _compared(systems: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Those with a verdict, of which some may have no difference: all of their trials are lost."""
+    """Comparisons with a verdict; one of systems that lost all trials has one, and no difference."""
     return [row for row in systems if row.difference or row.verdict not in ("", "the baseline")]
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.agents.conversation import Style, behind_answer, continues, end_of_turn
+from palaestra.envs.conversations import without_system
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
 from palaestra.play.validation import Seen, begin, step
@@ -58,8 +59,8 @@ class _Episode:
             return
         if earlier is not None and continues(observation, earlier):
             said = said[len(earlier.messages or ()) + 1 :]
-        elif said and said[0].get("role") == "system":  # no template takes one in the middle
-            said = [{**said[0], "role": "user"}, *said[1:]]
+        else:  # no template takes a system message in the middle
+            said = list(without_system(said))
         place = len(self.messages)
         self.messages += [{"role": "assistant", "content": self.turns[-1]["action"]}, *said]
         if plain:

@@ -174,7 +174,7 @@ class recruit(Stage):
 
     @staticmethod
     def _called(row: dict[str, Any], env: Any) -> str:
-        """What a new one is called in a prompt: its name, and which of the env's sub-agents it is."""
+        """Name of a new sub-agent in a prompt, and which of the env's sub-agents it is."""
         if row["arm"] is None:
             return "(unreadable)"
         place = str(env.choices[row["arm"]])

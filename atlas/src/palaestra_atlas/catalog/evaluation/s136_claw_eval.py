@@ -120,7 +120,7 @@ def recovery_of_calls() -> None:
 
 @exact
 def share_of_good_calls() -> None:
-    """Who recovers nothing has the share of calls that succeeded, at most a half; an earlier success is no recovery."""
+    """Robustness without a recovery is the share of successful calls, at most .5; an earlier success is none."""
     found = graded(trace("most", "t", 0, "bbbA") + trace("few", "t", 0, "bAAA") + trace("before", "t", 0, "aaaA"))
     assert {name: row["robustness"] for name, row in found.items()} == {"most": 0.5, "few": 0.25, "before": 0.5}
     half = graded(trace("one of two", "t", 0, "BAa"))["one of two"]

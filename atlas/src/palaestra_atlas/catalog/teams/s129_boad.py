@@ -159,7 +159,7 @@ def newcomers() -> None:
 
 @exact
 def tried_out() -> None:
-    """Who helps with less than half of its try-out joins no team; of who joins, more help than of who was drawn."""
+    """Sub-agents that help with less than half of their try-out join no team; those that join help more often."""
     world = SkilledSubAgents(**WORLD)
     policy, stage, _ = recruited(20, 1)
     drawn, joined = [row["arm"] for row in stage.record], [row["arm"] for row in stage.record if row["joined"]]
