@@ -8,7 +8,7 @@ import pytest
 
 from palaestra.errors import InputError
 from palaestra.evaluation.analyses import analyze
-from palaestra.runs.adaptation import shifted_returns
+from palaestra.runs.adaptation import train_under_shifts
 from palaestra.runs.recipe import validate
 
 RECIPE = {
@@ -23,7 +23,7 @@ SHIFT = {"shift": "pays", "magnitude": 1, "changes": {"env": {"options": {"pays"
 
 
 def test_a_frozen_team_fails_where_the_arms_change_places_and_one_that_learns_on_forgets():
-    table = shifted_returns(validate(RECIPE), [SHIFT], steps=8)
+    table = train_under_shifts(validate(RECIPE), [SHIFT], steps=8)
     found = {phase: part["return"].to_list() for (phase,), part in table.group_by("phase")}
     assert len(found["frozen"]) == len(found["base_before"]) == len(found["base_after"]) == 1
     assert (len(found["retrained"]), len(found["scratch"])) == (8, 4)

@@ -1,6 +1,6 @@
 """`Archive`: what somebody once wrote, found again by likeness: reports of a team's past, plans that won, tips.
 
-Entries are vectors with whatever belongs to them; what is found is ranked by the cosine. `KnowledgeGraph` finds them by
+Entries are vectors with whatever belongs to them; what is found is ranked by the cosine. `GoalMemory` finds them by
 the goal that they served instead. Left out: indices for more than some hundred thousand entries, making the vectors.
 """
 
@@ -95,12 +95,12 @@ class Archive:
         return np.asarray(given / max(np.linalg.norm(given), 1e-300))
 
 
-class KnowledgeGraph:
+class GoalMemory:
     """Memory of experiences by goal, and of goals by long-term goal; newest recalled first (DAMCS [181], 2502.05453).
 
     An experience is remembered once, where it was added last. What is recalled is the newest first.
 
-    >>> graph = KnowledgeGraph()
+    >>> graph = GoalMemory()
     >>> graph.add(Entry("3,4", "a tree", time=1), goal="wood", long_term="diamond")
     >>> graph.add(Entry("0,4", "a tree", time=2), goal="wood", long_term="diamond")
     >>> graph.add(Entry("9,9", "rocks", time=3), goal="stone", long_term="diamond")
@@ -119,9 +119,7 @@ class KnowledgeGraph:
             InputError: a name would be a goal and a long-term goal.
         """
         if goal == long_term or goal in self._below or long_term in self._goals:
-            raise InputError(
-                f"KnowledgeGraph: {goal=} below {long_term=}, but a goal and a long-term one are two names"
-            )
+            raise InputError(f"GoalMemory: {goal=} below {long_term=}, but a goal and a long-term one are two names")
         self.drop(experience.key)
         self._goals.setdefault(goal, {})[experience.key] = experience
         below = self._below.setdefault(long_term, [])

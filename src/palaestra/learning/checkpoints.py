@@ -2,7 +2,7 @@
 
 A checkpoint is written under a temporary name, flushed to disk and renamed; its manifest holds size and SHA-256 of
 every file, so that one that was damaged later is passed over. What several processes hold in parts they write
-themselves, into a folder of it: `Folder`. Left out: writing in the background.
+themselves, into a folder of it: `FolderPart`. Left out: writing in the background.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PREFIX = "iteration-"
 
 
 @dataclass(frozen=True)
-class Folder:
+class FolderPart:
     """Part of a checkpoint's state kept as a folder: `write` fills the folder at the path it gets; `size`: its bytes.
 
     Where it was saved, `load` finds the path of that folder.
@@ -44,7 +44,7 @@ class Folder:
 def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
     """Write `state` as checkpoint `directory/iteration-000012` and return the path; one already there is replaced.
 
-    state: nested dicts, lists and tuples of tensors, NumPy arrays, plain values and `Folder`.
+    state: nested dicts, lists and tuples of tensors, NumPy arrays, plain values and `FolderPart`.
 
     Raises:
         StorageError: it cannot be written (a full disk); checkpoints that are there stay as they are.
@@ -56,7 +56,7 @@ def write_state(final: Path, state: dict[str, Any]) -> Path:
     """Write a state as a checkpoint folder at `final`, as `save` does, and return that path; an old one is replaced."""
     temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
     tensors: dict[str, torch.Tensor] = {}
-    folders: dict[str, Folder] = {}
+    folders: dict[str, FolderPart] = {}
     values = _pack(state, tensors, folders)
     files = {_TENSORS: save_tensors(tensors), _VALUES: json.dumps(values).encode()}
     manifest = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
@@ -187,7 +187,7 @@ def check_writable(directory: Path, need: int) -> None:
 def size_of(state: Any) -> int:
     """Number of bytes of the tensors and folders in a state."""
     tensors: dict[str, torch.Tensor] = {}
-    folders: dict[str, Folder] = {}
+    folders: dict[str, FolderPart] = {}
     _pack(state, tensors, folders)
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return held + sum(folder.size for folder in folders.values())
@@ -229,7 +229,7 @@ def _quantised(kind: str, parts: dict[str, torch.Tensor], rest: list[Any]) -> An
     return getattr(module, kind).__tensor_unflatten__(parts, rest)
 
 
-def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, Folder]) -> Any:
+def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, FolderPart]) -> Any:
     """JSON with every tensor replaced by its number. Lists stay; whatever JSON lacks becomes `{"!kind": ...}`."""
     if isinstance(value, torch.Tensor) and type(value).__name__ in _QUANTISED:
         quantised: Any = value
@@ -243,7 +243,7 @@ def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, Folde
         name = str(len(tensors))
         tensors[name] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
         return {f"!{kind}": name}
-    if isinstance(value, Folder):
+    if isinstance(value, FolderPart):
         name = f"folder-{len(folders)}"
         folders[name] = value
         return {"!folder": name}

@@ -325,8 +325,8 @@ class PolicyGradient:
 
         Optimisers, memories and modules of terms, references, number of updates.
 
-        Tensors are live, as in torch. What is spread over several devices is a `checkpoints.Folder`, into which every
-        rank writes its part when it is saved.
+        Tensors are live, as in torch. What is spread over several devices is a `checkpoints.FolderPart`, into which
+        every rank writes its part when it is saved.
         """
         return {
             "updates": self.updates,

@@ -27,7 +27,7 @@ from palaestra.agents.backends.interleaved import evaluate_rows
 from palaestra.agents.backends.modules import Once
 from palaestra.agents.policy import Learnable, Scored
 from palaestra.errors import LearnerError, StorageError
-from palaestra.learning.checkpoints import Folder
+from palaestra.learning.checkpoints import FolderPart
 from palaestra.learning.local_parts import local_shard
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ def put(part: Tensor, whole: Tensor) -> None:
 
 
 def kept(learner: LearnerTensors, sharded: Collection[str], write: Callable[[Path], None]) -> dict[str, Any]:
-    """Checkpoint state (dict) of a learner's `sharded` policies: step counts, and a `Folder` that `write` fills."""
+    """Checkpoint state (dict) of a learner's `sharded` policies: step counts, and a `FolderPart` that `write` fills."""
     tensors, steps = _held(learner, sharded)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    return {"steps": steps, "shards": Folder(write, size)}
+    return {"steps": steps, "shards": FolderPart(write, size)}
 
 
 def _held(learner: LearnerTensors, sharded: Collection[str]) -> tuple[dict[str, Tensor], dict[str, dict[str, float]]]:

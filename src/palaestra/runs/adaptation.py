@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMES = {"shift", "magnitude", "changes"}
 
 
-def shifted_returns(
+def train_under_shifts(
     recipe: Recipe,
     shifts: Sequence[Mapping[str, Any]],
     *,
@@ -102,6 +102,6 @@ def adapt(seed: int | None = None, steps: int = 5, episodes: int = 32, level: fl
             raise InputError(f"{shifts}: a list of objects with {', '.join(sorted(NAMES))} is needed")
         made = load(recipe)
         first = made.seeds[0] if seed is None else seed
-        return adaptability(shifted_returns(made, told, seed=first, steps=steps, episodes=episodes), level=level)
+        return adaptability(train_under_shifts(made, told, seed=first, steps=steps, episodes=episodes), level=level)
 
     return answer

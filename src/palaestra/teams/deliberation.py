@@ -29,7 +29,7 @@ from palaestra.teams.bids import number_in
 from palaestra.teams.graph import Graph
 from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict
-from palaestra.teams.task_wrapper import AroundTask, made_task
+from palaestra.teams.task_wrapper import TaskTeamEnv, made_task
 
 ACCEPT = "ok"
 SEPARATOR = " | "
@@ -38,7 +38,7 @@ DRAWS = 7_919
 """Joins the reset seed: rules draw from a stream of their own."""
 
 
-class Deliberation(AroundTask):
+class Deliberation(TaskTeamEnv):
     """Team env (of a `TaskEnv` factory): roles of a `Graph` answer in rounds, read each other; all get the team score.
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;

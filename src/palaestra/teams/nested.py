@@ -25,7 +25,7 @@ from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.instructions import TEMPLATES
 from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.rules import Message
-from palaestra.teams.task_wrapper import AroundTask
+from palaestra.teams.task_wrapper import TaskTeamEnv
 
 HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason", "heard_cut")
 Shape = str | Mapping[str, Any]
@@ -72,7 +72,7 @@ class _Member:
         return found
 
 
-class Nested(AroundTask):
+class Nested(TaskTeamEnv):
     """Team env (of a `TaskEnv` factory) of workflow `outer`; roles in `teams` are workflows, their seats `ROLE/NAME`.
 
     facts: those of the outer team and of all inner ones, of each turn; team: the role whose member acts, null for

@@ -21,10 +21,10 @@ from palaestra.foundation.registry import read_call
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.instructions import ASKS, Instructions
 from palaestra.teams.named import WORKFLOWS
-from palaestra.teams.task_wrapper import AroundTask
+from palaestra.teams.task_wrapper import TaskTeamEnv
 
 
-class OrchestratedEnv(AroundTask):
+class OrchestratedEnv(TaskTeamEnv):
     """Team env: `seat` picks the team of `plans` (name -> env factory) for a task; all paid less `price` a turn.
 
     facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).

@@ -24,7 +24,7 @@ from palaestra.envs.replies import read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError
 from palaestra.teams.instructions import ASKS, Heard, Instructions
-from palaestra.teams.task_wrapper import AroundTask, made_task
+from palaestra.teams.task_wrapper import TaskTeamEnv, made_task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ ACCEPT = "ok"
 SEPARATOR = " | "
 
 
-class PipelineEnv(AroundTask):
+class PipelineEnv(TaskTeamEnv):
     """Team env (of a `TaskEnv` factory): roles in turn accept or replace the answer; all are paid the last one's score.
 
     task: the task of the wrapped env; inner: that env.

@@ -35,7 +35,7 @@ from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.envs.tasks import TaskEnv
 from palaestra.errors import EnvError, InputError
-from palaestra.teams.task_wrapper import AroundTask, made_task
+from palaestra.teams.task_wrapper import TaskTeamEnv, made_task
 
 WORKER = Path(__file__).with_name("program_worker.py")
 TOGETHER = 0.01
@@ -93,7 +93,7 @@ def _give_back(key: tuple[str, ...], running: list[_Running]) -> None:
             _IDLE[key].append(each)
 
 
-class ProgramTeam(AroundTask):
+class ProgramTeam(TaskTeamEnv):
     """Team env (of a `TaskEnv` factory): an external program answers its tasks; its chat requests are agents' turns.
 
     facts: expected, a right answer if one is known; asked_model, the model that the program named; final, what the

@@ -27,7 +27,7 @@ from palaestra.teams.instructions import TEMPLATES, Instructions
 from palaestra.teams.pipeline import SEPARATOR, scripted_role
 from palaestra.teams.proposal_readers import Reader as ProposalReader
 from palaestra.teams.proposal_readers import reader_of
-from palaestra.teams.task_wrapper import AroundTask, made_task
+from palaestra.teams.task_wrapper import TaskTeamEnv, made_task
 from palaestra.teams.workflows import _names
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PROPOSER = "proposer"
 
 
-class ProposerEnv(AroundTask):
+class ProposerEnv(TaskTeamEnv):
     """Self-play env (of a `TaskEnv` factory): a proposer, whose reward is left open, writes a task; solvers are paid.
 
     task: the given one that it is proposed from.

@@ -9,7 +9,7 @@ from palaestra.envs.tasks import TaskEnv
 from palaestra.errors import InputError
 
 
-class AroundTask:
+class TaskTeamEnv:
     """Base class of team envs around a `TaskEnv` (`inner`): properties `question` and, if known, the right `answer`.
 
     inner: the `TaskEnv`, or the first of several workflows around the same one.

@@ -27,7 +27,7 @@ from palaestra.foundation.search import Candidate, SearchResult, confidence_uct,
 from palaestra.teams.deliberation import DRAWS, SEPARATOR
 from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import VERIFIERS
-from palaestra.teams.task_wrapper import AroundTask, made_task
+from palaestra.teams.task_wrapper import TaskTeamEnv, made_task
 
 _OPINION = re.compile(r"@([\s\d.,;%/eE+-]*\d[\s.%]*)\Z")
 """Numbers behind the last `@`, and nothing else."""
@@ -41,7 +41,7 @@ class AnswerStep(NamedTuple):
     turn: int
 
 
-class TreeSearchEnv(AroundTask):
+class TreeSearchEnv(TaskTeamEnv):
     """Team env (of a `TaskEnv` factory): tree search of partial answers, `branch` roles, `depth` deep, `budget` nodes.
 
     All are paid the answer's score.

@@ -9,7 +9,7 @@ import pytest
 
 from palaestra.envs.worlds.craft import KINDS, NEEDED, Craft
 from palaestra.errors import InputError
-from palaestra.foundation.archive import Entry, KnowledgeGraph
+from palaestra.foundation.archive import Entry, GoalMemory
 from palaestra.testing.env import check_env
 
 
@@ -27,7 +27,7 @@ def steps(seed, **options):
 
 
 def test_memories_are_walked_from_the_long_term_goal_to_single_finds():
-    graph = KnowledgeGraph()
+    graph = GoalMemory()
     for time, (key, goal) in enumerate([("a", "wood"), ("b", "stone"), ("c", "wood"), ("a", "stone")]):
         graph.add(Entry(key, goal, time=time), goal=goal, long_term="win")
     assert [each.key for each in graph.recall("wood")] == ["c"]
@@ -107,6 +107,6 @@ def test_each_looks_in_a_part_of_its_own_first() -> None:
         env = Craft(agents=4, messages=messages)
         env.reset(0)
         for mind in env.state.minds.values():
-            mind.place, mind.seen[:], mind.memory = (8, 8), False, KnowledgeGraph()
+            mind.place, mind.seen[:], mind.memory = (8, 8), False, GoalMemory()
         targets = [env.target(agent, "wood") for agent in env.agents]
         assert len({(row > 7, column > 7) for row, column in targets}) == places

@@ -292,7 +292,7 @@ def surveyed(*files: pl.DataFrame) -> list[object]:
 
 
 def of_episodes() -> Iterator[tuple[str, Case]]:
-    yield "severity", lambda: pl.DataFrame({"n": range(8)}).select(quality.severity(pl.col("n")))
+    yield "severity", lambda: pl.DataFrame({"n": range(8)}).select(quality.severity_of_count(pl.col("n")))
     yield (
         "episodes",
         lambda: [t.episodes(turns, t.detect(turns)) for turns in (conversation(), t.by_system(conversation()))],

@@ -221,7 +221,7 @@ def of_parts() -> Iterator[tuple[str, Case]]:
                     losses.bradley_terry_loss(a, b, margin=goal[:, 0], centre=0.5, **g),
                     losses.bradley_terry_loss(a, b, centre=0.5, centring="mean", **g),
                     losses.mixture_bt_loss(score[:, :2], goal[:, :2].log_softmax(-1), entropy=0.5, **g),
-                    losses.pair_token_loss(-a, -b, **g),
+                    losses.both_orders_loss(-a, -b, **g),
                     losses.regress(a, goal[:, 0], **g),
                     losses.regress(score, goal, **g),
                     losses.binary_loss(a, goal[:, 0], **g),

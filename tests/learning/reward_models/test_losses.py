@@ -11,11 +11,11 @@ import torch
 from palaestra.errors import InputError
 from palaestra.learning.reward_models.losses import (
     binary_loss,
+    both_orders_loss,
     bradley_terry_loss,
     distill,
     distill_rank_loss,
     mixture_bt_loss,
-    pair_token_loss,
     rank_loss,
     regress,
 )
@@ -90,9 +90,9 @@ def test_both_orders_of_the_token_judge(seed: int) -> None:
     """-½·(log P(yes | w, l) + log P(no | l, w)); a judge that does not care for order gives Bradley-Terry."""
     lead = numbers(seed, 6)
     yes, no = torch.nn.functional.logsigmoid(lead), torch.nn.functional.logsigmoid(lead)
-    found = pair_token_loss(yes, no)
+    found = both_orders_loss(yes, no)
     assert float(found) == pytest.approx(float(bradley_terry_loss(lead, torch.zeros(6))), abs=1e-12)
-    assert float(pair_token_loss(yes, no + 1)) == pytest.approx(float(found) - 0.5, abs=1e-12)
+    assert float(both_orders_loss(yes, no + 1)) == pytest.approx(float(found) - 0.5, abs=1e-12)
 
 
 @EACH

@@ -16,7 +16,7 @@ from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
-from palaestra.foundation.archive import Entry, KnowledgeGraph
+from palaestra.foundation.archive import Entry, GoalMemory
 
 NEEDED = {"wood": 4, "stone": 3, "iron": 2, "diamond": 1}
 DEPOSITS = {"wood": 16, "stone": 10, "iron": 6, "diamond": 2}
@@ -36,7 +36,7 @@ class _Mind:
 
     place: Cell
     seen: np.ndarray
-    memory: KnowledgeGraph = field(default_factory=KnowledgeGraph)
+    memory: GoalMemory = field(default_factory=GoalMemory)
     episode: dict[Cell, str] = field(default_factory=dict)
     has: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     claims: dict[str, Cell] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Craft(NativeEnv):
         news: list[tuple[Cell, str | None]] = []
         cells = [(r, c) for r in range(self.n)[rows] for c in range(self.n)[columns]]
         if not self.remember:
-            mind.memory = KnowledgeGraph()
+            mind.memory = GoalMemory()
         known = {each.content for kind in KINDS for each in mind.memory.recall(kind)}
         new = [cell for cell in cells if not mind.seen[cell]]
         mind.seen[rows, columns] = True

@@ -24,7 +24,7 @@ GROUPS = {
 }
 
 
-def severity(count: pl.Expr) -> pl.Expr:
+def severity_of_count(count: pl.Expr) -> pl.Expr:
     """A Polars expression: severity of a count, 0, 1 for one or two, 2 for three or four, 3 for more."""
     return pl.when(count == 0).then(0).when(count <= 2).then(1).when(count <= 4).then(2).otherwise(3)
 
@@ -54,13 +54,17 @@ def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
         .replace_strict(dict(enumerate(SATISFACTION)), return_dtype=pl.Float64)
     )
     misaligned = pl.col("misalignment") > 0.3 * pl.col("user_turns")
-    lost = pl.col("left") | (severity(pl.col("disengagement")) == 3) | (severity(pl.col("stagnation")) == 3)
+    lost = (
+        pl.col("left")
+        | (severity_of_count(pl.col("disengagement")) == 3)
+        | (severity_of_count(pl.col("stagnation")) == 3)
+    )
     quality = (
         50
         + 20 * satisfied
-        - 10 * severity(pl.col("disengagement"))
+        - 10 * severity_of_count(pl.col("disengagement"))
         - 15 * misaligned.cast(pl.Int64)
-        - pl.when(pl.col("stagnation") > 2).then(8 * severity(pl.col("stagnation"))).otherwise(0)
+        - pl.when(pl.col("stagnation") > 2).then(8 * severity_of_count(pl.col("stagnation"))).otherwise(0)
         - 8 * pl.col("failure")
         - 5 * pl.col("loop")
         - 3 * pl.col("exhaustion")

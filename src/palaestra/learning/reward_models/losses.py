@@ -83,7 +83,7 @@ def mixture_bt_loss(
     return weighted(loss, weight, mask)
 
 
-def pair_token_loss(
+def both_orders_loss(
     yes_wl: Tensor, no_lw: Tensor, *, weight: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """Loss of a pairwise judge in both orders (OneReward): -½ · mean of `yes_wl` + `no_lw`, log-probabilities.

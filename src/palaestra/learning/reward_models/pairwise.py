@@ -17,7 +17,7 @@ from torch import Tensor
 from palaestra.agents.backends.loading import positions
 from palaestra.errors import InputError
 from palaestra.learning.reward_models.data import Labels, Preferences, series, texts, together
-from palaestra.learning.reward_models.losses import pair_token_loss
+from palaestra.learning.reward_models.losses import both_orders_loss
 from palaestra.learning.reward_models.network import Inputs, NetworkReward
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.text import check_tokenizer, loading, plain, tokens, where
@@ -139,7 +139,7 @@ class PairwiseTokenReward(NetworkReward):
         for name in ("margin", "centre"):
             if name in given:
                 raise InputError(f"{self.name}: the loss of a token has no {name}")
-        return pair_token_loss(F.logsigmoid(chosen), F.logsigmoid(-rejected), **given)
+        return both_orders_loss(F.logsigmoid(chosen), F.logsigmoid(-rejected), **given)
 
     # -- scoring ------------------------------------------------------------------------------------------------------
 

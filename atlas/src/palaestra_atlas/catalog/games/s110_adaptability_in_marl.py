@@ -16,7 +16,7 @@ import polars as pl
 
 from palaestra.evaluation.adaptability import adaptability, normalised, recovery, regret
 from palaestra.evaluation.analyses import analyze
-from palaestra.runs.adaptation import shifted_returns
+from palaestra.runs.adaptation import train_under_shifts
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import Recipe, override, validate
 from palaestra_atlas.reproductions import exact
@@ -98,7 +98,7 @@ def short() -> Recipe:
 
 def played(shifts: list[dict[str, Any]]) -> pl.DataFrame:
     """Its returns under shifts, with three iterations of learning on."""
-    return shifted_returns(short(), shifts, seed=0, steps=3, episodes=8)
+    return train_under_shifts(short(), shifts, seed=0, steps=3, episodes=8)
 
 
 @exact

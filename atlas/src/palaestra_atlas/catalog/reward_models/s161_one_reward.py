@@ -25,7 +25,7 @@ from palaestra.envs.worlds.mixture import Mixture
 from palaestra.judges import best_vs_worst
 from palaestra.learning import PolicyGradient
 from palaestra.learning.reward_models import LinearReward, PairwiseTokenReward, Preferences
-from palaestra.learning.reward_models.losses import pair_token_loss
+from palaestra.learning.reward_models.losses import both_orders_loss
 from palaestra.learning.stages.against_start import against_start
 from palaestra.play.executors import Plan
 from palaestra.runs.inline import TrainingResult
@@ -45,7 +45,7 @@ class OneOrder(PairwiseTokenReward):
 
     def pair_loss(self, chosen: torch.Tensor, rejected: torch.Tensor, **given: object) -> torch.Tensor:
         """Of the first order alone."""
-        return pair_token_loss(F.logsigmoid(chosen), F.logsigmoid(chosen))
+        return both_orders_loss(F.logsigmoid(chosen), F.logsigmoid(chosen))
 
 
 def right(seed: int, *, told: bool) -> float:

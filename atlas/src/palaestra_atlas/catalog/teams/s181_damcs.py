@@ -19,7 +19,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.craft import KINDS, MESSAGES, NEEDED, Craft
-from palaestra.foundation.archive import Entry, KnowledgeGraph
+from palaestra.foundation.archive import Entry, GoalMemory
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 from palaestra_atlas.verification.measures import Left, Measure
@@ -94,7 +94,7 @@ def out_of_sight() -> None:
 @exact
 def recalled_by_goal() -> None:
     """Recall goes from the long-term goal to its goals to their experiences, newest first, and to no other goal's."""
-    graph = KnowledgeGraph()
+    graph = GoalMemory()
     for time, (key, goal, above) in enumerate(
         (("3,4", "wood", "diamond"), ("9,9", "stone", "diamond"), ("0,4", "wood", "diamond"), ("inn", "bed", "rest"))
     ):

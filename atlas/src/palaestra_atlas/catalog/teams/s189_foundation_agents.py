@@ -22,7 +22,7 @@ EMPTY = {"tools", "prompt injection", "hallucination", "poisoning", "privacy"}
 """Headings of the survey below which nothing of the atlas stands."""
 PLACES = {
     "palaestra.rewards.count_bonus": "reward: intrinsic", "palaestra.rewards.emotion": "emotion",
-    "palaestra.foundation.archive.KnowledgeGraph": "memory", "palaestra.teams.conducted": "workflows",
+    "palaestra.foundation.archive.GoalMemory": "memory", "palaestra.teams.conducted": "workflows",
     "palaestra.teams.workflows.debate": "topology and messages", "palaestra.envs.worlds.guardians": "jailbreaks",
     "palaestra.agents.bandits.BanditPolicy": "cognition: learning", "palaestra.credit.teams": "benchmarks of teams",
 }  # fmt: skip
