@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
+import palaestra
 from palaestra.foundation.registry import REGISTRIES
 from palaestra.interface.cli.names import registered_names
+from palaestra.runs.recipe import Recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name not in ("systems.md", "log.md")]
@@ -24,3 +27,27 @@ def test_each_name_stands_in_a_page(kind: str) -> None:
     unnamed = [name for name in ours if name not in words]
     assert ours
     assert not unnamed, f"{kind}: one line each in docs/, please: {', '.join(unnamed)}"
+
+
+def test_each_module_that_is_named_is_there() -> None:
+    """`judges.programs` in a docstring or a page is a module or name of ours, or a field of a recipe."""
+    packages = [each.name for each in pkgutil.iter_modules(palaestra.__path__)]
+    wanted = re.compile(rf"`((?:{'|'.join(packages)})(?:\.\w+)+)[`(]")
+    files = [*PAGES, *(Path(palaestra.__file__).parent).rglob("*.py")]
+    found = {(name, path.name) for path in files for name in wanted.findall(path.read_text(encoding="utf-8"))}
+    lost = sorted(each for each in found if not (_is_field(each[0]) or _is_there(each[0])))
+    assert not lost, f"moved or renamed: {lost}"
+
+
+def _is_field(name: str) -> bool:
+    section, field = name.split(".")[:2]
+    return section in Recipe.model_fields and field in getattr(
+        Recipe.model_fields[section].annotation, "model_fields", ()
+    )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return pkgutil.resolve_name(f"palaestra.{name}") is not None
+    except (ImportError, AttributeError):
+        return False

@@ -1,7 +1,7 @@
 """Team credit: what one agent's part was in what all of them achieved together.
 
 Shared, difference, counterfactual and Shapley credit are signals of columns. What fills the columns plays the team
-again with members replaced: a table of coalitions, or a function that plays, e.g. `play.restart.mc_value` from a
+again with members replaced: a table of coalitions, or a function that plays, e.g. `play.monte_carlo.mc_value` from a
 snapshot. Left out: learned values of joint actions (VDN, QMIX); a critic's values are columns.
 """
 

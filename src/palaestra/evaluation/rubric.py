@@ -2,7 +2,7 @@
 
 criteria: a row per (task, criterion) with `weight` (default 1), `kind` ("bonus", "penalty" or "gate"; default bonus)
 and, for paths, `step`. judgements: a row per (key…, criterion) with `met` in [0, 1], true or false; a null is "not
-judged" and never "not met". For training, the same sums over turns are `rewards.criteria`. Left out: the judges.
+judged" and never "not met". For training, the same sums over turns are `rewards.Criteria`. Left out: the judges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Do reported numbers match: the truth, within a tolerance, and the code that is said to have made them.
 
 For paper reproduction (PRBench [157], arXiv 2603.27646; abstract and secondary text) and research runs ([76]).
-Left out: running the code; give what a re-run printed (`rewards.programs` runs untrusted code contained).
+Left out: running the code; give what a re-run printed (`judges.programs` runs untrusted code contained).
 """
 
 from __future__ import annotations

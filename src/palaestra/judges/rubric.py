@@ -2,7 +2,7 @@
 
 A call that failed is null with `call_ok` false, never 0. The judge sees the rows it is shown and no others, in a fence
 that they cannot close. Left out:
-writing the items (a policy of its own), and what becomes of the values (`rewards.criteria`).
+writing the items (a policy of its own), and what becomes of the values (`rewards.Criteria`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Journal:
         """Load the lines of the file up to `iteration` into memory, and remove later ones from the file.
 
         A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
-        sealed it to say; see `algebra.checksums`.
+        sealed it to say; see `foundation.checksums`.
 
         Raises:
             StorageError: the file cannot be read or written, or a line that should stay is none of ours.

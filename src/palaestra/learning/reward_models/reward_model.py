@@ -52,7 +52,7 @@ class RewardModel:
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
-        """Scores of rows, see `judges.base.Scorer`; abstract."""
+        """Scores of rows, see `judges.protocol.Scorer`; abstract."""
         raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
