@@ -41,3 +41,15 @@ def test_what_an_actor_says_is_printed_once(tmp_path: Path) -> None:
     lines = said.read_text().splitlines()
     assert "a warning, whole" in lines
     assert not any("last run" in line or "half" in line for line in lines)
+
+
+def test_what_is_over_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaestra.foundation.progress.EVERY", 0.0)
+    said = tmp_path / "said"
+    finished: Future[Any] = Future()
+    finished.set_result(None)
+    with said.open("w") as file, Bars(Console(file=file)) as bars:
+        seed = WatchedSeed(SeedJob(validate(QUICK), 0, tmp_path, "seed 0"), bars)
+        for _ in range(3):
+            seed.show(finished)
+    assert len(said.read_text().splitlines()) == 1

@@ -32,20 +32,21 @@ class WatchedSeed:
 
     def __init__(self, job: SeedJob, bars: Bars) -> None:
         self.job, self.bars, self.report = job, bars, bars.task(job.title)
-        self.read, self.kinds = 0, set[str]()
+        self.read, self.kinds, self.over = 0, set[str](), False
         self.heard = log.stat().st_size if (log := job.directory / LOG).exists() else 0
 
     def show(self, future: concurrent.futures.Future[Any]) -> None:
         """Bring the display up to date."""
-        if not future.running() and not future.done():
+        if self.over or not (future.running() or future.done()):
             return
+        self.over = future.done()  # before the files are read for the last time; what is over is said once
         path = self.job.directory / "metrics.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         self._repeat()
         self._warn(lines[self.read :])
         self.read = len(lines)
         total = self.job.recipe.train.iterations
-        if future.done():
+        if self.over:
             failed = future.cancelled() or future.exception() is not None
             self.report("stopped" if failed else "done", self.read if failed else total, total)
         else:
