@@ -229,7 +229,7 @@ def test_a_run_trains_with_what_was_found_and_its_page_says_so(recipe: Recipe, t
     from palaestra.interface.report.page import write_report
 
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert "settings were searched for" in page
+    assert "Settings searched for" in page
     assert "one against untuned rivals" not in page
 
 

@@ -174,6 +174,9 @@ def test_claims_against_controls_are_sentences_and_only_who_learned_is_untuned(
         assert ("one against untuned rivals" in words) is ("single" in spent)
         assert "Against random (Random digits): cannot tell: the interval contains 0" in words
         assert "both roles): the trained team is better by" in words
+    tuned = {"after": {"found": {"learn.lr": 0.1}, "value": 0.25, "trials": 4, "cpu_seconds": 2.0}}
+    path.write_text(json.dumps(summary | {"controls": {}, "tuning": tuned}))
+    assert "Settings searched for" in render(path.parent)[1]  # for the team alone, too
 
 
 def test_a_run_that_was_stopped_claims_nothing(run_dir: Path) -> None:
