@@ -91,7 +91,8 @@ A CSV, TSV, JSONL or Parquet file with these columns is read as it is; more colu
 | `run` | seed or repetition of a training; intervals are clustered by it, too |
 | `error` | why an episode failed for reasons of its own; see `--errors` |
 | `tokens_in`, `tokens_out`, `cost`, `seconds` | what it took |
-| `episode`, `group`, `turn`, `agent` | in a table with a row per turn; without `episode` a row is an episode |
+| `episode`, `group` | number or name, in a table with a row per turn; without `episode` a row is an episode |
+| `turn`, `agent` | in such a table: place within the episode, and who acted |
 | any other | for `--cluster COLUMN`: what tasks have in common |
 
 ```

@@ -198,3 +198,24 @@ def test_a_missing_value_makes_no_other_names_of_whole_numbers(
     both = read_logs(tmp_path / f"Int64.{suffix}", tmp_path / f"Float64.{suffix}", **options).turns.frame
     assert both["task"].drop_nulls().unique().sort().to_list() == ["1", "2"]
     assert all(name.startswith("7 (") for name in both["system"].to_list())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_episodes_and_groups_may_have_names(suffix: str, tmp_path: Path) -> None:
+    """A row per turn of 'b-1', 'a-2' and 'b-1' of another run; an id of two files is two episodes."""
+    rows = [
+        {"run": run, "group": "warm", "episode": episode, "turn": turn, "task": task, "success": won if turn else None}
+        for run, episode, task, won in (("x", "b-1", "t", True), ("x", "a-2", "u", False), ("y", "b-1", "t", False))
+        for turn in (0, 1)
+    ]
+    for name, some in (("one", rows), ("two", rows[2:4])):
+        path, frame = tmp_path / f"{name}.{suffix}", pl.DataFrame(some)
+        {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](path)
+    frame = read_logs(tmp_path / f"one.{suffix}").turns.frame
+    assert frame["episode"].to_list() == [0, 0, 1, 1, 0, 0]
+    assert frame["episode_name"].to_list() == ["b-1", "b-1", "a-2", "a-2", "b-1", "b-1"]
+    assert frame["group_name"].unique().to_list() == ["warm"]
+    assert trials(frame).sort("run", "task").select("run", "task", "success").rows() == [
+        ("x", "t", 1.0), ("x", "u", 0.0), ("y", "t", 0.0)
+    ]  # fmt: skip
+    assert len(trials(read_logs(tmp_path).turns.frame)) == 4

@@ -66,6 +66,14 @@ def test_the_command_chooses_says_why_and_writes(tmp_path: Path, capsys: pytest.
     assert "; 0 drawn without looking" in said, "a share that is less than an episode"
 
 
+def test_an_episode_is_called_what_the_log_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("task,episode,turn,action,success\nsum,9f-c1,0,hm,\nsum,9f-c1,1,12,false\nsum,07-aa,0,7,true\n")
+    assert "sum 9f-c1" in say(capsys, "triage", log, "--budget", 1, "--out", tmp_path)[1]
+    assert "sum 9f-c1" in (tmp_path / "triage.html").read_text()
+    assert pl.read_parquet(tmp_path / "triage.parquet")["episode_name"].to_list() == ["9f-c1"]
+
+
 def test_bad_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, word in (
         (("nowhere.jsonl",), "nowhere.jsonl"),

@@ -44,6 +44,9 @@ from palaestra.evaluation.logs.systems import SEATS, plain, system_of, with_syst
 from palaestra.evaluation.logs.verdicts import VERDICT, has_verdict_columns, per_item
 from palaestra.evaluation.trials import with_groups
 
+NUMBERED = ("group", "episode")
+"""Columns of keys that are numbers here and may be names in a table of somebody else."""
+
 
 @READERS.register("parquet")
 def parquet() -> LogReader:
@@ -102,7 +105,11 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
         if has_art_columns([*schema]):  # its messages are no column of ours
             read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
             return None
-        frame = Turns.load(path, _wanted(schema, rows)).frame
+        wanted = _wanted(schema, rows)
+        if any(_is_name(schema.get(name)) for name in NUMBERED):
+            frame = pl.read_parquet(path, columns=wanted, hive_partitioning=False, glob=False)
+        else:
+            frame = Turns.load(path, wanted).frame
     except (PalaestraError, pl.exceptions.PolarsError, OSError) as error:
         rows.problem("", _short(error, rows.file))
         return None
@@ -240,10 +247,32 @@ def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
     if "episode" not in frame.columns:
         numbers = pl.int_range(pl.len(), dtype=pl.Int32)
         frame = frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)
-    frame = with_groups(frame)
+    frame = with_groups(_numbered(frame))
     if "agent" not in frame.columns:  # beside logs that name agents, null would be nobody's row
         frame = frame.with_columns(agent=pl.lit("agent"))
     return Turns(frame).frame
+
+
+def _is_name(kind: pl.DataType | None) -> bool:
+    return isinstance(kind, pl.String | pl.Categorical | pl.Enum)
+
+
+def _numbered(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with groups and episodes that have names by number, in the order in which a file names them.
+
+    What the file called them stands in `group_name` and `episode_name`. Names hold in one file: an episode that goes on
+    in another one is two.
+    """
+    for name in NUMBERED:
+        if not _is_name(frame.schema.get(name)):
+            continue
+        said = frame[name].cast(pl.String)
+        if said.cast(pl.Int32, strict=False).null_count() == said.null_count():
+            continue  # numbers after all
+        order = pl.DataFrame({name: said.drop_nulls().unique(maintain_order=True)}).with_row_index("number")
+        numbers = said.to_frame().join(order, on=name, how="left", maintain_order="left")["number"].cast(pl.Int32)
+        frame = frame.with_columns(numbers.alias(name), said.alias(f"{name}_name"))
+    return frame
 
 
 def _by_turn(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:

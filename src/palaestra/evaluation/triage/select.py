@@ -186,7 +186,8 @@ def _because(types: pl.Series) -> str:
 def _keys(turns: Turns) -> pl.DataFrame:
     """Key, task, turns and outcome of each episode, the outcome that `trials` gives it."""
     keys = turns.key_columns(["episode"])
-    names = [*keys, *(n for n in ("system", "task", "success", "error") if n in turns.columns and n not in keys)]
+    more = ("episode_name", "system", "task", "success", "error")
+    names = [*keys, *(n for n in more if n in turns.columns and n not in keys)]
     frame = turns.frame.with_columns(episode_code=pl.Series(turns.codes("episode").ids, dtype=pl.Int64))
     first = [(pl.col(n) if n in keys else pl.col(n).drop_nulls()).first() for n in names]
     table = frame.group_by("episode_code", maintain_order=True).agg(*first, pl.len().alias("turns"))

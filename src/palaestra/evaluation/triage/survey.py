@@ -20,7 +20,7 @@ from palaestra.evaluation.trials import KEPT, run_of_system
 
 COLUMNS = (
     "run", "iteration", "group", "episode", "turn", "agent", "role", "system", "task", "success", "score", "error",
-    "limit", "observation", "action", "tool", "arguments", "tool_error", "status",
+    "limit", "observation", "action", "tool", "arguments", "tool_error", "status", "episode_name",
 )  # fmt: skip
 """All that the detectors and the page look at."""
 

@@ -51,7 +51,8 @@ def triage(
     else:
         table = Table("score", "system", "episode", "turns", "quality", Column("why", min_width=24), box=None)
         for row in rows[:_SHOWN]:
-            name = f"{row.get('task') or '–'} #{row['episode']}"
+            episode = row.get("episode_name") or f"#{row['episode']}"
+            name = f"{row.get('task') or '–'} {episode}"
             cells = (
                 f"{row['score']:.1f}",
                 str(row.get("system") or "–"),

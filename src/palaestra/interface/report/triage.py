@@ -136,7 +136,8 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
         result.append(
             Read(
                 rank=rank,
-                name=str(row.get("task") or f"episode {row['episode']}"),
+                name=" ".join(str(x) for x in (row.get("task"), row.get("episode_name")) if x)
+                or f"episode {row['episode']}",
                 system=str(row.get("system") or ""),
                 outcome=outcome,
                 score=row["score"],
