@@ -124,6 +124,23 @@ def test_repetition_of_one_speaker() -> None:
     assert detect(said)["row"].to_list() == [2]
 
 
+@pytest.mark.parametrize("second", ["please add up the numbers of the list", "add up the numbers of the list, please do"])
+def test_members_of_a_team_are_told_the_same_and_nobody_repeats_it(second: str) -> None:
+    task = "please add up the numbers of the list"
+    rows = [("solver", task, "the sum must be twelve then"), ("checker", second, "the sum must be twelve then")]
+    team = {"episode": [0, 0], "agent": [a for a, _, _ in rows], "observation": [o for _, o, _ in rows]}
+    table = pl.DataFrame(team | {"action": [said for *_, said in rows], "turn": [0, 1]})
+    assert not types(Turns(table))
+    assert types(Turns(table.with_columns(agent=pl.lit("solver"))))
+
+
+def test_what_an_agent_hears_after_its_own_call_is_the_tools_answer() -> None:
+    heard = ["sum it up", "check it", "never mind", "never mind"]
+    rows = {"episode": [0] * 4, "turn": range(4), "agent": ["a", "b", "a", "b"], "observation": heard}
+    table = pl.DataFrame(rows | {"tool": ["add", None, None, None]})
+    assert messages(Turns(table))["role"].to_list() == ["human", "human", "observation", "human"]
+
+
 def test_phrases_match_whole_words_or_nearly_the_whole_message() -> None:
     assert phrase_match("oh thanks a lot", ["thanks"]) == 1
     assert phrase_match("thanksgiving dinner for ten", ["thanks"]) == 0

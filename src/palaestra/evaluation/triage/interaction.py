@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -73,13 +74,17 @@ def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) ->
     See `detect`.
     """
     rows: list[Detection] = []
+    agents = turns["agent"].to_list() if "agent" in turns.columns else [None] * len(turns)
     for _, talk in messages(turns).group_by("episode", maintain_order=True):
         said = list(talk.select("row", "role", "text").iter_rows())
         human = [(row, text) for row, role, text in said if role == "human"]
-        for i, (row, text) in enumerate(human):
-            rows += _misaligned(row, text, [t for _, t in human[max(0, i - 3) : i]], phrases)
+        told: dict[Any, list[str]] = {}  # members of a team are all told the task: a repetition is one to the same agent
+        for row, text in human:
+            before = told.setdefault(agents[row], [])
+            rows += _misaligned(row, text, before[-3:], phrases)
             rows += _spoken(row, text, phrases)
-        rows += _stagnation(human, said)
+            before.append(text)
+        rows += _stagnation(human, said, agents)
     return found(rows, "interaction")
 
 
@@ -138,12 +143,14 @@ def efficiency(user_turns: int) -> float:
     return 1 / (1 + 0.25 * max(0, user_turns - 5))
 
 
-def _stagnation(human: list[tuple[int, str]], said: list[tuple[int, str, str]]) -> Iterator[Detection]:
+def _stagnation(
+    human: list[tuple[int, str]], said: list[tuple[int, str, str]], agents: Sequence[Any]
+) -> Iterator[Detection]:
     if efficiency(len(human)) < 0.5:
         yield Detection(human[-1][0], "stagnation.dragging", 1 - efficiency(len(human)), f"{len(human)} user turns")
-    last: dict[str, str] = {}
+    last: dict[tuple[str, Any], str] = {}
     for row, role, text in said:
-        earlier, last[role] = last.get(role), text
+        earlier, last[role, agents[row]] = last.get((role, agents[row])), text
         if role == "observation" or earlier is None or min(len(words(text)), len(words(earlier))) < 5:
             continue
         alike = jaccard(trigrams(text), trigrams(earlier))

@@ -1,7 +1,7 @@
 """The table of turns as messages with their speakers, and similarity of texts.
 
-A row of `Turns` holds what an agent observed and what it did. What it observed is a tool's answer if its previous turn
-called a tool, else a person's message. A table with a column `role` (human, agent, observation) says it itself: then a
+A row of `Turns` holds what an agent observed and what it did. What it observed is a tool's answer if its own previous
+turn called a tool, else a person's message. A table with a column `role` (human, agent, observation) says it itself: then a
 row is one message, and `action` its text.
 """
 
@@ -59,7 +59,7 @@ def messages(turns: Turns) -> pl.DataFrame:
         return pl.col(name).cast(pl.String) if name in frame.columns else pl.lit(None, pl.String)
 
     base = (
-        pl.DataFrame({"row": order, "episode": episode})
+        pl.DataFrame({"row": order, "episode": episode, "agent": frame["agent"] if "agent" in frame.columns else None})
         .hstack(
             frame.with_columns(
                 said=texts("action"), heard=texts("observation"), tool=texts("tool"), role=texts("role")
@@ -73,7 +73,7 @@ def messages(turns: Turns) -> pl.DataFrame:
             raise InputError(f"column 'role' holds {wrong[0]!r}; roles are {', '.join(ROLES)}")
         long = base.select("row", "episode", "role", "at", half=pl.lit(1), text="said")
     else:
-        called = pl.col("tool").is_not_null().shift(1).over("episode").fill_null(False)
+        called = pl.col("tool").is_not_null().shift(1).over("episode", "agent").fill_null(False)
         heard = pl.when(called).then(pl.lit("observation")).otherwise(pl.lit("human"))
         parts = [
             base.select("row", "episode", "at", role=heard, half=pl.lit(0), text="heard"),
