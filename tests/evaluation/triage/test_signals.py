@@ -124,7 +124,7 @@ def test_repetition_of_one_speaker() -> None:
     assert detect(said)["row"].to_list() == [2]
 
 
-@pytest.mark.parametrize("second", ["please add up the numbers of the list", "add up the numbers of the list, please do"])
+@pytest.mark.parametrize("second", ["please add up the numbers of the list", "add up the numbers of the list please"])
 def test_members_of_a_team_are_told_the_same_and_nobody_repeats_it(second: str) -> None:
     task = "please add up the numbers of the list"
     rows = [("solver", task, "the sum must be twelve then"), ("checker", second, "the sum must be twelve then")]

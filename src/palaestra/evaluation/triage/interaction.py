@@ -78,7 +78,7 @@ def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) ->
     for _, talk in messages(turns).group_by("episode", maintain_order=True):
         said = list(talk.select("row", "role", "text").iter_rows())
         human = [(row, text) for row, role, text in said if role == "human"]
-        told: dict[Any, list[str]] = {}  # members of a team are all told the task: a repetition is one to the same agent
+        told: dict[Any, list[str]] = {}  # by who heard it: all members of a team are told the task
         for row, text in human:
             before = told.setdefault(agents[row], [])
             rows += _misaligned(row, text, before[-3:], phrases)

@@ -1,8 +1,8 @@
 """The table of turns as messages with their speakers, and similarity of texts.
 
 A row of `Turns` holds what an agent observed and what it did. What it observed is a tool's answer if its own previous
-turn called a tool, else a person's message. A table with a column `role` (human, agent, observation) says it itself: then a
-row is one message, and `action` its text.
+turn called a tool, else a person's message. A table with a column `role` (human, agent, observation) says it itself:
+then a row is one message, and `action` its text.
 """
 
 from __future__ import annotations
