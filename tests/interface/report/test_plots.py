@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from palaestra.interface.report import plots
-from palaestra.interface.report.charts import Edge, GraphNode, graph_plot, rank_plot
+from palaestra.interface.report.charts import Edge, GraphNode, Priced, frontier_plot, graph_plot, rank_plot
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.plots import Series, _short, curves, intervals, legend, over_seeds, pairs
 
@@ -141,3 +141,12 @@ def test_a_picture_of_pairs_is_24_points_higher_for_each_seed() -> None:
 def test_names_in_any_script_are_drawn_without_warnings() -> None:
     svg = intervals([("\u667a\u80fd\u4f53", Interval(0.5, 0.4, 0.6)), ("b", Interval(0.1, 0.0, 0.2))], what="success")
     assert "\u667a\u80fd\u4f53" in svg
+
+
+def test_names_of_systems_at_one_place_are_not_written_over_each_other() -> None:
+    value = Interval(mean=0.5, low=0.4, high=0.6)
+    names = ["one", "two", "three", "four"]
+    svg = frontier_plot([Priced(name, 1.0, value, False, False) for name in names], what="success")
+    places = re.findall(r'text-anchor: (\w+)[^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>(one|two|three|four)<', svg)
+    assert len(places) == 4
+    assert len({place[:3] for place in places}) == 4

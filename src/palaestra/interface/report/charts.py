@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -15,6 +15,10 @@ from markupsafe import Markup
 from palaestra.interface.report.formatting import number, points
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _tall, _ticks, colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,43 @@ def frontier_plot(
                 axes.plot([row.cost] * 2, [row.value.low, row.value.high], color=tone, linewidth=1.6, alpha=0.55)
             face = tone if row.best else PAPER
             axes.plot([row.cost], [row.value.mean], "o", color=tone, markerfacecolor=face, markersize=6.5)
-            place = (row.cost, row.value.mean)
-            axes.annotate(_short(row.name, 18, lines=1), place, (7, -11), textcoords="offset points", color=tone)
         axes.margins(x=0.16, y=0.1)
         axes.grid(color=RULE, linewidth=0.8)
         axes.set_xlabel(axis)
         _ticks(axes.yaxis, percent)
         _ticks(axes.xaxis, False)
+        tones = [colour(0) if row.best else MUTED for row in rows]
+        _name_points(
+            figure, axes, [(row.name, row.cost, row.value.mean, tone) for row, tone in zip(rows, tones, strict=True)]
+        )
         said = "; ".join(
             f"{row.name}: cost {sign}{number(row.cost)}, {number(row.value.mean, percent=percent)}"
             + (", Pareto-optimal" if row.best else "")
             for row in rows
         )
         return _svg(figure, f"Cost against {what}. {said}.")
+
+
+def _name_points(figure: Figure, axes: Axes, points: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write names beside (name, x, y, colour) points, each on the side where it covers the least of dots and names."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()  # places are known once it is laid out
+    dots = axes.transData.transform([(x, y) for _, x, y, _ in points])
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
+    for name, x, y, tone in points:
+        labels = [
+            axes.annotate(_short(name, 18, lines=1), (x, y), place, textcoords="offset points", color=tone, ha=side)
+            for place, side in (((7, -11), "left"), ((7, 4), "left"), ((-7, -11), "right"), ((-7, 4), "right"))
+        ]
+        boxes = [label.get_window_extent() for label in labels]
+        met = [[Bbox.intersection(box, other) for other in taken] for box in boxes]
+        covered = [sum(part.width * part.height for part in parts if part is not None) for parts in met]
+        best = int(np.argmin(covered))
+        taken.append(boxes[best])
+        for i, label in enumerate(labels):
+            if i != best:
+                label.remove()
 
 
 def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
