@@ -322,8 +322,8 @@ def test_rows_of_turns_are_the_same_in_every_format(tmp_path: Path) -> None:
     flat.write_text('{"task": "a", "success": true, "confidence": 0.9, "score.style": 0.5, "note": "n"}\n')
     row = read_logs(flat).turns.frame.row(0, named=True)
     assert (row["confidence"], row["score.style"], row["metadata"]) == (0.9, 0.5, '{"note": "n"}')
-    (tmp_path / "bad.jsonl").write_text('{"task": "a", "episode": "first", "success": true}\n')
-    with pytest.raises(InputError, match=r"bad\.jsonl: not a readable table \(column 'episode'"):
+    (tmp_path / "bad.jsonl").write_text('{"task": "a", "episode": 0, "turn": "first", "success": true}\n')
+    with pytest.raises(InputError, match=r"bad\.jsonl: not a readable table \(column 'turn'"):
         read_logs(tmp_path / "bad.jsonl")
 
 

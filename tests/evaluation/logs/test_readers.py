@@ -113,7 +113,28 @@ def test_brackets_in_a_path_are_brackets(tmp_path: Path) -> None:
     assert detect.SUFFIXES
 
 
-def test_gzip_is_no_pickle(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(b'{"task": "a", "success": true}'))
-    with pytest.raises(InputError, match="compressed with gzip: unpack it"):
-        read_logs(tmp_path / "log.jsonl.gz")
+def test_gzip_is_unpacked(sample_files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = sample_files["own"].parent
+    for name, path in sample_files.items():
+        packed = tmp_path / "logs" / path.relative_to(folder).with_name(f"{path.name}.gz")
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            packed.write_bytes(gzip.compress(path.read_bytes()))
+            same = read_logs(f"m={packed}").turns.frame.equals(read_logs(f"m={path}").turns.frame)
+            assert same, name
+    assert len(read_logs(tmp_path / "logs").turns) > 0
+    whole = gzip.compress(b'{"task": "a", "success": true}')
+    (tmp_path / "half.jsonl.gz").write_bytes(whole[:-9])
+    with pytest.raises(InputError, match="not a whole gzip file"):
+        read_logs(tmp_path / "half.jsonl.gz")
+    monkeypatch.setattr("palaestra.evaluation.logs.files.MOST_BYTES", 1 << 20)
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b" " * (3 << 20)))
+    with pytest.raises(InputError, match="unpacks to more than 1 MiB"):
+        read_logs(tmp_path / "bomb.jsonl.gz")
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-be"])
+def test_json_lines_of_another_coding(code: str, tmp_path: Path) -> None:
+    text = '{"task": "é", "success": true}\n{"task": "b", "success": false}\n'
+    (tmp_path / "log.jsonl").write_bytes(text.encode(code) if code == "utf-16" else b"\xfe\xff" + text.encode(code))
+    assert read_logs(tmp_path / "log.jsonl").turns["task"].to_list() == ["é", "b"]

@@ -235,11 +235,12 @@ def _files(folder: Path) -> tuple[list[Path], list[Problem]]:
     if own or (folder / "evaluation.parquet").exists():  # or one seed of it
         return own or [folder / "evaluation.parquet"], []
     there = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-    others = Counter(p.suffix or p.name for p in there if p.suffix not in SUFFIXES)
+    kinds = [(p, Path(p.stem).suffix if p.suffix == ".gz" else p.suffix) for p in there]
+    others = Counter(p.suffix or p.name for p, kind in kinds if kind not in SUFFIXES)
     said = ", ".join(f"{count} × {kind}" for kind, count in others.most_common(6))
     why = f"files of other kinds are not looked at: {said}{', …' * (len(others) > 6)}"
     skipped = [Problem(str(folder), "", why)] if others else []
-    return [p for p in there if p.suffix in SUFFIXES], skipped
+    return [p for p, kind in kinds if kind in SUFFIXES], skipped
 
 
 def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataFrame]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 from pathlib import Path
 
 import polars as pl
 
-from palaestra.evaluation.logs.files import documents, no_collection
+from palaestra.errors import InputError
+from palaestra.evaluation.logs.files import documents, no_collection, unpacked
 from palaestra.evaluation.logs.readers import READERS, in_order
 from palaestra.evaluation.logs.rows import Rows
 
 SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".sqlite", ".sqlite3", ".db", ".binpb",
             ".pb")  # fmt: skip
-"""What is looked at in a folder; a file that is named is always looked at."""
+"""What is looked at in a folder, also with `.gz` behind it; a file that is named is always looked at."""
 _LOOKED_AT = 50
 _HEAD = 4096
 _LONGEST = 1 << 26
@@ -25,20 +27,24 @@ def read_file(path: Path, format: str | None, rows: Rows) -> pl.DataFrame | None
 
     What is recognised as no log of episodes at all is a problem too, with `rows.foreign` set.
     """
-    with no_collection():
-        return _read_file(path, format, rows)
+    with contextlib.ExitStack() as stack:
+        try:
+            there = stack.enter_context(unpacked(path))
+        except (InputError, OSError) as error:
+            rows.problem("", getattr(error, "strerror", None) or str(error))
+            return None
+        if there != path:
+            rows.file = rows.file.removesuffix(".gz")  # some readers look at the name
+        stack.enter_context(no_collection())
+        return _read_file(there, format, rows)
 
 
 def _read_file(path: Path, format: str | None, rows: Rows) -> pl.DataFrame | None:
     if format is not None:
         reader = READERS[format]()
         return reader.read(path if reader.sees else documents(path, rows), rows)
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError as error:
-        rows.problem("", error.strerror or str(error))
-        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
     readers = in_order()
     for _, reader in readers:
         if reader.sees and reader.sees(path, head):
@@ -75,9 +81,7 @@ def _closed(path: Path, head: bytes) -> str:
         if encrypted:
             return "an encrypted zip: decrypt it with the tool that published it (hal-decrypt for HAL)"
         return "a zip file that is not Inspect's: unpack it"
-    if head[:2] == b"\x1f\x8b":
-        return "compressed with gzip: unpack it"
-    if head[:2] == b"\x80\x04" or path.suffix in (".pkl", ".pickle", ".gz"):
+    if head[:2] == b"\x80\x04" or path.suffix in (".pkl", ".pickle"):
         return "pickles are never opened: export it to JSON or Parquet where it was written"
     return ""
 
@@ -87,7 +91,13 @@ def is_trace(path: Path) -> bool:
 
     Raises:
         OSError: It cannot be read.
+        InputError: It is damaged gzip.
     """
+    with unpacked(path) as there:
+        return _is_trace(there)
+
+
+def _is_trace(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD)
         file.seek(0)

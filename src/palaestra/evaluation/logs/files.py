@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
+import itertools
 import json
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import InputError
 from palaestra.evaluation.logs.rows import Rows
 
 Documents = list[tuple[str, dict[str, Any]]]
@@ -20,6 +25,7 @@ Documents = list[tuple[str, dict[str, Any]]]
 
 MOST_BYTES = 1 << 30
 """Of one file of text, and of one file inside a zip."""
+_PART = 1 << 20
 MOST_UNPACKED, MOST_RATIO, SMALL = 1 << 32, 100, 1 << 26
 """A zip may unpack to so many bytes; beyond the last number, to no more than `MOST_RATIO` times its size."""
 
@@ -36,6 +42,38 @@ def content(path: Path, rows: Rows) -> bytes | None:
         rows.problem("", f"more than {size_text(MOST_BYTES)}, the most that is read of one file; split it")
         return None
     return data
+
+
+@contextlib.contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Context manager that yields the path of what a file compressed with gzip holds, and any other path as it is.
+
+    Raises:
+        InputError: it is damaged, or holds more than is read of one file.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    if not packed:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        name = path.stem if path.suffix == ".gz" else path.name
+        there = Path(folder, name)
+        try:
+            with gzip.open(path) as file, there.open("wb") as whole:
+                for count in itertools.count(1):
+                    part = file.read(_PART)
+                    if not part:
+                        break
+                    if count * _PART > MOST_BYTES:
+                        raise InputError(
+                            f"unpacks to more than {size_text(MOST_BYTES)}, the most that is read of one file"
+                        )
+                    whole.write(part)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise InputError(f"not a whole gzip file ({error})") from error
+        yield there
 
 
 @contextlib.contextmanager
@@ -79,6 +117,8 @@ def documents(path: Path, rows: Rows) -> Documents:
     data = content(path, rows)
     if data is None:
         return []
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16
+        data = data.decode("utf-16", "replace").encode()
     if not data.strip():
         rows.problem("", "the file is empty")
         return []
