@@ -187,8 +187,9 @@ def hazard_ratio(table: pl.DataFrame) -> Hazard:
         if abs(score / information) < 1e-9:
             break
     margin = float(scipy.stats.norm.ppf(0.975)) / np.sqrt(information)
-    low, high = float(np.exp(beta - margin)), float(np.exp(beta + margin))
-    return Hazard(float(np.exp(beta)), low, high, int(times["events"].sum()))
+    with np.errstate(over="ignore"):  # so wide that it has no upper end
+        low, ratio, high = np.exp([beta - margin, beta, beta + margin]).tolist()
+    return Hazard(ratio, low, high, int(times["events"].sum()))
 
 
 def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:

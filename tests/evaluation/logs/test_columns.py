@@ -219,3 +219,8 @@ def test_episodes_and_groups_may_have_names(suffix: str, tmp_path: Path) -> None
         ("x", "t", 1.0), ("x", "u", 0.0), ("y", "t", 0.0)
     ]  # fmt: skip
     assert len(trials(read_logs(tmp_path).turns.frame)) == 4
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_success_in_words_under_its_own_name(suffix: str, tmp_path: Path) -> None:
+    assert read(write(tmp_path / f"t.{suffix}", "task", "system", "success")) == WANTED

@@ -106,7 +106,7 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
             read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
             return None
         wanted = _wanted(schema, rows)
-        if any(_is_name(schema.get(name)) for name in NUMBERED):
+        if any(_is_name(schema.get(name)) for name in (*NUMBERED, "success")):  # names and words of other people
             frame = pl.read_parquet(path, columns=wanted, hive_partitioning=False, glob=False)
         else:
             frame = Turns.load(path, wanted).frame
