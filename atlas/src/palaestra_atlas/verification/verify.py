@@ -263,29 +263,33 @@ def _dotted(found: Callable[..., object]) -> str:
 def note_problem(row: System, evidence: Evidence) -> str | None:
     """What is wrong with a note: a number that no evidence has."""
     try:
-        note_of(row, evidence)
+        _Numbers(evidence.numbers()).fill(row.note or "")
     except (KeyError, IndexError, ValueError, TypeError) as error:
         return f"note: no number {error} in the evidence"
     return None
 
 
 def note_of(row: System, evidence: Evidence | None) -> str:
-    """The note of a row with its numbers filled in; without evidence, numbers are left as their names."""
-    if row.note is None:
-        return ""
-    if evidence is None:
-        return re.sub(r"\{([^{}:]*)(:[^{}]*)?\}", r"<\1>", row.note)
-    return _Numbers(evidence.numbers()).fill(row.note)
+    """The note of a row with its numbers filled in; those that no evidence has are left as their names."""
+    return _Numbers(evidence.numbers() if evidence else {}, strict=False).fill(row.note or "")
 
 
 class _Numbers:
-    """Fills `{a.b:.2f}` from nested mappings."""
+    """Fills `{a.b:.2f}` from nested mappings; strict: what is not there is an error, else its name stands for it."""
 
-    def __init__(self, numbers: dict[str, object]) -> None:
-        self.numbers = numbers
+    def __init__(self, numbers: dict[str, object], *, strict: bool = True) -> None:
+        self.numbers, self.strict = numbers, strict
 
     def fill(self, note: str) -> str:
-        return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", lambda match: format(self.find(match[1]), match[2] or ""), note)
+        return re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", self.value, note)
+
+    def value(self, match: re.Match[str]) -> str:
+        try:
+            return format(self.find(match[1]), match[2] or "")
+        except (KeyError, ValueError, TypeError):
+            if self.strict:
+                raise
+            return f"<{match[1]}>"
 
     def find(self, path: str) -> object:
         found: object = self.numbers
