@@ -70,6 +70,15 @@ def test_gae_passes_over_what_nobody_chose() -> None:
     assert np.isnan(found[[1, 3]]).all()
 
 
+@pytest.mark.parametrize("paid", [[0.0, 0.3, 0.0, 0.2, 1.0, 0.0], [0.3, 0.0, 0.2, 0.0, 0.0, 1.0]])
+def test_what_is_paid_while_nobody_acts_is_the_last_action_s(paid: list[float]) -> None:
+    rows = {"value": [0.2, 9.0, 0.5, 9.0, 0.4, 9.0], "reward": paid, "seen": [False, True] * 3}
+    whole = Turns({"episode": [0] * 6, "agent": ["a"] * 6} | rows)
+    short = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.3, 0.2, 1.0]})
+    found = values(gae(bootstrap=0.0, skip="seen"), whole)
+    np.testing.assert_allclose(found[::2], values(gae(bootstrap=0.0), short), atol=1e-12)
+
+
 def test_gae_of_tokens_runs_through_the_turns_of_an_agent() -> None:
     turns = Turns(
         {

@@ -52,8 +52,8 @@ def gae(
     value, or bootstrap, leaves the δ unknown that it is in, and with them each advantage that they count in.
 
     skip: mask of turns, or of tokens, that nobody chose, such as what the env says between two turns of one response
-    (arXiv 2510.01132): the recursion passes over them with value and trace, and their advantage is missing. The rows of
-    an env hold chosen tokens only, so there nothing is to be skipped.
+    (arXiv 2510.01132): the recursion passes over them with value and trace, and their advantage is missing. What is
+    paid there is the action's before them. The rows of an env hold chosen tokens only, so there nothing is to be skipped.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
@@ -69,6 +69,9 @@ def gae(
         bootstrap = where(fill_missing("truncated", False), now, 0.0)
     one = fill_missing(0.0 * now, 0.0) + 1.0  # as long as the value: one per turn or one per token
     acts = None if skip is None else ~as_signal(skip)
+    if acts is not None:  # what is paid while nobody acts is the last action's
+        to_come = cumulative(earned, reverse=True, over=over)
+        earned = to_come - shift(to_come, n=-1, over=over, fill=0.0, where=acts)
     last = shift(one, n=-1, over=over, fill=0.0, where=acts) == 0.0
     after = where(last, bootstrap, shift(now, n=-1, over=over, where=acts))
     delta = earned + gamma * after - now
