@@ -53,7 +53,7 @@ def gae(
 
     skip: mask of turns, or of tokens, that nobody chose, such as what the env says between two turns of one response
     (arXiv 2510.01132): the recursion passes over them with value and trace, and their advantage is missing. What is
-    paid there is the action's before them. The rows of an env hold chosen tokens only, so there nothing is to be skipped.
+    paid there is the action's before them. The rows of an env hold chosen tokens only: there nothing is to be skipped.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
