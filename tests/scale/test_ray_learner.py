@@ -21,8 +21,9 @@ from quick import QUICK, validate  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from palaestra.errors import InputError, PalaestraError, RecipeError  # noqa: E402
-from palaestra.interface.library import train  # noqa: E402
+from palaestra.interface.library import compare, train  # noqa: E402
 from palaestra.runs import learner_actors  # noqa: E402
+from palaestra.runs.config import TunePart  # noqa: E402
 from palaestra.runs.recipe import Recipe, alone, override  # noqa: E402
 
 QUIET: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "include_dashboard": False}
@@ -93,6 +94,23 @@ def test_a_lost_actor_ends_the_run_and_resume_goes_on(machine: None, tmp_path: P
     assert 2 <= done < 6
     train(slow, tmp_path / "run", learner="ray", resume=True)
     assert len(lines_of(tmp_path / "run")) == 6
+
+
+def test_trials_and_variants_in_actors_are_those_here(machine: None, tmp_path: Path) -> None:
+    """A search for settings in each of two variants; what is found, what is learned and the comparison are the same."""
+    recipe = tmp_path / "recipe.yaml"
+    tune = {"space": {"learn.lr": "log(0.01, 1)"}, "trials": 2, "iterations": 2}
+    recipe.write_text(small().model_copy(update={"tune": TunePart(**tune)}).dump())
+    asked: dict[str, Any] = {"vary": "credit=grpo(),rloo()", "seeds": 1, "trust": True}
+    found = {place: compare(recipe, directory=tmp_path / str(place), learner=place, **asked) for place in (None, "ray")}
+    assert found["ray"]["pairs"] == found[None]["pairs"]
+    for name in ("variant-0", "variant-1"):
+        assert lines_of(tmp_path / "ray" / name) == lines_of(tmp_path / "None" / name)
+        here, there = (json.loads((tmp_path / place / name / "tuning.json").read_text()) for place in ("None", "ray"))
+        settings = [each["found"]["after"]["found"] for each in (here, there)]
+        assert settings[0] == settings[1]
+    assert pid_of(tmp_path / "ray" / "variant-0") != os.getpid()
+    assert (tmp_path / "ray" / "report.html").exists()
 
 
 def test_what_cannot_be(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

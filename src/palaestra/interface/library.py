@@ -80,31 +80,37 @@ def compare(
     jobs: int | None = None,
     console: Console | None = None,
     trust: bool = False,
+    learner: str | None = None,
 ) -> dict[str, Any]:
     """Train variants of a recipe with the same seeds and compare each pair; writes a report, returns a dict.
 
     vary: `credit=grpo,dr_mas`, a field and its values. seeds: how many; None: those of the recipe or of `overrides`, or
     3 where neither names any. budget: what each may spend on training: `tokens=2e5`,
-    `turns=5000`, `price=2.5,input=1e-6,output=4e-6`; it replaces the number of iterations. trust: as in `train`.
+    `turns=5000`, `price=2.5,input=1e-6,output=4e-6`; it replaces the number of iterations. trust, learner: as in
+    `train`.
 
     Returns:
         The comparison, as in `comparison.json`.
     """
     need_torch()
     from palaestra.runs import jobs as runs
+    from palaestra.runs.learner_actors import LearnerActors
 
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
-    comparison = runs.compare(
-        recipe,
-        overrides,
-        vary=vary,
-        seeds=seeds,
-        directory=folder,
-        budget=budget,
-        jobs=jobs,
-        console=console,
-        trust=trust,
-    )
+    actors = None if learner is None else LearnerActors.read(learner)
+    with contextlib.nullcontext() if actors is None else actors.joined():
+        comparison = runs.compare(
+            recipe,
+            overrides,
+            vary=vary,
+            seeds=seeds,
+            directory=folder,
+            budget=budget,
+            jobs=jobs,
+            console=console,
+            trust=trust,
+            learner=actors,
+        )
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)

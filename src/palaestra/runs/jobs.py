@@ -77,16 +77,12 @@ def train(
         raise RecipeError("--learner under torchrun, which has started the processes that learn: give one of both")
     if learner is None and not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
         forkserver.prepare(*_imports([recipe]))
-    if learner is None:
-        _check(recipe)
-    else:  # where it will learn: this machine may have no GPU
-        with learner.pool(1) as pool:
-            pool.submit(_imported_and_checked, recipe).result()
-        directory = directory.absolute()
+    _check_where_it_learns(recipe, learner)
+    directory = directory if learner is None else directory.absolute()
     _check_attacks(recipe)
     with locked(directory):
         refuse_comparison(directory)
-        recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console)
+        recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console, learner=learner)
         resume = admit(recipe, directory, resume=resume)
         _open(recipe, directory)
         clock = Clock(directory / "clock.json", resume=resume)
@@ -117,7 +113,13 @@ def train(
 
 
 def _tuned(
-    recipe: Recipe, directory: Path, *, resume: bool, jobs: int | None, console: Console | None
+    recipe: Recipe,
+    directory: Path,
+    *,
+    resume: bool,
+    jobs: int | None,
+    console: Console | None,
+    learner: LearnerActors | None,
 ) -> tuple[Recipe, dict[str, Any]]:
     """The recipe with settings that were searched for, if it asks for a search, and what was found of each side."""
     if recipe.tune is None:
@@ -129,7 +131,9 @@ def _tuned(
         admit(recipe, directory, resume=resume)
     if not (done or resume) and any((directory / "tuning").glob("*.jsonl")):
         raise InputError(f"{directory} holds a search already: go on with --resume, or choose another --out")
-    pool = functools.partial(_pool, jobs or os.cpu_count() or 1, _imports([recipe]))
+    pool: tuning.Pool = functools.partial(_pool, jobs or os.cpu_count() or 1, _imports([recipe]))
+    if learner is not None:
+        pool = functools.partial(learner.pool, jobs or tuning.TOGETHER)
     return tuning.tuned(recipe, directory, pool, Bars(console))
 
 
@@ -175,6 +179,15 @@ def _check(recipe: Recipe) -> None:
     kinds = {part.kind for part in recipe.policies.values()}
     with by_itself():
         build.check(build.resolve(recipe), from_disk=not kinds.isdisjoint(FROM_DISK))
+
+
+def _check_where_it_learns(recipe: Recipe, learner: LearnerActors | None) -> None:
+    """Check a recipe here, or in an actor: this machine may have no GPU."""
+    if learner is None:
+        _check(recipe)
+    else:
+        with learner.pool(1) as pool:
+            pool.submit(_imported_and_checked, recipe).result()
 
 
 def _imported_and_checked(recipe: Recipe) -> None:
@@ -359,12 +372,13 @@ def compare(
     jobs: int | None = None,
     console: Console | None = None,
     trust: bool = False,
+    learner: LearnerActors | None = None,
 ) -> dict[str, Any]:
     """Train recipe `name` with each value of `vary` (FIELD=A,B) on the same seeds into `directory`; dict of all pairs.
 
     budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
     then `iterations` of the recipe is no limit. What is there already is not done again.
-    seeds: how many; None: those of the recipe or of `overrides`, or 3 where neither names any.
+    seeds: how many; None: those of the recipe or of `overrides`, or 3 where neither names any. learner: as of `train`.
 
     Raises:
         RecipeError: besides what a recipe can have wrong, a budget that a variant cannot keep; said before it is spent.
@@ -390,17 +404,20 @@ def compare(
     if budget is not None:
         part = {"budget": dict(read_budget(budget)), "iterations": UNBOUND}
         recipes = {value: override(recipe, {"train": part}) for value, recipe in recipes.items()}
-    forkserver.prepare(*_imports(recipes.values()))
+    if learner is None:
+        forkserver.prepare(*_imports(recipes.values()))
+    else:
+        directory = directory.absolute()
     for value, recipe in recipes.items():
         try:
-            _check(recipe)
+            _check_where_it_learns(recipe, learner)
         except RecipeError as error:
             raise RecipeError(f"{field}={value}: {error}") from error
     with contextlib.ExitStack() as stack:
         for folder in (directory, *(directory / name for name in folders.values())):
             stack.enter_context(locked(folder))
         refuse_run(directory)
-        return _compare(recipes, field, directory, folders, jobs, console)
+        return _compare(recipes, field, directory, folders, jobs, console, learner)
 
 
 def _compare(
@@ -410,12 +427,13 @@ def _compare(
     folders: dict[str, str],
     jobs: int | None,
     console: Console | None,
+    learner: LearnerActors | None,
 ) -> dict[str, Any]:
     searched: dict[str, dict[str, Any]] = {}
     tuned = {}
     for value, recipe in recipes.items():
         tuned[value], searched[value] = _tuned(
-            recipe, directory / folders[value], resume=True, jobs=jobs, console=console
+            recipe, directory / folders[value], resume=True, jobs=jobs, console=console, learner=learner
         )
     recipes = tuned
     for value, recipe in recipes.items():
@@ -429,7 +447,7 @@ def _compare(
         for value, recipe in recipes.items()
     ]
     with on_one_cluster(work, jobs) as placed:
-        done = run_jobs(placed, resume=True, jobs=jobs, console=console)
+        done = run_jobs(placed, resume=True, jobs=jobs, console=console, learner=learner)
     results = {
         value: [result for job, result in zip(work, done) if job.recipe is recipe] for value, recipe in recipes.items()
     }

@@ -2,8 +2,8 @@
 
 The actor learns; it asks for generators (`options.cluster` of a served policy) and workers (`--on ray`) as a process of
 this machine would, so each is a pool of its own. What it writes goes into the folder of the run, which its node has to
-see, and what it says on stderr into a log there, which this process prints. Left out: learners that span nodes, the
-search for settings (`tune`), and `compare`.
+see, and what it says on stderr into a log there, which this process prints. Trials of a search for settings and
+variants of a comparison run in such actors, too. Left out: learners that span nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,10 @@ class ActorPool:
         The future raises what the function raises, and PalaestraError if the actor was lost or found no room.
         """
         return self.threads.submit(self._call, function, (job, *arguments), getattr(job, "directory", None))
+
+    def map(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+        """What `function` returns of each tuple of arguments, in their order; raises as the futures of `submit` do."""
+        return [each.result() for each in [self.submit(function, *given) for given in zip(*arguments, strict=True)]]
 
     def end(self) -> None:
         """End all actors; calls that were not begun never are."""

@@ -14,11 +14,10 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -55,7 +54,15 @@ RESULT = "tuning.json"
 RECIPE = "tuning/recipe.yaml"
 """File with the recipe that is searched for, as it was written."""
 
-Pool = Callable[[], AbstractContextManager[ProcessPoolExecutor]]
+
+class Processes(Protocol):
+    """Protocol of what trials run in: processes, or actors of a cluster."""
+
+    def map(self, function: Callable[..., Any], /, *arguments: Iterable[Any]) -> Iterable[Any]:
+        """Results of `function` of each tuple of arguments, in their order."""
+
+
+Pool = Callable[[], AbstractContextManager[Processes]]
 
 
 def tuned(recipe: Recipe, directory: Path, pool: Pool, bars: Bars) -> tuple[Recipe, dict[str, Any]]:
@@ -169,7 +176,7 @@ def _search(
     part: TunePart,
     journal: Journal,
     starts: Path,
-    processes: ProcessPoolExecutor,
+    processes: Processes,
     bars: Bars,
 ) -> dict[str, Any]:
     """Every trial of one side.

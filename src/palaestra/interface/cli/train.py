@@ -30,6 +30,12 @@ On = Annotated[
 ]
 
 
+Learner = Annotated[
+    str | None,
+    typer.Option("--learner", metavar="PLACE", help="where it learns: ray, 'ray(cpus=2, gpus=1)' [default: here]"),
+]
+
+
 def with_executor(overrides: list[str] | None, on: str | None) -> list[str]:
     """List of the overrides as typed, with `--on` added as the override `play.executor`."""
     return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
@@ -52,10 +58,7 @@ def train(
     ranks: Annotated[
         int, typer.Option(min=1, help="processes that share the updates of a seed, as learn.devices says")
     ] = 1,
-    learner: Annotated[
-        str | None,
-        typer.Option("--learner", metavar="PLACE", help="where it learns: ray, 'ray(cpus=2, gpus=1)' [default: here]"),
-    ] = None,
+    learner: Learner = None,
     trust: Trust = False,
 ) -> None:
     """Train a team by a recipe, compare it with the team it started from, write the report."""
@@ -100,6 +103,7 @@ def compare(
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
     on: On = None,
     jobs: Jobs = None,
+    learner: Learner = None,
     trust: Trust = False,
 ) -> None:
     """Train variants of a recipe with the same seeds, or under the same budget, and say which differences are real.
@@ -126,6 +130,7 @@ def compare(
         jobs=jobs,
         console=err,
         trust=trust,
+        learner=learner,
     )
     if said := result.get("budget_said"):
         say(said)
