@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("reasoning_gym")
-
-from reasoning_gym.factory import create_dataset
+from tests.installed import needs
 
 from palaestra.envs.questions import FORMS, canonical, shorten, solve
+
+needs("reasoning_gym")
 
 SETTINGS = {
     "chain_sum": [{}, {"allow_negation": True}],
@@ -21,6 +20,8 @@ CASES = [(name, settings) for name in FORMS for settings in SETTINGS.get(name, [
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_the_solver_is_right_in_either_wording_and_the_short_one_loses_nothing(name, settings):
+    from reasoning_gym.factory import create_dataset
+
     dataset = create_dataset(name, seed=11, **settings)
     answers: dict[str, set[str]] = {}
     for item in range(150):

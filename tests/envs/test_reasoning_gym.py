@@ -6,13 +6,14 @@ import random
 
 import numpy as np
 import pytest
-
-pytest.importorskip("reasoning_gym")
+from tests.installed import needs
 
 from palaestra.envs.questions import solve
 from palaestra.envs.reasoning_gym import reasoning_gym, split_of
 from palaestra.errors import EnvError, InputError
 from palaestra.testing.env import check_env
+
+needs("reasoning_gym")
 
 SMALL = {"chain_sum": {"min_terms": 2, "max_terms": 2, "max_digits": 1}}
 

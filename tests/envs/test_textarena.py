@@ -4,12 +4,13 @@ import random
 from typing import Any
 
 import pytest
-
-pytest.importorskip("textarena")
+from tests.installed import needs
 
 from palaestra.envs.textarena import best_trade, textarena
 from palaestra.errors import EnvError, InputError, MissingExtraError
 from palaestra.testing.env import check_env
+
+needs("textarena")
 
 
 def transcript(name: str, moves: list[str], **options: Any) -> tuple[str, list[tuple[str, str, str, bool]], Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from tests.installed import needs
 
 from palaestra import Turns
 from palaestra.agents import PopulationPolicy, TabularPolicy, Team
@@ -19,7 +20,7 @@ from palaestra.learning.diversity.learner import Diversity, elites
 from palaestra.learning.diversity.schedules import Chunk, schedule
 from palaestra.learning.diversity.search import DiversitySearch
 
-pytest.importorskip("ribs")
+needs("ribs")
 SEATS = [f"w{number}" for number in range(26)]
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.installed import needs
 
 from palaestra.errors import InputError
 from palaestra.evaluation import trials
 from palaestra.evaluation.logs import read_logs
 
-pytest.importorskip("inspect_ai")
+needs("inspect_ai")
 
 
 @pytest.fixture(scope="module")
