@@ -137,6 +137,10 @@ def pairs_of_one_parent() -> None:
     assert (parents["len"] == 2).all()
     counts = dict(paired.filter("chosen").group_by("policy").len().iter_rows())
     assert counts == {"verifier": 4, "refiner": 8}
+    other = tree().frame.with_columns(group=pl.lit(1))  # the same names of nodes, of another question
+    labelled = correct_nodes()(Turns(pl.concat([tree().frame, other])), context)
+    both = sibling_pairs()(labelled, context).frame.drop_nulls("pair")
+    assert (both.group_by("pair").agg(pl.col("group").n_unique())["group"] == 1).all()
 
 
 @exact
