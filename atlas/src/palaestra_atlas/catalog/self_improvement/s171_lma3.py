@@ -140,6 +140,9 @@ def only_what_the_checker_accepts_is_remembered() -> None:
     found = ways(played(stage, 0, 2, 1, 1, goals=("t0", "t1", "t0 and t1"), iteration=2))
     assert found["t0 and t1"] == ["make t0", "make t2", "make t1"]
     assert set(found) == {"t0", "t1", "t0 and t1"}
+    parts = [["t0", "t1"], ["t1", "t0"]]
+    seeds = stage.plan(Plan(40), context(3)).env_seeds
+    assert set(seeds or ()) == {env().seed_of([*each, "t0 and t1"]) for each in parts}, "made of things that were made"
 
 
 @exact
