@@ -3,7 +3,8 @@
 Two speakers know a number each. The reward is success, less the conversation's share of the longest one's words, plus
 one over the loss of its least likely utterance under a base language model, here word pairs of eight sentences. Phases
 alternate: cloning of the best of ten conversations, and DPO on siblings of a tree of conversations. Left out: language
-models of billions of weights, the pool of format prompts, training anew from the base model in every round.
+models of billions of weights, the pool of format prompts, training anew from the base model in every round; all pairs
+of a tree are learned from, where the paper keeps that half of a task's whose chosen ones are worth most.
 """
 
 from __future__ import annotations

@@ -153,6 +153,13 @@ def worked_advantages() -> None:
     )
     decoupled = np.asarray(agent_evolver(alpha=0.1).evaluate(turns))
     assert np.allclose(decoupled, [1.0507, 0.9662, 0.8817, -1.0338, -0.9155], atol=6e-5), decoupled
+    other = turns.frame.with_columns(
+        group=pl.lit(1), flag=pl.Series([None, None, True, None, True]), reward=3 * pl.col("reward")
+    )
+    both = np.asarray(agent_evolver(alpha=0.1).evaluate(Turns(pl.concat([other, turns.frame]))))
+    assert np.allclose(both[5:], decoupled), "a group by itself"
+    alike = other.with_columns(flag=pl.Series([True, True, True, False, True]))
+    assert np.allclose(both[:5], np.asarray(agent_evolver(alpha=0.1).evaluate(Turns(alike)))), "as the outcome says"
     allocated = np.asarray(agent_evolver(method="allocation").evaluate(turns))
     assert np.allclose(allocated, [2.5313, 1.4421, 0.3528, -1.6875, -0.1688], atol=6e-5), allocated
 

@@ -2,7 +2,7 @@
 
 Four tables with questions of their own; a right answer is rare, and whoever found one spreads it. What travels is
 text: the receiver scores it as if it had said it, and rewards it by its own verifier. Left out: thousands of nodes,
-language models.
+language models, and how the swarm's proposer learns (what it is paid, and its levels, are here).
 """
 
 from __future__ import annotations
