@@ -188,6 +188,19 @@ def the_search_supplies_paths_that_part() -> None:
 
 
 @exact
+def rollouts_follow_mean_values_and_what_was_rarely_tried() -> None:
+    """Those of 24 that begin with the right move: 1 by mean values alone, 12 with c = 1; by best values 17."""
+    env, tried = functools.partial(Slips, paths=1, cells=3), {}
+    for c in (0.0, 1.0):
+        team, stage = Team(walker=sure()), search_paths(share=0.75, c=c)
+        told = Context(np.random.default_rng(0), 1, env, team, Local())
+        frame = stage(Local().play(env, team, stage.plan(Plan(groups=1, group_size=32, seed=0), told)), told).frame
+        begins = frame.filter(pl.col("source") == "search", pl.col("turn") == 0)["action"].cast(pl.String)
+        tried[c] = int((begins == f"move {Slips(paths=1, cells=3).paths[0][0]}").sum())
+    assert tried == {0.0: 1, 1.0: 12}, tried
+
+
+@exact
 def a_slip_needs_its_way_back() -> None:
     """After a wrong move nothing counts but the way back; a path with a slip is too long to succeed."""
     env = Slips(cells=2)
