@@ -1,8 +1,8 @@
 """[82] AgentEvolver (arXiv 2511.10395): tasks of its own beside the given ones, and step flags beside the outcome.
 
 Sums instead of apps: a script proposes them, noise and repetitions among them, and code answers them. Flags are those
-of a lock that knows its numbers. Left out: exploration that is summarised by a model, and experience in a part of the
-rollouts.
+of a lock that knows its numbers. Left out: exploration and experience that a model summarises, judges of own tasks,
+and a weight of the flags that shrinks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+import torch
 
 from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
 from palaestra.agents.policy import Request
@@ -27,6 +28,7 @@ from palaestra.learning.play import PlayOnly
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.experience import experience
 from palaestra.learning.stages.task_table import task_table
+from palaestra.learning.terms import MicroBatch, boosted
 from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout
 from palaestra.teams import proposer
@@ -136,6 +138,21 @@ def experience_is_stripped() -> None:
     assert second["help"].is_not_null().sum() == 32
     assert not second["observation"].str.contains("experience").any()
     assert second.filter(helped=True)["rescored"].all()
+
+
+@exact
+def helped_rows_have_a_wider_clip() -> None:
+    """At ratios of 1.5, 1.7 and .7 a helped row of advantage 1 grows up to 1.6, others to 1.28; -1 is cut at .8."""
+    ratio = torch.tensor([[1.5], [1.7], [0.7], [1.5], [1.2], [1.5], [0.7]])
+    credit = torch.tensor([[1.0], [1], [-1], [1], [1], [1], [-1]])
+    told = {"helped": [True, True, True, False, False, None, False]}
+    new = ratio.log().requires_grad_()
+    piece = MicroBatch.of(new, old=torch.zeros(7, 1), advantage=credit, columns=told)
+    (boosted()(piece) * 7).backward()
+    grown = [round(each, 4) for each in (-new.grad).flatten().tolist()]  # type: ignore[operator, union-attr]
+    assert grown == [1.5, 0, 0, 0, 1.2, 0, 0], "the ratio times the advantage, and nothing where it is cut"
+    value = float(boosted()(piece).detach()) * 7
+    assert abs(value + (1.5 + 1.6 - 0.8 + 1.28 + 1.2 + 1.28 - 0.8)) < 1e-5, value
 
 
 @exact

@@ -1,8 +1,8 @@
 """[143] MACT (arXiv 2508.03404): plan, execute, judge, answer, each with a budget and with the team's outcome.
 
 Every role earns its own score, of a process scorer or an outcome scorer, and the outcome of the whole process. The
-process scorer slightly prefers a wrong plan. Left out: documents, vision-language models, supervised tuning before; the answerer
-sees the last result alone, not what was wrong before.
+process scorer slightly prefers a wrong plan. Left out: documents, vision-language models, supervised tuning before;
+the answerer sees the last result alone, not what was wrong before.
 """
 
 from __future__ import annotations
