@@ -18,21 +18,6 @@ from palaestra.learning.stages import Context
 from palaestra.learning.stages.goal_memory import goal_memory, keep_shortest
 from palaestra.play.executors import Local, Plan
 from palaestra_atlas.reproductions import exact
-from palaestra_atlas.verification.measures import Left, Measure
-
-
-def made() -> Measure:
-    """Share of the held-out episodes at whose end the thing is made that they ask for."""
-
-    def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
-            ends = table.group_by("group", "episode").agg(pl.col("success").last().cast(float))
-            found.append(float(ends["success"].mean()))  # type: ignore[arg-type]
-        return found
-
-    return measured
 
 
 def env() -> Workshop:
