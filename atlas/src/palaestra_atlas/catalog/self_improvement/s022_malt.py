@@ -163,6 +163,8 @@ def the_generator_stays_as_it_was_cloned() -> None:
             for role in ROLES
         }
     np.testing.assert_array_equal(held[0]["generator"], held[2]["generator"])
+    first = done.lines[2]["policies"]  # before an update of its own a policy is its reference, that of its cloning
+    np.testing.assert_allclose([first[role]["dpo_loss"] for role in ("verifier", "refiner")], np.log(2), rtol=1e-6)
     for role in ("verifier", "refiner"):
         assert np.abs(held[0][role] - held[2][role]).max() > 1e-3
 
