@@ -219,6 +219,7 @@ def spoken(text: str) -> list[object]:
             "return": [1.0, None, 0.5, 0, 0.5, 2],
             "weight": [1.0, 0, -1, None, 2, 0.5],
             "value": [0.0] * 6,
+            "helped": [True, False, None] * 2,
         },
     )
     loss = TERMS.build(text)(piece)

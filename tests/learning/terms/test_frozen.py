@@ -65,6 +65,7 @@ def measured(text: str) -> dict[str, list[float] | float]:
             "episode": [i // 4 for i in range(rows)], "pair": [i // 2 for i in range(rows)],
             "chosen": [i % 2 == 0 for i in range(rows)], "return": [None, *rng.normal(size=rows - 1).tolist()],
             "weight": [*rng.normal(size=rows - 1).tolist(), None], "value": rng.normal(size=rows).tolist(),
+            "helped": [(True, None, False)[i % 3] for i in range(rows)],
         },
     )  # fmt: skip
     loss = TERMS.build(text)(piece)

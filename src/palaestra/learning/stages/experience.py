@@ -29,7 +29,7 @@ class experience(Stage):
     group's own (Jaccard index) stand before what is seen, at every turn. The others of the group play without. Unless
     `strip` is false, the experience is taken out of the rows, which are read and scored again without it
     (`own_context`). Its metrics count remembered tasks, helped episodes, and those of them that succeeded (solved).
-    Left out: the wider clip of the paper for rows that were helped; experience that a model writes.
+    The term `boosted()` gives helped rows the paper's wider clip. Left out: experience that a model writes.
 
     Args:
         share: Share of each group that is played with experience.

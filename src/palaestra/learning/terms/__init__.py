@@ -4,6 +4,7 @@ Write your own as a function that returns a `Term`, and register it with `TERMS.
 """
 
 from palaestra.learning.objective import TERMS, Term, objective
+from palaestra.learning.terms.boosted import boosted
 from palaestra.learning.terms.correction import corrected
 from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
@@ -37,6 +38,7 @@ __all__ = [
     "Term",
     "ValueHead",
     "auxiliary",
+    "boosted",
     "cispo",
     "clip_cov",
     "clone",

@@ -82,6 +82,8 @@ def rewards_of_the_three_roles() -> None:
     found = values(comas_reward(), rounds([3.0, 2.0, 1.0])).reshape(3, 3)
     np.testing.assert_allclose(found, [[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]])  # type: ignore[arg-type]
     np.testing.assert_allclose(values(comas_reward(), rounds([None])), [np.nan, np.nan, -1])
+    later = rounds([3.0, 1.0]).frame.with_columns(round=pl.col("episode"), episode=pl.lit(0)).reverse()
+    np.testing.assert_allclose(values(comas_reward(), Turns(later)), [0, 1, 0, 0, 0, 1], err_msg="rounds are apart")
 
 
 @exact
@@ -140,17 +142,22 @@ def an_agent_learns_from_its_own_rows_alone() -> None:
 
 @exact
 def standardised_by_agent_less_what_is_left_of_the_drift() -> None:
-    """Advantages of each agent have mean 0 and deviation 1; a turn of two tokens loses .1 · (3, 2) by its drift."""
+    """Each agent's have mean 0 and deviation 1; a turn of two tokens loses .1 · (3, 2), nothing by the next turn."""
     rows = {"group": [0] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1] * 2, "agent": ["a", "b"] * 2}
     rows |= {"policy": ["a", "b"] * 2, "reward": [1.0, 0.5, 0.0, 1.0]}
     plain = values(comas(), Turns(rows))
-    np.testing.assert_allclose([plain[[0, 2]].mean(), plain[[1, 3]].mean()], 0, atol=1e-9)
+    np.testing.assert_allclose(plain, [0.7071, -0.7071, -0.7071, 0.7071], atol=5e-5)
     drifts = [[1.0, 2.0], [0.0], [0.0, 0.0], [0.0]]
     before = {"logprobs": [[-1.0] * len(each) for each in drifts]}
     before["reference_logprobs"] = [[-1.0 - x for x in each] for each in drifts]
     found = np.asarray(comas(beta=0.1).evaluate(Turns(rows | before)).values, float)  # type: ignore[union-attr]
     own = np.array([1 - 0.3, 1 - 0.2, 0, 0])
     np.testing.assert_allclose(found[[0, 1, 3, 4]], (own - own.mean()) / (own.std(ddof=1) + 1e-6), atol=1e-5)
+    before["reference_logprobs"][1] = [-5.0]
+    twice = Turns(rows | before | {"agent": ["a"] * 4, "policy": ["a"] * 4})
+    found = np.asarray(comas(beta=0.1).evaluate(twice).values, float)  # type: ignore[union-attr]
+    own = np.array([1 - 0.3, 1 - 0.2, 0.5 - 0.4, 0, 0, 1])
+    np.testing.assert_allclose(found, (own - own.mean()) / (own.std(ddof=1) + 1e-6), atol=1e-5)
 
 
 @exact

@@ -137,6 +137,10 @@ def pairs_of_one_parent() -> None:
     assert (parents["len"] == 2).all()
     counts = dict(paired.filter("chosen").group_by("policy").len().iter_rows())
     assert counts == {"verifier": 4, "refiner": 8}
+    other = tree().frame.with_columns(group=pl.lit(1))  # the same names of nodes, of another question
+    labelled = correct_nodes()(Turns(pl.concat([tree().frame, other])), context)
+    both = sibling_pairs()(labelled, context).frame.drop_nulls("pair")
+    assert (both.group_by("pair").agg(pl.col("group").n_unique())["group"] == 1).all()
 
 
 @exact
@@ -159,6 +163,8 @@ def the_generator_stays_as_it_was_cloned() -> None:
             for role in ROLES
         }
     np.testing.assert_array_equal(held[0]["generator"], held[2]["generator"])
+    first = done.lines[2]["policies"]  # before an update of its own a policy is its reference, that of its cloning
+    np.testing.assert_allclose([first[role]["dpo_loss"] for role in ("verifier", "refiner")], np.log(2), rtol=1e-6)
     for role in ("verifier", "refiner"):
         assert np.abs(held[0][role] - held[2][role]).max() > 1e-3
 

@@ -3,7 +3,8 @@
 Two speakers know a number each. The reward is success, less the conversation's share of the longest one's words, plus
 one over the loss of its least likely utterance under a base language model, here word pairs of eight sentences. Phases
 alternate: cloning of the best of ten conversations, and DPO on siblings of a tree of conversations. Left out: language
-models of billions of weights, the pool of format prompts, training anew from the base model in every round.
+models of billions of weights, the pool of format prompts, training anew from the base model in every round; all pairs
+of a tree are learned from, where the paper keeps that half of a task's whose chosen ones are worth most.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from palaestra.play.rollout import rollout
 from palaestra.rewards import optima_reward
 from palaestra.runs.inline import learn
 from palaestra.teams import turn_tree
-from palaestra.teams.turn_tree import softmax_chances
+from palaestra.teams.turn_tree import TurnNode, expandable, softmax_chances
 from palaestra_atlas.reproductions import exact
 from palaestra_atlas.verification.measures import Left, Measure
 
@@ -108,6 +109,8 @@ def worked_reward() -> None:
     rows |= {"leaf": [False, True, True], "words": [20, 60, 120], "text_loss": [2.5, 1.0, 2.0]}
     turns = Turns(rows | {"reward": [0.0, 0.8, 0.0]})
     np.testing.assert_allclose(np.asarray(optima_reward().evaluate(turns), float), [0, 0.9, -0.1])
+    apart = Turns(turns.frame.with_columns(group=pl.col("episode")))
+    np.testing.assert_allclose(np.asarray(optima_reward().evaluate(apart), float), [0, 0.6, -0.1])
 
 
 @exact
@@ -141,6 +144,10 @@ def chances_of_expansion() -> None:
     """Values .9, .5 and .1 give .4718, .3162 and .2120; with room for two nodes the third has none."""
     np.testing.assert_allclose(softmax_chances([0.9, 0.5, 0.1]), [0.4718, 0.3162, 0.2120], atol=5e-5)
     np.testing.assert_allclose(softmax_chances([0.1, 0.9, 0.5], most=2), [0, 0.5987, 0.4013], atol=5e-5)
+    node = TurnNode("0")
+    for value in (1.0, 0.0, 0.2):
+        node.add(value)
+    assert abs(node.value - 0.4) < 1e-12, "the mean of what came of it"
 
 
 def tree(*, values: int = 100, expansions: int = 8) -> pl.DataFrame:
@@ -153,6 +160,20 @@ def tree(*, values: int = 100, expansions: int = 8) -> pl.DataFrame:
     policies = {name: ScriptedPolicy(play, name=name) for name in Exchange.agents}
     team = Team({seat: policies[seat.partition("-")[0]] for seat in env().agents})
     return rollout(env, team, groups=4, group_size=1, seed=0).frame
+
+
+@exact
+def nodes_that_may_be_expanded() -> None:
+    """No leaf, no parent of one, and no conversation like an expanded one; the start is expanded first."""
+    far, near = "my number is 3", "we are done"
+    nodes = {name: TurnNode(name, talk=talk) for name, talk in (("1", far), ("2", near), ("3", f"{near}!"), ("4", "#"))}
+    for name, node in nodes.items():
+        node.children = [TurnNode(f"{name}.1", children=[TurnNode(f"{name}.1.1")])]
+    nodes["4"].children = [TurnNode("4.1")]
+    root = TurnNode("0", expanded=True, children=list(nodes.values()))
+    assert [each.name for each in expandable(root)] == ["1", "2", "3"], "4 is the parent of a leaf"
+    nodes["2"].expanded = True
+    assert [each.name for each in expandable(root)] == ["1"]
 
 
 @exact
@@ -193,10 +214,10 @@ def a_lucky_silence_is_no_best_answer() -> None:
 
 @exact
 def pairs_of_a_good_child_and_a_much_worse_one() -> None:
-    """Of four parents one has a gap of .6; others' best child is at .15, the gap is .3, or there is one child."""
-    rows = {"group": [0] * 7, "episode": [0] * 7, "turn": [0] * 7, "action": list("abcdefg")}
-    rows |= {"node": list("ABCDEFG"), "parent": ["p", "p", "q", "q", "r", "r", "s"]}
-    rows |= {"reward": [0.9, 0.3, 0.15, -0.5, 0.9, 0.6, 1.0]}
+    """Best and worst of three differ by .6; elsewhere the best is at .15, the gap is .3, or there is one child."""
+    rows = {"group": [0] * 8, "episode": [0] * 8, "turn": [0] * 8, "action": list("abcdefgh")}
+    rows |= {"node": list("ABCDEFGH"), "parent": ["p", "p", "q", "q", "r", "r", "s", "p"]}
+    rows |= {"reward": [0.9, 0.3, 0.15, -0.5, 0.9, 0.6, 1.0, 0.4]}
     metrics = told()
     stage = pairs(VALUE, by=(*TREE, "parent"), per="best_worst", unit="turn", min_gap=0.4, min_chosen=0.2)
     found = stage(Turns(rows), metrics).frame.drop_nulls("pair")

@@ -1,8 +1,8 @@
 """[82] AgentEvolver (arXiv 2511.10395): tasks of its own beside the given ones, and step flags beside the outcome.
 
 Sums instead of apps: a script proposes them, noise and repetitions among them, and code answers them. Flags are those
-of a lock that knows its numbers. Left out: exploration that is summarised by a model, and experience in a part of the
-rollouts.
+of a lock that knows its numbers. Left out: exploration and experience that a model summarises, judges of own tasks,
+and a weight of the flags that shrinks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+import torch
 
 from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
 from palaestra.agents.policy import Request
@@ -27,6 +28,7 @@ from palaestra.learning.play import PlayOnly
 from palaestra.learning.stages import Context
 from palaestra.learning.stages.experience import experience
 from palaestra.learning.stages.task_table import task_table
+from palaestra.learning.terms import MicroBatch, boosted
 from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout
 from palaestra.teams import proposer
@@ -139,6 +141,21 @@ def experience_is_stripped() -> None:
 
 
 @exact
+def helped_rows_have_a_wider_clip() -> None:
+    """At ratios of 1.5, 1.7 and .7 a helped row of advantage 1 grows up to 1.6, others to 1.28; -1 is cut at .8."""
+    ratio = torch.tensor([[1.5], [1.7], [0.7], [1.5], [1.2], [1.5], [0.7]])
+    credit = torch.tensor([[1.0], [1], [-1], [1], [1], [1], [-1]])
+    told = {"helped": [True, True, True, False, False, None, False]}
+    new = ratio.log().requires_grad_()
+    piece = MicroBatch.of(new, old=torch.zeros(7, 1), advantage=credit, columns=told)
+    (boosted()(piece) * 7).backward()
+    grown = [round(each, 4) for each in (-new.grad).flatten().tolist()]  # type: ignore[operator, union-attr]
+    assert grown == [1.5, 0, 0, 0, 1.2, 0, 0], "the ratio times the advantage, and nothing where it is cut"
+    value = float(boosted()(piece).detach()) * 7
+    assert abs(value + (1.5 + 1.6 - 0.8 + 1.28 + 1.2 + 1.28 - 0.8)) < 1e-5, value
+
+
+@exact
 def worked_advantages() -> None:
     """The numbers of both forms, worked out by hand: flags [[1, 1, 0], [0, 1]], outcomes [1, 0], α = .1."""
     turns = Turns(
@@ -153,6 +170,13 @@ def worked_advantages() -> None:
     )
     decoupled = np.asarray(agent_evolver(alpha=0.1).evaluate(turns))
     assert np.allclose(decoupled, [1.0507, 0.9662, 0.8817, -1.0338, -0.9155], atol=6e-5), decoupled
+    other = turns.frame.with_columns(
+        group=pl.lit(1), flag=pl.Series([None, None, True, None, True]), reward=3 * pl.col("reward")
+    )
+    both = np.asarray(agent_evolver(alpha=0.1).evaluate(Turns(pl.concat([other, turns.frame]))))
+    assert np.allclose(both[5:], decoupled), "a group by itself"
+    alike = other.with_columns(flag=pl.Series([True, True, True, False, True]))
+    assert np.allclose(both[:5], np.asarray(agent_evolver(alpha=0.1).evaluate(Turns(alike)))), "as the outcome says"
     allocated = np.asarray(agent_evolver(method="allocation").evaluate(turns))
     assert np.allclose(allocated, [2.5313, 1.4421, 0.3528, -1.6875, -0.1688], atol=6e-5), allocated
 

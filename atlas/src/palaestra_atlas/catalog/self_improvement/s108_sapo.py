@@ -2,7 +2,7 @@
 
 Four tables with questions of their own; a right answer is rare, and whoever found one spreads it. What travels is
 text: the receiver scores it as if it had said it, and rewards it by its own verifier. Left out: thousands of nodes,
-language models.
+language models, and how the swarm's proposer learns (what it is paid, and its levels, are here).
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ def rewarded_by_the_receivers_own_verifier() -> None:
     frame = shared({("a", 0): [0.0, 0.0], ("c", 0): [0.0, 0.0]}, change=lie).frame
     received = frame.filter(pl.col("source") == "c")
     assert received["reward"].to_list() == [0.0, 0.0]
+    assert frame.filter(pl.col("agent") == "c", pl.col("source") == "policy")["reward"].to_list() == [1.0, 1.0]
     spread = Turns(shared(FOUND, external=2).frame).with_column(advantage=dr_mas()).frame
     own = (
         spread.filter(pl.col("agent") == "a", pl.col("source") == "b").group_by("group").agg(pl.col("advantage").sum())
@@ -146,6 +147,14 @@ def proposals_and_levels() -> None:
     found = np.asarray(challenge().evaluate(Turns(rows)))
     np.testing.assert_allclose(found[::4], [0.75, 0, 0])
     level = AdaptiveLevel(level=2)
-    rising = [level.report(score) for score in [0.1] * 10 + [0.5] * 10]
-    assert rising[-1] == 3
-    assert [level.report(0.1) for _ in range(20)][-1] < 3
+    rising = [level.report(score) for score in [0.1] * 10 + [0.5] * 15]
+    assert rising == [2] * 19 + [3] * 5 + [4], "every five reports, by the means of ten and of the ten before"
+    falling = [level.report(score) for score in [0.1] * 10]
+    assert falling == [4] * 4 + [3] * 5 + [2]
+    for start, scores, end in (
+        (5, [0.1] * 10 + [0.5] * 10, 5),
+        (1, [0.5] * 10 + [0.1] * 10, 1),
+        (2, [0.1] * 19 + [0.4], 2),
+    ):
+        level = AdaptiveLevel(level=start)
+        assert [level.report(score) for score in scores][-1] == end, "from 1 to 5, by differences above .05"

@@ -137,6 +137,9 @@ def ensemble() -> None:
     predicted, members = solve(made, lambda p: -float(((p - truth) ** 2).mean()), 2, rng)
     assert members == 3
     assert float(((predicted - truth) ** 2).mean()) < 0.12
+    models = iter(np.array([[3.0, 0], [1, 0], [-1, 0], [0, 2]]))
+    predicted, members = solve(lambda x: next(models), lambda p: -float((p**2).mean()), 2, rng, budget=4)
+    assert (predicted.tolist(), members) == ([0, 0], 2), "the two best; the third would make it worse"
 
 
 def stream(

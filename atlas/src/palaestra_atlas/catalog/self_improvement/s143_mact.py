@@ -1,7 +1,8 @@
 """[143] MACT (arXiv 2508.03404): plan, execute, judge, answer, each with a budget and with the team's outcome.
 
 Every role earns its own score, of a process scorer or an outcome scorer, and the outcome of the whole process. The
-process scorer slightly prefers a wrong plan. Left out: documents, vision-language models, supervised tuning before.
+process scorer slightly prefers a wrong plan. Left out: documents, vision-language models, supervised tuning before;
+the answerer sees the last result alone, not what was wrong before.
 """
 
 from __future__ import annotations
@@ -141,8 +142,13 @@ def each_role_has_its_budget() -> None:
 
 @exact
 def advantages_within_group_and_role() -> None:
-    """Each role's advantages have the mean 0 in a group, although the judge earns more than the planner."""
+    """Each role's advantages have mean 0 and deviation 1 in a group, of all its seats; another group is for itself."""
     frame = pl.concat([rows().frame, rows().frame.with_columns(episode=1, reward=0.0, outcome=0.0, process=0.5)])
     turns = Turns(frame).with_column(reward=mact_reward())
     found = turns.with_column(advantage=mact()).frame.group_by("group", "policy").agg(pl.col("advantage").mean())
     np.testing.assert_allclose(found["advantage"].to_numpy(), 0, atol=1e-9)
+    seats = ["planner-1", "planner-2", "planner-1", "judge", "planner-1", "planner-2", "judge", "judge"]
+    frame = pl.DataFrame({"group": [0] * 4 + [1] * 4, "policy": [each.partition("-")[0] for each in seats]})
+    frame = frame.with_columns(episode=0, agent=pl.Series(seats), reward=pl.Series([1.0, 3, 5, 7, 11, 13, 2, 6]))
+    expected = [-1, 0, 1, 0, -(0.5**0.5), 0.5**0.5, -(0.5**0.5), 0.5**0.5]
+    np.testing.assert_allclose(np.asarray(mact().evaluate(Turns(frame)), float), expected, atol=1e-5)

@@ -136,6 +136,26 @@ def values_are_means_of_what_came_of_a_node() -> None:
     np.testing.assert_array_equal(np.asarray(found), [0.5, 1, 0, 0, 0])
 
 
+@exact
+def good_paths_are_cloned_beside_the_spliced() -> None:
+    """Played paths above α are learned from as they are, others not; a bad path is spliced with the best one alone."""
+    told = Context(np.random.default_rng(0), 1, None, Team(walker=TabularPolicy(3, name="table")), None)  # type: ignore[arg-type]
+    how = {"marker": "back", "number": 2}
+    for least, cloned in ((0.1, [True] * 3 + [False] * 4), (0.5, [False] * 7)):
+        frame = splice("bad", min_good=least, **how)(paths(), told).frame  # type: ignore[arg-type]
+        assert frame.filter(pl.col("source") == "policy")["loss_mask"].to_list() == cloned
+    assert made(min_gap=0.5).is_empty(), "1/3 is not .5 better than 0"
+    best = (
+        paths()
+        .frame.head(3)
+        .with_columns(episode=pl.lit(2, paths().frame.schema["episode"]), reward=pl.Series([0.0, 0.0, 2.0]))
+    )
+    three = Turns(pl.concat([paths().frame, best]))
+    for most, examples in ((None, [1, 2, 8, 9]), (1, [8, 9])):
+        frame = splice("bad", min_good=0.1, most=most, **how)(three, told).frame  # type: ignore[arg-type]
+        assert sorted(frame.filter(pl.col("source") == "good")["of_row"].to_list()) == examples
+
+
 def sure() -> TabularPolicy:
     """A table that knows the only path but for its second cell, at which it is sure of the wrong move."""
     world = Slips(paths=1, cells=3)
@@ -165,6 +185,19 @@ def the_search_supplies_paths_that_part() -> None:
     assert shared.filter(pl.col("source") == "prefix").group_by("episode").len()["len"].max() > 1  # type: ignore[operator]
     alone = Local().play(env, team, Plan(groups=1, group_size=16, seed=0))
     assert mine(alone, min_gap=0.0, min_chosen=0.1)[1]["kept"] == 0
+
+
+@exact
+def rollouts_follow_mean_values_and_what_was_rarely_tried() -> None:
+    """Those of 24 that begin with the right move: 1 by mean values alone, 12 with c = 1; by best values 17."""
+    env, tried = functools.partial(Slips, paths=1, cells=3), {}
+    for c in (0.0, 1.0):
+        team, stage = Team(walker=sure()), search_paths(share=0.75, c=c)
+        told = Context(np.random.default_rng(0), 1, env, team, Local())
+        frame = stage(Local().play(env, team, stage.plan(Plan(groups=1, group_size=32, seed=0), told)), told).frame
+        begins = frame.filter(pl.col("source") == "search", pl.col("turn") == 0)["action"].cast(pl.String)
+        tried[c] = int((begins == f"move {Slips(paths=1, cells=3).paths[0][0]}").sum())
+    assert tried == {0.0: 1, 1.0: 12}, tried
 
 
 @exact

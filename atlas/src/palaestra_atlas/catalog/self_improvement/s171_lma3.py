@@ -18,22 +18,6 @@ from palaestra.learning.stages import Context
 from palaestra.learning.stages.goal_memory import goal_memory, keep_shortest
 from palaestra.play.executors import Local, Plan
 from palaestra_atlas.reproductions import exact
-from palaestra_atlas.verification.measures import Left, Measure
-
-
-def mastered(share: float = 0.9) -> Measure:
-    """Number of things that are made in at least this share of the held-out episodes that ask for them."""
-
-    def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
-            ends = table.group_by("group", "episode").agg(pl.col("success").last(), pl.col("goal").last())
-            goals = ends.group_by("goal").agg(pl.col("success").mean())
-            found.append(float((goals["success"] >= share).sum()))
-        return found
-
-    return measured
 
 
 def env() -> Workshop:
@@ -140,6 +124,9 @@ def only_what_the_checker_accepts_is_remembered() -> None:
     found = ways(played(stage, 0, 2, 1, 1, goals=("t0", "t1", "t0 and t1"), iteration=2))
     assert found["t0 and t1"] == ["make t0", "make t2", "make t1"]
     assert set(found) == {"t0", "t1", "t0 and t1"}
+    parts = [["t0", "t1"], ["t1", "t0"]]
+    seeds = stage.plan(Plan(40), context(3)).env_seeds
+    assert set(seeds or ()) == {env().seed_of([*each, "t0 and t1"]) for each in parts}, "made of things that were made"
 
 
 @exact

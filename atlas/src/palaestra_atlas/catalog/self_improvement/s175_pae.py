@@ -169,6 +169,8 @@ def only_judged_successes_are_cloned() -> None:
     """Shorter failures are not cloned, nor do they count among the lengths."""
     turns = lengths(("a", [1, 1, 2], False), ("a", [3, 4, 5, 6, 10], True))
     assert kept(turns) == [3]
+    unread = turns.frame.with_columns(verdict=pl.when("verdict").then("verdict"))
+    assert kept(Turns(unread)) == [3], "no verdict is no success"
 
 
 @exact
