@@ -2,7 +2,8 @@
 
 A linear model has a closed form: the published estimate with ten inner draws is far too high, and its error falls as
 one over their number. In a death process the exact oracle chooses times: five experiments leave less doubt than five at
-random or equally spaced times, or five at the time that seems best before any outcome. Left out: language models as scientists, and their explanations to a novice.
+random or equally spaced times, or five at the time that seems best before any outcome. Left out: language models as
+scientists, and their explanations to a novice.
 """
 
 from __future__ import annotations
