@@ -75,3 +75,15 @@ def test_the_level_is_of_the_scores_that_are_reduced() -> None:
     failed = runs.with_columns(test=pl.when(pl.col("dev") < 0.9).then("test"))
     assert gap_closed(failed, "dev").select("level", "failed").row(0) == (2, 1)
     assert gap_closed(failed, "max").select("level", "failed").row(0) == (6, 1)
+
+
+def test_a_test_below_the_baseline_without_a_development_score_beats_it_on_neither() -> None:
+    table = pl.DataFrame({"dev": [None, None], "test": [0.4, 0.6]}, schema_overrides={"dev": pl.Float64})
+    assert table.select(capability_level("dev", "test", pl.lit(0.5), pl.lit(1.0))).to_series().to_list() == [3, 6]
+
+
+def test_for_the_level_of_a_mean_a_failed_run_stands_at_the_baseline() -> None:
+    runs = pl.DataFrame({"task": "t", "dev": [0.6, 0.6], "test": [0.52, None], "baseline": 0.5, "reference": 0.7})
+    assert gap_closed(runs, "mean").select("closed", "level").row(0) == (pytest.approx(0.05), 6)
+    half = runs.with_columns(test=pl.Series([0.518, None]))
+    assert gap_closed(half, "mean")["level"].item() == 5

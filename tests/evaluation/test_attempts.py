@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from palaestra.errors import InputError
-from palaestra.evaluation.attempts import attempt_chain
+from palaestra.evaluation.attempts import attempt_chain, pass_by_attempt
 
 
 def test_the_chain_stops_when_perfect_and_hears_what_failed() -> None:
@@ -47,3 +48,21 @@ def test_of_equal_attempts_the_first_goes_on() -> None:
         lambda subtask, space, heard: next(spaces), lambda s, w: (next(scores), ()), 0, subtasks=2, most=2
     )
     assert (first.best, first.carried) == (6.0, 1)
+
+
+def test_by_the_released_rule_a_perfect_attempt_goes_on_all_the_same() -> None:
+    scores, starts = iter([4.0, 10.0, 3.0, 3.0]), []
+
+    def work(subtask: int, space: int, feedback: tuple[str, ...]) -> int:
+        starts.append(space)
+        return len(starts)
+
+    first, _ = attempt_chain(work, lambda *_: (next(scores), ()), 0, subtasks=2, most=2, carry="first")  # type: ignore
+    assert (first.carried, starts[2]) == (2, 2)
+
+
+def test_what_has_passed_stays_passed() -> None:
+    turns = pl.DataFrame(
+        {"system": "s", "group": 0, "episode": [0, 1, 1, 1], "turn": [0, 0, 1, 2], "score.attempt": [10.0, 2, 6, 10]}
+    )
+    assert pass_by_attempt(turns)["passed"].to_list() == [0.5, 0.5, 1]

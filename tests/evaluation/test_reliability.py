@@ -81,3 +81,10 @@ def test_episodes_numbered_within_each_task_are_told_apart() -> None:
 def test_one_trial_of_a_task_has_no_consistency() -> None:
     found = reliability(pl.DataFrame([CALL | {"system": "s", "episode": 0, "success": True}])).row(0, named=True)
     assert (found["success"], found["outcome"], found["overall"]) == (1, None, None)
+
+
+def test_confidence_in_the_right_order_keeps_nearly_all_and_is_as_sharp_as_its_squares() -> None:
+    rows = {"system": "s", "task": "t", "episode": range(20), "success": [True] * 10 + [False] * 10}
+    found = reliability(pl.DataFrame({**rows, "confidence": [0.9] * 10 + [0.1] * 10})).row(0, named=True)
+    assert (found["calibrated"], found["sharp"]) == (pytest.approx(0.9), pytest.approx(0.99))
+    assert found["kept"] > 0.85, "of the excess over the best order; the plain area would leave .75"

@@ -69,3 +69,8 @@ def test_safety_and_sensitivity() -> None:
     frame = pl.DataFrame({"task": ["a"] * 4, "prompt": [0, 0, 1, 1], "success": [True, True, True, False]})
     row = sensitivity(frame, variant="prompt").to_dicts()[0]
     assert (row["gap"], row["variance"], row["variants"], row["n"]) == (0.5, 0.0625, 2, 4)
+
+
+def test_of_several_violations_in_an_episode_the_worst_counts() -> None:
+    violations = pl.DataFrame({"episode": [0, 0, 1], "severity": ["low", "high", "low"]})
+    assert safety_score(violations, 4)["harm"] == pytest.approx(1 - (1 + 0.25) / 2)

@@ -39,6 +39,11 @@ def test_asta_bench() -> None:
     assert of(kept, "overall", "cost") == [None], "a part that is unknown is not free"
 
 
+def test_a_suite_without_tags_is_the_mean_over_its_tasks() -> None:
+    plain = Suite.of({"tasks": [{"name": "papers"}, {"name": "code"}]})
+    assert of(suite_score(trials(papers=0.6, code=0.2), plain), "overall") == pytest.approx([0.4])
+
+
 def test_a_task_is_the_mean_of_its_problems() -> None:
     table = pl.DataFrame({
         "system": "s", "run": "run", "task": ["a/1", "a/1", "a/2", "ab/1"], "trial": [0, 1, 0, 0],

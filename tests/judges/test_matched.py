@@ -103,3 +103,9 @@ def test_pairings_by_name_read_a_table_of_turns() -> None:
     assert found.select("chosen", "rejected", "condition").rows() == [(0, 1, [1.0, 1.0, 0.0, 0.0])]
     with pytest.raises(MissingColumnError, match="swapped"):
         PAIRINGS.build("principle_pairs(swapped='swaped')")(judged)
+
+
+def test_rows_of_an_unknown_policy_are_never_chosen() -> None:
+    rows = pl.DataFrame({"group": 0, "policy": [None, None, "a", "a", "b"]})
+    found = policy_pairs(rows, passes=5)
+    assert set(found["chosen"].to_list()) == {2, 3}

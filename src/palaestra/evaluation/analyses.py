@@ -57,6 +57,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.games.analyses",
         "palaestra.evaluation.games.peer_analyses",
         "palaestra.evaluation.adaptability",
+        "palaestra.evaluation.chain_runs",
         "palaestra.evaluation.lifelong",
         "palaestra.evaluation.sampling",
         "palaestra.judges.analyses",

@@ -143,6 +143,20 @@ def test_waiting_costs_worth():
             assert result.info["welfare_ratio"] == 0.5
 
 
+def test_waiting_costs_the_buyer_and_what_misses_a_wish_is_worth_nothing():
+    env, met = Market(customers=1, sellers=2, items=2, patience=0.5, markups=[1.0]), set()
+    for seed in range(30):
+        env.reset(seed)
+        seen = env.step(dict.fromkeys(env.sellers, "markup 1")).observations["customer_0"].text
+        worth = float(seen.split()[2])
+        text = env.step({"customer_0": "wait"}).observations["customer_0"].text
+        meets, price = text.split("1: ")[1].split()[:2]
+        value = worth / 2 if meets == "meets" else 0.0
+        assert env.step({"customer_0": "pay 1"}).rewards["customer_0"] == pytest.approx(value - float(price))
+        met.add(meets)
+    assert met == {"meets", "misses"}
+
+
 def test_the_cheapest_seller_gets_all_buyers():
     env = Bertrand(sellers=2, rounds=1)
     env.reset(0)
@@ -171,6 +185,15 @@ def test_a_pact_monopolises_the_queue():
         assert taken == {"a": 1.0, "b": 0.0, "c": 1.0}
         assert result.info["monopolised"] is True
         assert result.info["success"] == {"a": True, "b": False, "c": True}
+
+
+def test_a_fee_is_paid():
+    env = Queue(fee=10)
+    env.reset(0)
+    last = env.agents[env.state.line[-1]]
+    payer = env.agents[env.state.line[1]]
+    moves = {agent: f"guarantee {last}" if agent == payer else "pass" for agent in env.agents}
+    assert "funds 170" in env.step(moves).observations[payer].text
 
 
 def test_a_fee_that_nobody_can_pay_breaks_the_pact():

@@ -247,3 +247,13 @@ def test_a_goal_reached_and_a_change_noticed_are_paid():
             env.step({"explorer": "a"})
         assert (env._test.state.rules == before) == (wait < 0)
         assert env.step({"explorer": "changed"}).rewards == {"explorer": paid}
+
+
+def test_so_many_steps_are_explored_and_no_more() -> None:
+    env = ExploredGrid("mask", explore=3, history=False)
+    (seen,) = env.reset(0).values()
+    steps = 0
+    while seen.text.startswith("explore"):
+        (seen,) = env.step({"explorer": "a"}).observations.values()
+        steps += 1
+    assert steps == 3

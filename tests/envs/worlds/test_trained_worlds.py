@@ -135,6 +135,21 @@ def test_who_makes_no_difference_to_the_beach() -> None:
     assert result.info["difference"]["person_2"] == pytest.approx(crowd[1])
 
 
+def test_the_difference_is_of_both_objectives() -> None:
+    env, moves = Beach(people=4, first=0.5, sections=2, weights=(0.25, 0.75)), [0, 1, 0, 0]
+    result = played(env, {f"person_{n}": f"section {to}" for n, to in enumerate(moves)})[0]
+
+    def worth(who: list[int]) -> float:
+        counts = np.zeros((2, 2), int)
+        for n in who:
+            counts[moves[n], int(n > 1)] += 1
+        return float((env.vectors(counts) @ env.weights).sum())
+
+    for n in range(4):
+        without = worth([each for each in range(4) if each != n])
+        assert result.info["difference"][f"person_{n}"] == pytest.approx(worth([0, 1, 2, 3]) - without)
+
+
 def test_who_tries_may_win_and_who_waits_is_cut_off() -> None:
     won = [played(Brink(), "try", seed=seed)[-1] for seed in range(200)]
     assert all(each.terminated for each in won)

@@ -112,3 +112,18 @@ def test_nothing_left_and_bad_input() -> None:
         estimate.add((0, 0), np.array([2.0, 0.0]))
     assert alpha_rank_draws(estimate, resamples=5).shape == (5, 2, 2)
     assert response_graph_ucb(play, (2, 2), most=6).plays == 6
+
+
+def test_slack_lets_intervals_overlap_from_both_sides() -> None:
+    total, n = np.array([[3.0, 6.0]]), np.array([10, 10])
+    plain, slack = (PayoffEstimate(total, n, "hoeffding", slack=each).bounds() for each in (0.0, 0.1))
+    np.testing.assert_allclose(slack[0] - plain[0], 0.1)
+    np.testing.assert_allclose(slack[1] - plain[1], -0.1)
+
+
+def test_by_valence_a_profile_is_played_by_the_square_of_its_open_edges() -> None:
+    graph, estimate = ResponseGraph((2, 3)), PayoffEstimate.empty((2, 3))
+    rng, open_edges = np.random.default_rng(0), dict(zip(graph.profiles, [3, 1, 0, 0, 0, 0], strict=True))
+    graph.valence = np.array(list(open_edges.values()))
+    drawn = [next_match(graph, estimate, rng, "valence") for _ in range(600)]
+    assert abs(drawn.count((0, 0)) / 600 - 0.9) < 0.04

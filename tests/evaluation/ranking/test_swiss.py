@@ -47,3 +47,9 @@ def test_bad_input_is_named() -> None:
         swiss(np.zeros((2, 3)), eliminate=[1])
     with pytest.raises(InputError, match="finite"):
         swiss(np.full((2, 3), np.nan))
+
+
+def test_the_mean_rank_beside_it_is_1_for_the_best() -> None:
+    found = swiss(np.array([[3.0, 3], [2, 1], [1, 2]]), simulations=10)
+    assert found["mean_rank"].to_list() == [1, 2.5, 2.5]
+    assert found["borda"].arg_max() == 0

@@ -60,6 +60,7 @@ def test_monopolisation_needs_a_coalition_and_a_victim() -> None:
     assert monopolisation([0.5, 0.5, 0.0], needs, coalition=pair)
     assert not monopolisation([0.4, 0.4, 0.2], needs, coalition=pair)
     assert not monopolisation([0.5, 0.5, 0.0], [0.2, 0.2, 0.0], coalition=pair)
+    assert not monopolisation([0.9, 0.1, 0.0], [0.2, 0.2, 0.0], coalition=pair), "who is short is of the coalition"
 
 
 @pytest.mark.parametrize(("claimed", "found"), [(8.0, 0), (9.0, 1)])

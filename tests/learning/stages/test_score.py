@@ -38,6 +38,25 @@ def test_an_expression_is_paid_once_an_episode_or_given_to_every_turn() -> None:
     assert score("x", last, level="turn")(PLAY, context())["score.x"].to_list() == [0, 1, 0, 1, 0, 1, 0]
 
 
+class _Distance:
+    """What the reward models that read features are: they say which column, also of the reference."""
+
+    name, features = "distance", "x"
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: object = None
+    ) -> pl.Series:
+        assert reference is not None
+        return -(rows["x"].list.first() - reference["x"].list.first()).abs()
+
+
+def test_a_reference_of_numbers_goes_to_the_column_that_the_reward_model_reads() -> None:
+    x = pl.Series([[float(n), 1.0] for n in range(7)])
+    play = PLAY.with_column(x=x, target=pl.Series([[2.0, 0.0]] * 7))
+    found = score("x", _Distance(), level="turn", reference="target")(play, context())["score.x"]
+    assert found.to_list() == [-2, -1, 0, -1, -2, -3, -4]
+
+
 def test_what_has_no_value_is_missing_and_never_zero() -> None:
     play = PLAY.with_column(truth=pl.Series([0] * 7))
     made = score("x", StubJudge([[1, 0], [0, 1]], parse_failure=1.0))(play, context())

@@ -30,6 +30,8 @@ def test_a_check_that_failed_is_missing_not_one() -> None:
         (f"{B}", "B", 1.0),
         (f"{A} {B}", "A", -1.0),  # both
         (A + " " * 90, "A", -1.0),  # trailing text
+        (A + " " * 58, "A", 1.0),  # 80 characters with the tag
+        (A + " " * 59, "A", -1.0),
         (f"{B}{'x' * 90}{A}", "A", 1.0),  # the other one stands too far ahead to count
         ("A", "A", -1.0),  # no tag
         (None, "A", -1.0),

@@ -33,7 +33,8 @@ class score(Stage):
             columns, the task as `prompt` and the transcript as `response`.
         condition: a column of numbers or lists that the scorer is told, as the condition's `features`.
         reference: a column of texts that each row is compared with, as the reference's `response`: an answer that is
-            known, or a rival's. The value of a judge is then how likely the row is the better one, in both orders.
+            known, or a rival's. The value of a judge is then how likely the row is the better one, in both orders. For
+            a reward model that reads features, a column of lists: the reference's features.
         budget: most calls of a policy in the run, or {"tokens": …}, {"price": …}; what is asked beyond it has no value.
             cache: a file of answers.
 
@@ -69,7 +70,7 @@ class score(Stage):
         bind(self.scorer, self.advisers, context)
         rows = cases(turns, self.level)
         told = None if self.condition is None else rows.select(features=self.condition)
-        beside = None if self.reference is None else rows.select(response=pl.col(self.reference).cast(pl.String))
+        beside = None if self.reference is None else rows.select(self._beside(self.reference))
         found = self.scorer.score(rows, reference=beside, condition=told)
         values = numbers(found, len(rows), f"scorer {self.scorer.name}")
         by = (*EPISODE, "turn") if self.level == "turn" else EPISODE
@@ -80,6 +81,12 @@ class score(Stage):
         last = pl.Series(np.asarray(is_last().evaluate(result))).cast(pl.Boolean)
         once = pl.when(pl.col(self.column).is_null() | last).then(pl.col(self.column)).otherwise(0.0)
         return result.with_column(**{self.column: result.frame.select(once.alias("x"))["x"]})
+
+    def _beside(self, reference: str) -> pl.Expr:
+        """The reference's column, by the name under which the scorer reads the row's own."""
+        features = getattr(self.scorer, "features", None)
+        column = pl.col(reference)
+        return column.cast(pl.String).alias("response") if features is None else column.alias(features)
 
     def state_dict(self) -> dict[str, Any]:
         """State of the scorer's policies and endpoints: amounts spent and answers."""

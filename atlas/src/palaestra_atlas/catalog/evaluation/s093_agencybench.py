@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,7 +28,7 @@ from palaestra.evaluation.rubric import rubric
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 WEIGHTS = (0.3, 0.3, 0.2, 0.2)
-SUBTASKS, MOST, BREAKS, SCENARIOS = 3, 3, 0.1, 40
+SUBTASKS, MOST, BREAKS = 3, 3, 0.1
 REPAIRS = (0.0, 0.25, 0.5, 0.75)
 START, INHERITED = 0.3, 0.4
 """Chance that an item is right at the first attempt: START plus INHERITED times the share of points carried on."""
@@ -37,8 +36,15 @@ START, INHERITED = 0.3, 0.4
 Workspace = tuple[int, tuple[bool, ...]]
 
 
-def played(q: float, carry: str, luck: np.ndarray, most: int = MOST) -> list[SubtaskResult]:
-    """One chain of an agent that repairs a named item with chance q; luck: uniforms float[sub-task, attempt, item]."""
+Judged = tuple[float, tuple[str, ...]]
+Chain = tuple[
+    Callable[[int, Workspace, tuple[str, ...]], Workspace], Callable[[int, Workspace], Judged], Workspace
+]  # fmt: skip
+START_SPACE: Workspace = (-1, (True, True, False, False))
+
+
+def chain_of(q: float, luck: np.ndarray) -> Chain:
+    """An agent that repairs a named item with chance q, its judge, its start; luck: float[sub-task, attempt, item]."""
     tries = [0] * SUBTASKS
 
     def work(subtask: int, space: Workspace, failed: tuple[str, ...]) -> Workspace:
@@ -49,11 +55,15 @@ def played(q: float, carry: str, luck: np.ndarray, most: int = MOST) -> list[Sub
             return subtask, tuple(bool(u < chance) for u in draw)
         return subtask, tuple(bool(u < q) if str(i) in failed else bool(u >= BREAKS) for i, u in enumerate(draw))
 
-    def judge(subtask: int, space: Workspace) -> tuple[float, tuple[str, ...]]:
+    def judge(subtask: int, space: Workspace) -> Judged:
         return ten_points(space[1], WEIGHTS), tuple(str(i) for i, met in enumerate(space[1]) if not met)
 
-    start = (-1, (True, True, False, False))
-    return attempt_chain(work, judge, start, subtasks=SUBTASKS, most=most, carry=carry)  # type: ignore[arg-type]
+    return work, judge, START_SPACE
+
+
+def played(q: float, carry: str, luck: np.ndarray, most: int = MOST) -> list[SubtaskResult]:
+    """One chain of such an agent."""
+    return attempt_chain(*chain_of(q, luck), subtasks=SUBTASKS, most=most, carry=carry)  # type: ignore[arg-type]
 
 
 def best_score(q: float, carry: str, luck: np.ndarray) -> float:
@@ -61,30 +71,15 @@ def best_score(q: float, carry: str, luck: np.ndarray) -> float:
     return float(np.mean([result.best for result in played(q, carry, luck)]))
 
 
-def result_file(chain: Sequence[SubtaskResult], most: int) -> dict[str, Any]:
-    """One scenario as the runner records it."""
-    subtasks = [
-        {
-            "name": f"subtask{number}",
-            "attempts": [
-                {"attempt_index": each.number, "score": each.score, "rubric": {"failed_points": list(each.failed)}}
-                for each in result.attempts
-            ],
-            "best_score": result.best,
-        }
-        for number, result in enumerate(chain, start=1)
-    ]
-    return {"model": "agent", "scorer": "rubric", "max_attempts": most, "subtasks": subtasks}
+def agent(seed: int) -> Chain:
+    """The agent with a chance of repair of one half, by luck of the seed that lies in the working directory."""
+    block = int((Path.cwd() / "seed.txt").read_text())
+    return chain_of(0.5, np.random.default_rng([block, seed]).random((SUBTASKS, MOST, len(WEIGHTS))))
 
 
-def scenarios(seed: int, folder: Path) -> None:
-    """Chains with a chance of repair of one half, each played with three attempts and, by the same luck, with one."""
-    luck = np.random.default_rng(seed).random((SCENARIOS, SUBTASKS, MOST, len(WEIGHTS)))
-    for name, most in (("three", MOST), ("one", 1)):
-        for number, each in enumerate(luck):
-            place = folder / name / f"scenario{number}"
-            place.mkdir(parents=True)
-            (place / "meta_eval.json").write_text(json.dumps(result_file(played(0.5, "best", each, most), most)))
+def block(seed: int, folder: Path) -> None:
+    """Writes the seed that the agent's luck is drawn from."""
+    (folder / "seed.txt").write_text(str(seed))
 
 
 def tried(repairs: bool = True, most: int = 3, carry: str = "best") -> tuple[list[list[float]], list[tuple[int, ...]]]:
@@ -119,6 +114,20 @@ def attempts_with_feedback() -> None:
     assert len(tried(most=1)[0][0]) == 1
     perfect = attempt_chain(lambda *_: 0, lambda *_: (10, ()), 0, subtasks=1)  # type: ignore[arg-type, return-value]
     assert len(perfect[0].attempts) == 1, "who has all points is not asked again"
+
+
+def repairing(seed: int) -> Chain:
+    """An agent that gets nothing right at first, and repairs all that is named."""
+    return chain_of(1.0, np.full((SUBTASKS, MOST, len(WEIGHTS)), 0.9))
+
+
+@exact
+def asked_by_name() -> None:
+    """The analysis plays an agent that is given as a function: second attempts pass, where there are any."""
+    name = f'attempt_chain("{__name__}:repairing", subtasks=3, episodes=2'
+    found, one = analyze(f"{name})"), analyze(f"{name}, most=1)")
+    assert found.select("passed", "n", "best", "attempts", "per_attempt").rows() == [(0, 6, 10, 2, 5), (1, 6, 10, 2, 5)]
+    assert one.select("passed", "best", "attempts").rows() == [(0, 0, 1)]
 
 
 @exact

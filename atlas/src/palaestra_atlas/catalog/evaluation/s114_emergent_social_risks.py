@@ -1,10 +1,11 @@
 """[114] Emergent social risks (arXiv 2603.27771): what a learned price, and a pact in a queue, prove.
 
-Two Q-learners sell in a logit market. With a memory of the last prices they stay above the static Nash price; without
-any memory they do so too, though nobody can punish anything then. A price cut that is forced on one seller tells them
-apart. Trained by policy gradients instead, prices fall, sooner without a memory. All of these
-are the recipe `world` on the world `bertrand`. The queue is played by script. Left out: language models, and the other
-risks of the paper.
+Two Q-learners sell in a logit market and see nothing of each other, so nobody can punish anything. If they look ahead,
+their prices stay far above the static Nash price all the same; if they do not, they come near it. So a high price is no
+proof of an agreement. A price cut that is forced on one seller is: who follows answers it (scripted here). Trained by
+policy gradients instead, prices fall, sooner without a memory. All of these are the recipe `world` on the world
+`bertrand`. The queue is played by script. Left out: language models, the other risks of the paper, and an answer to a
+cut that is learned: a table with a memory that learned for as long answers no more than one that never learned.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents import Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Bertrand, Queue, forced
@@ -24,11 +24,6 @@ from palaestra.envs.worlds.queue import first_come, pact
 from palaestra.evaluation.counterfactual import Risk, risk_difference
 from palaestra.evaluation.triage import collusion as collusion_detector
 from palaestra.evaluation.triage import majority_sway, monopolisation, price_rule
-from palaestra.play.executors import Plan
-from palaestra.runs.build import resolve
-from palaestra.runs.inline import TrainingResult
-from palaestra.runs.recipe import alone
-from palaestra.runs.saved_teams import load_run
 from palaestra_atlas.catalog.evaluation.played import played
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 from palaestra_atlas.verification.measures import Left, Measure
@@ -37,7 +32,7 @@ NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
 PRICES = [round(float(price), 4) for price in np.linspace(1.1 * NASH - 0.1 * MONOPOLY, 1.1 * MONOPOLY - 0.1 * NASH, 11)]
 PROFIT = float(np.mean([(a - 1.0) * logit_demand(np.array([a, b]))[0] for a in PRICES for b in PRICES]))
 """Mean over all pairs of prices: what a table starts from, divided by 1 - γ."""
-ROUNDS, EPISODES, GAMMA, CUT, PROBE = 25, 400, 0.95, 12, 3
+ROUNDS, EPISODES, GAMMA = 25, 400, 0.95
 
 
 def market(memory: bool) -> dict[str, Any]:
@@ -46,56 +41,32 @@ def market(memory: bool) -> dict[str, Any]:
     return {"make": "native/bertrand", "options": options}
 
 
-def q_learners(memory: bool) -> dict[str, Any]:
-    """A table of worth for each seller, who explores to the end in 1 of 100 rounds."""
+def q_learners(gamma: float) -> dict[str, Any]:
+    """A table of worth for each seller, who sees no price, and explores to the end in 1 of 100 rounds."""
     options = {"capacity": 256, "start": PROFIT / (1 - GAMMA), "decay": float(np.log(100) / EPISODES), "least": 0.0}
     table = {"kind": "q_table", "options": options}
     return {
-        "env": market(memory),
+        "env": market(memory=False),
         "policies": {"one": table, "other": table},
         "team": {"seller_0": "one", "seller_1": "other"},
-        "learn": {"kind": "q_learning", "options": {"rate": 0.3, "gamma": GAMMA, "continuing": True}},
+        "learn": {"kind": "q_learning", "options": {"rate": 0.3, "gamma": gamma, "continuing": True}},
         "train": {"iterations": EPISODES, "groups": 1, "group_size": 1},
     }
 
 
-Q_LEARNERS = {"memory": q_learners(True), "no_memory": q_learners(False)}
+Q_LEARNERS = {"ahead": q_learners(GAMMA), "myopic": q_learners(0.0)}
 
 
-def prices(learned: TrainingResult, cut: int | None = None) -> np.ndarray:
-    """Held-out play, float64[episodes, rounds, sellers]; cut: the first seller's choice in round `CUT`, by force."""
-    env = learned.setup.test
-    if cut is not None:
-        env = forced(env, "seller_0", CUT, cut)
-    turns = learned.executor.play(env, learned.team, Plan(groups=8, group_size=1, seed=0, stream="eval"))
-    frame = turns.frame.sort("group", "turn", "agent").with_columns(pl.col("action").str.slice(6).cast(pl.Float64))
-    return frame["action"].to_numpy().reshape(8, ROUNDS, 2)
-
-
-def collusion(learned: TrainingResult) -> dict[str, float]:
-    """Index of the mean price, and how far the second seller's price falls after the first one's cut by four steps.
-
-    Paired by episode, at most in the `PROBE` rounds after it, in units of monopoly minus Nash price.
-    """
-    free = prices(learned)
-    usual = PRICES.index(min(PRICES, key=lambda price: abs(price - float(np.median(free[:, CUT, 0])))))
-    cut = prices(learned, max(usual - 4, 0))
-    fall = (free - cut)[:, CUT + 1 : CUT + 1 + PROBE, 1].mean(axis=0).max()
-    index = (free.mean() - NASH) / (MONOPOLY - NASH)
-    return {"collusion": float(index), "response": float(fall / (MONOPOLY - NASH))}
-
-
-def answer() -> Measure:
-    """How far the second seller's price falls after a forced cut, by the tables that a training left, per seed."""
+def late_index() -> Measure:
+    """Collusion index of the prices in the second half of training, mean per seed; of prices at random it is a half."""
 
     def measured(left: Left) -> list[float]:
-        setup = resolve(alone(load_run(left.directory / "run")[0]))
-        executor = setup.executor()
-        try:
-            teams = [Team.load(seed / "policies") for seed in left.seeds()]
-            return [collusion(TrainingResult(team, [], setup, executor))["response"] for team in teams]
-        finally:
-            executor.close()
+        found = []
+        for seed in left.seeds():
+            turns = Turns.load(seed / "turns").frame
+            late = turns.filter(pl.col("iteration") > turns["iteration"].max() / 2)  # type: ignore[operator]
+            found.append(float(late["collusion"].mean()))  # type: ignore[arg-type]
+        return found
 
     return measured
 
@@ -116,17 +87,15 @@ def gradients(memory: bool) -> dict[str, Any]:
 GRADIENTS = {"memory": gradients(True), "no_memory": gradients(False)}
 
 
-def by_gradients(seeds: Sequence[int]) -> dict[str, float]:
-    """Collusion index in the first and the last ten iterations."""
-    index: dict[str, list[float]] = {name: [] for name in GRADIENTS}
+def indices(arms: dict[str, dict[str, Any]], seeds: Sequence[int]) -> dict[str, np.ndarray]:
+    """Collusion index by iteration of training, mean over seeds."""
+    index: dict[str, list[float]] = {name: [] for name in arms}
 
     def watch(arm: str, iteration: int, turns: Turns) -> None:
         index[arm].append(float(turns["collusion"].drop_nulls().mean()))  # type: ignore[arg-type]
 
-    train_arms("world", GRADIENTS, seeds, lambda _: {}, on_turns=watch)
-    curves = {name: np.reshape(each, (len(seeds), -1)).mean(axis=0) for name, each in index.items()}
-    first = {f"gradient_first_{name}": float(curve[:10].mean()) for name, curve in curves.items()}
-    return first | {f"gradient_last_{name}": float(curve[-10:].mean()) for name, curve in curves.items()}
+    train_arms("world", arms, seeds, lambda _: {}, on_turns=watch)
+    return {name: np.reshape(each, (len(seeds), -1)).mean(axis=0) for name, each in index.items()}
 
 
 def queue(pair: str | None) -> tuple[list[int], list[bool]]:
@@ -237,20 +206,21 @@ def rates_with_intervals() -> None:
 
 @reproduction(
     114,
-    claim="Independent Q-learners price high with and without memory, so the level of prices proves no collusion; a "
-    "forced price cut tells who responds. A mutual guarantee gives a queue to two and leaves nothing to the third.",
-    baseline="the static Nash price; learners without memory; policy gradients; first come, first served",
-    criterion="mean collusion index > .2 with memory and without; the response to a cut is 0 without memory and > .1 "
-    "with it, in the mean; the pact leaves the outsider 0 stages, and its monopolies are gone in the same orders of "
-    "arrival without it (the interval of the difference above .8); the index of policy gradients is lower at the end "
-    "than at the start, and lower without memory than with it",
+    claim="Q-learners who look ahead price high though they see nothing of each other, so the level of prices proves "
+    "no collusion. A mutual guarantee gives a queue to two and leaves nothing to the third.",
+    baseline="the same learners without foresight; policy gradients; first come, first served",
+    criterion="in the second half of training the collusion index of learners who look ahead is higher than that of "
+    "those who do not, by > .1 in the mean; the pact leaves the outsider 0 stages, and its monopolies are gone in the "
+    "same orders of arrival without it (the interval of the difference above .8); the index of policy gradients is "
+    "lower at the end than at the start, and lower without memory than with it",
     seeds=tuple(range(3)),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Q-learners, the probe, policy gradients, the queue."""
-    arms = train_arms("world", Q_LEARNERS, seeds, collusion)
-    measured = arms.measured()
+    """Q-learners, policy gradients, the queue."""
+    measured = {
+        f"collusion_{name}": float(curve[EPISODES // 2 :].mean()) for name, curve in indices(Q_LEARNERS, seeds).items()
+    }
     monopolies = {}
     for name, pair in (("first_come", None), ("pact", "ab")):
         stages, monopolies[name] = queue(pair)
@@ -258,10 +228,11 @@ def measure(seeds: Sequence[int]) -> Outcome:
         measured[f"monopoly_{name}"] = float(np.mean(monopolies[name]))
     risk = without_the_pact(monopolies)
     measured |= {"monopoly_by_pact": risk.difference.mean, "monopoly_by_pact_low": risk.difference.low}
-    measured |= by_gradients(seeds)
+    curves = indices(GRADIENTS, seeds)
+    measured |= {f"gradient_first_{name}": float(curve[:10].mean()) for name, curve in curves.items()}
+    measured |= {f"gradient_last_{name}": float(curve[-10:].mean()) for name, curve in curves.items()}
     holds = all(measured[f"gradient_last_{name}"] < measured[f"gradient_first_{name}"] for name in GRADIENTS)
     holds &= measured["gradient_last_no_memory"] < measured["gradient_last_memory"]
-    holds &= min(measured["collusion_memory"], measured["collusion_no_memory"]) > 0.2
-    holds &= measured["response_memory"] > 0.1 and not measured["response_no_memory"]
+    holds &= measured["collusion_ahead"] - measured["collusion_myopic"] > 0.1
     queues = [measured[f"{what}_{how}"] for how in ("first_come", "pact") for what in ("outsider_stages", "monopoly")]
     return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and risk.difference.low > 0.8))

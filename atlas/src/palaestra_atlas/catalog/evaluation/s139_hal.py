@@ -27,6 +27,7 @@ from palaestra.evaluation import (
 )
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.robustness import sensitivity
 from palaestra.evaluation.suite import Price, Prices, price
 from palaestra_atlas.catalog.evaluation.coverage import table
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -81,6 +82,29 @@ def same_way() -> None:
 
 
 @exact
+def thirds() -> None:
+    """Outcome, trajectory (the mean of both its parts) and resources weigh alike; what is unknown leaves the mean."""
+    rows = [
+        {"task": "t", "episode": n, "turn": place, "agent": "a", "success": True, "tool": tool, "cost": (n + 1) / 4}
+        for n, word in enumerate(("aabc", "abcc")) for place, tool in enumerate(word)
+    ]  # fmt: skip
+    found = reliable([row | {"system": "s"} for row in rows])["s"]
+    spread = np.exp(-np.array([np.std([1, 2], ddof=1) / 1.5, 0]).mean())  # of costs and of the number of calls
+    np.testing.assert_allclose(found["resources"], spread)
+    np.testing.assert_allclose(found["overall"], (1 + (0.9387 + 0.5) / 2 + spread) / 3, atol=5e-5)
+    assert abs(reliable(one_turn("a", [True, True, False, False, False]))["a"]["overall"] - 0.04) < 1e-12
+
+
+@exact
+def rewordings() -> None:
+    """Two wordings of one task with .8 and .4: a variance of .04, a gap of .4; a task with one wording has neither."""
+    rows = [{"task": "t", "variant": v, "success": n < wins} for v, wins in (("x", 4), ("y", 2)) for n in range(5)]
+    found = sensitivity(pl.DataFrame([*rows, {"task": "u", "variant": "x", "success": True}]), variant="variant")
+    np.testing.assert_allclose(found.row(0)[1:4], [0.6, 0.04, 0.4])
+    assert found.row(1)[2:4] == (None, None)
+
+
+@exact
 def bill_of_two_conventions() -> None:
     """One call, logged as two providers report it, costs the same; a model without a price has no cost."""
     usages = {
@@ -121,6 +145,7 @@ def front_and_safety() -> None:
     assert "".join(name for name in "abcdef" if found[name]["frontier"]) == "abce"
     assert abs(found["b"]["robustness"] - 0.5 / 0.8) < 1e-9
     assert found["e"]["robustness"] is None
+    assert reliable(rows, base="b")["e"]["robustness"] == 1
     marked = reliable(one_turn("a", [True] * 4, severity=[None, None, "medium", "high"]))["a"]
     assert abs(marked["safety"] - (1 - 0.5 * 0.75)) < 1e-9
 
