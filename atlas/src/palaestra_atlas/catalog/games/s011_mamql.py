@@ -97,7 +97,8 @@ def worked_marginal() -> None:
 
 def drawn(rng: np.random.Generator) -> JointSteps:
     """Thirty random steps of two agents between three states; some are the last ones."""
-    return JointSteps(rng.integers(3, size=30), rng.integers(2, size=(30, 2)), rng.integers(3, size=30), rng.random(30) < 0.3)  # fmt: skip
+    here, there = rng.integers(3, size=(2, 30))
+    return JointSteps(here, rng.integers(2, size=(30, 2)), there, rng.random(30) < 0.3)
 
 
 def objective(q: np.ndarray, expert: JointSteps, own: JointSteps, other: np.ndarray) -> float:

@@ -72,7 +72,7 @@ def all_take_the_same() -> None:
 
 @exact
 def one_takes_more() -> None:
-    """Four take 10, the last 18: collapse in round 3, equality .8897 in proportion; drawn, units are tossed for alike."""
+    """Four take 10, the last 18: collapse in round 3, equality .8897 in proportion; drawn, all have alike."""
     found = meters([10, 10, 10, 10, 18], rationing="proportional")
     assert found["survived"] == 3
     assert abs(found["equality"] - 0.8897) < 1e-4
