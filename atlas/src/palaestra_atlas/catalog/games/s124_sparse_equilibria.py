@@ -5,6 +5,7 @@ Left out: the reduction behind the hardness, which was not read; no experiment c
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -88,6 +89,37 @@ def one_profile_is_the_nash_gap() -> None:
     rps = zero_sum(np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]]))
     assert rps.cce_gap([[np.eye(3)[0], np.eye(3)[0]]]) == 1
     assert abs(rps.cce_gap([[np.eye(3)[k], np.eye(3)[k]] for k in range(3)])) < 1e-12
+
+
+@exact
+def written_out_for_two_steps() -> None:
+    """Three players, two states and three profiles of unlike weight: both gaps of the second player by their sums."""
+    rng = np.random.default_rng(1)
+    rewards, moves = rng.normal(size=(3, 2, 2, 3, 2)), rng.dirichlet(np.ones(2), (2, 2, 3, 2))
+    game = MarkovGame(rewards, moves, np.array([0.3, 0.7]), 2)
+    weight = np.array([0.5, 0.3, 0.2])
+    profiles = [[rng.dirichlet(np.full(size, 0.1), (2, 2)) for size in (2, 3, 2)] for _ in weight]
+    first, own, third = (np.stack(each) for each in zip(*profiles, strict=True))
+    now, then = np.einsum("thsa,thsc->htsac", first, third)
+    reward = rewards[1]
+
+    def worth(first_step: np.ndarray, second_step: np.ndarray) -> float:
+        start = game.start
+        paid = np.einsum("t,s,tsac,tsb,sabc", weight, start, now, first_step, reward)
+        later = np.einsum("t,s,tsac,tsb,sabcz,tzde,tzf,zdfe", weight, start, now, first_step, moves, then, second_step,
+                          reward, optimize=True)  # fmt: skip
+        return float(paid + later)
+
+    alone = worth(own[:, 0], own[:, 1])
+    choices = np.eye(3)[list(itertools.product(range(3), repeat=4))].reshape(81, 2, 1, 2, 3).repeat(3, 2)
+    markov = max(worth(*each) for each in choices)
+    soon = np.einsum("t,tsac,sabc->sb", weight, now, reward)
+    later = np.einsum("t,tsac,sabcz,tzde,zdfe->sbaczf", weight, now, moves, then, reward, optimize=True)
+    remembers = game.start @ (soon + later.max(-1).sum((2, 3, 4))).max(1)
+    for deviations, best in (("history", remembers), ("markov", markov)):
+        gains = cce_gap(game, profiles, 10 * weight, deviations=deviations)[1]  # type: ignore[arg-type]
+        np.testing.assert_allclose(gains[1], best - alone)
+    assert remembers > markov + 0.01
 
 
 @exact
