@@ -140,7 +140,7 @@ def trash() -> None:
     found = meters([20] * 5, inverse=True)
     assert (found["survived"], found["over_use"]) == (12, 0.0)
     assert meters([9] * 5, inverse=True)["over_use"] == 1.0
-    assert threshold(100, 5, inverse=True) == 10
+    assert (threshold(100, 5, inverse=True), regrown(30.0, inverse=True)) == (10, 80.0)
     assert [collapsed(95.0, inverse=True), collapsed(95.1, inverse=True)] == [False, True]
     assert played([20, 5, 5, 5, 5], inverse=True)["reward"].head(2).to_list() == [0.0, 15.0], "who removes earns less"
 
