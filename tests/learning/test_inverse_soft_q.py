@@ -123,6 +123,9 @@ def test_a_step_leads_to_the_next_of_its_episode_and_the_last_to_nothing(file):
     assert steps.over.tolist() == last.tolist()
     assert steps.there[:-1][~last[:-1]].tolist() == steps.here[1:][~last[:-1]].tolist()
     assert not steps.there[last].any()
+    _, cut, kept = learner.numbered(turns.with_columns(truncated=pl.lit(True)))
+    assert kept.tolist() == np.flatnonzero(~last).tolist(), "nothing is known of what follows a cut"
+    assert not cut.over.any()
 
 
 def test_each_agent_may_do_what_was_listed_for_it(file):

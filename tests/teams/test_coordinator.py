@@ -37,6 +37,22 @@ def test_the_seats_speak_first_and_everybody_is_paid_as_documented():
     np.testing.assert_allclose(joined["reward"], joined["mean"])
 
 
+def test_where_agents_take_turns_the_latest_view_of_each_is_known_and_all_share_the_pay():
+    class InTurn(Landmarks):
+        def look(self):
+            seen, name = super().look(), f"walker_{self.state.steps % 2}"
+            return {name: seen[name]} if seen else {}
+
+    env = coordinator(functools.partial(InTurn, walkers=2, horizon=4))()
+    (first,) = env.reset(0).values()
+    assert not first.array[4:8].any(), "nobody has seen the second one yet"
+    env.step({"coordinator-walker_0": "message 0"})
+    result = env.step({"walker_0": "up"})
+    assert result.rewards == {"walker_0": 1 / 3, "walker_1": 0.0, "coordinator-walker_0": 1 / 6}
+    (second,) = result.observations.values()
+    np.testing.assert_array_equal(second.array[4:8], first.array[:4])
+
+
 def test_a_chat_model_reads_its_message_last():
     env = coordinator(Dilemma)()
     seen = env.reset(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -39,6 +40,28 @@ def test_one_mode_alone_and_actions_that_are_none():
     assert result.observations.keys() == {"central"}
     assert result.info["valid"] == {"gate": False}
     assert env.step({"central": "nonsense"}).info["valid"] == {"central": False}
+
+
+def test_a_gate_that_says_nothing_leaves_the_agents_alone_and_calls_begin_anew():
+    env = switching(GAMES, budget=2)()
+    env.reset(0)
+    assert env.step({"gate": "neither"}).observations.keys() == {"player_0", "player_1"}
+    for seed in (0, 1):
+        env.reset(seed)
+        env.step({"gate": "central"})
+        assert env.step({"central": "move 0 & move 0"}).info["calls"] == 1
+
+
+def test_a_joint_action_is_legal_if_all_its_parts_are():
+    class Masked(StageGames):
+        def look(self):
+            allowed = {"player_0": [True, False, True], "player_1": [True, True, False]}
+            return {who: dataclasses.replace(x, mask=np.array(allowed[who])) for who, x in super().look().items()}
+
+    env = switching(Masked)()
+    env.reset(0)
+    seen = env.step({"gate": "central"}).observations["central"]
+    assert seen.legal == ("move 0 & move 0", "move 0 & move 1", "move 2 & move 0", "move 2 & move 1")
 
 
 def test_what_cannot_be_is_named():

@@ -47,6 +47,20 @@ def test_who_is_wanted_and_not_there_is_replaced_by_anyone():
     assert env.state.partner != env.state.chooser
 
 
+def test_what_is_illegal_chooses_anyone_and_defects():
+    env = make("native/reputation", encounters=1, third=False)()
+    met = set()
+    for seed in range(30):
+        (chooser,) = env.reset(seed)
+        env.state.last = [0, 1] * 5
+        met.add(env.step({chooser: "me"}).info["met_defector"][chooser])
+    assert met == {0.0, 1.0}
+    pair = list(env.look())
+    result = env.step({pair[0]: "?", pair[1]: "cooperate"})
+    assert (result.rewards[pair[0]], result.rewards[pair[1]]) == (4.0, 1.0)
+    assert result.info["success"] is False
+
+
 def test_the_script_hits_defectors_with_its_share():
     rng = np.random.default_rng(0)
 

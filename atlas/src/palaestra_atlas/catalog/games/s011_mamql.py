@@ -90,35 +90,44 @@ def worked_marginal() -> None:
     critics.q[0] = q
     critics.q[1][0, :, 0] = np.log(3)  # the second agent plays (.75, .25)
     np.testing.assert_allclose(critics.marginals(0, critics.policies()), [[3.0, 0.5]])
+    rng = np.random.default_rng(0)
+    joint, chances = rng.normal(size=(2, 2, 3, 4)), [rng.dirichlet(np.ones(size), 2) for size in (2, 3, 4)]
+    np.testing.assert_allclose(marginal(joint, chances, 1), np.einsum("sabc,sa,sc->sb", joint, chances[0], chances[2]))
 
 
-def objective(q: np.ndarray, rows: JointSteps, other: np.ndarray, gamma: float, alpha: float) -> float:
-    """The first agent's objective of two, written out."""
-    value = np.log(np.exp((q * other[:, None]).sum(2)).sum(1))
-    ahead = gamma * np.where(rows.over, 0.0, value[rows.there])
-    x = q[rows.here, rows.went[:, 0], rows.went[:, 1]] - ahead
-    return float((x - x**2 / (4 * alpha)).mean() - (value[rows.here] - ahead).mean())
+def drawn(rng: np.random.Generator) -> JointSteps:
+    """Thirty random steps of two agents between three states; some are the last ones."""
+    here, there = rng.integers(3, size=(2, 30))
+    return JointSteps(here, rng.integers(2, size=(30, 2)), there, rng.random(30) < 0.3)
+
+
+def objective(q: np.ndarray, expert: JointSteps, own: JointSteps, other: np.ndarray) -> float:
+    """The first agent's objective of two, written out: γ .9, α 1, λ 2, and three tenths of the states are their own."""
+    value = np.log(np.exp(2 * (q * other[:, None]).sum(2)).sum(1)) / 2
+    ahead, followed = (0.9 * np.where(rows.over, 0.0, value[rows.there]) for rows in (expert, own))
+    x = q[expert.here, expert.went[:, 0], expert.went[:, 1]] - ahead
+    states = 0.7 * (value[expert.here] - ahead).mean() + 0.3 * (value[own.here] - followed).mean()
+    return float((x - x**2 / 4).mean() - states)
 
 
 @exact
 def steps_climb_the_objective() -> None:
     """A step of the first agent is its objective's derivative, with γ .9 and next states, the others as they are."""
     rng = np.random.default_rng(0)
-    rows = JointSteps(
-        rng.integers(3, size=30), rng.integers(2, size=(30, 2)), rng.integers(3, size=30), rng.random(30) < 0.3
-    )
-    critics = SoftCritics([2, 2], kind="joint", gamma=0.9, alpha=1.0, sharpness=1.0)
+    expert, own = drawn(rng), drawn(rng)
+    critics = SoftCritics([2, 2], kind="joint", gamma=0.9, alpha=1.0, sharpness=2.0)
     critics.grow(3)
     critics.q = [rng.normal(size=(3, 2, 2)) for _ in range(2)]
     before, other = critics.q[0].copy(), critics.policies()[1]
-    critics.fit(rows, None, online=0.0, rate=1e-6, steps=1)
-    share = np.bincount(rows.here, minlength=3) / 30
+    _, said = critics.fit(expert, own, online=0.3, rate=1e-6, steps=1)
+    np.testing.assert_allclose(said[0], objective(before, expert, own, other))
+    share = (0.7 * np.bincount(expert.here, minlength=3) + 0.3 * np.bincount(own.here, minlength=3)) / 30
     moved = (critics.q[0] - before) / 1e-6 * share[:, None, None]
     slopes = np.zeros_like(before)
     for place in np.ndindex(before.shape):
         nudge = np.zeros_like(before)
         nudge[place] = 1e-5
-        up, down = (objective(before + sign * nudge, rows, other, 0.9, 1.0) for sign in (1, -1))
+        up, down = (objective(before + sign * nudge, expert, own, other) for sign in (1, -1))
         slopes[place] = (up - down) / 2e-5
     np.testing.assert_allclose(moved, slopes, atol=1e-5)
 

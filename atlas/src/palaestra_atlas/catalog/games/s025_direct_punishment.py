@@ -113,6 +113,12 @@ def partners_are_chosen() -> None:
     assert met("cooperator") == 0.0
     assert met("defector") == 1.0
     assert 0.35 < met("anyone") < 0.65
+    env = Reputation(players=4)
+    for seed in range(60):
+        env.reset(seed)
+        result = env.step({f"select_{env.state.chooser}": "cooperator"})
+        assert env.state.partner != env.state.chooser
+        assert result.info["met_defector"] == {f"select_{env.state.chooser}": 0.0}, "nobody has played yet"
 
 
 @exact
@@ -120,6 +126,10 @@ def reputations_are_seen() -> None:
     """The last action of the partner is read before playing, and hidden without the option."""
     for visible, told in ((True, "defected"), (False, "unknown")):
         _, env = encounter(("defect", "cooperate"), {}, visible=visible)
+        env.state.last[0] = 0  # an older deed, which the newest covers
+        env.state.chooser, env.state.partner, env.state.stage = 0, 1, "play"
+        env._turn = env.look()
+        env.step({"play_0": "defect", "play_1": "cooperate"})
         env.state.chooser, env.state.partner, env.state.stage = 2, 0, "play"
         assert env.look()["play_2"].text == f"your partner last: {told}"
         env.state.stage = "select"

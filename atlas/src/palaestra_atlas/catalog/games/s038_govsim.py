@@ -18,7 +18,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.envs.worlds import Commons
 from palaestra.envs.worlds.commons import keeper
-from palaestra.envs.worlds.exact.commons import ration, regrown, threshold
+from palaestra.envs.worlds.exact.commons import collapsed, ration, regrown, threshold
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games.society import commons_meters
 from palaestra.play.rollout import rollout
@@ -72,14 +72,19 @@ def all_take_the_same() -> None:
 
 @exact
 def one_takes_more() -> None:
-    """Four take 10, the last 18: collapse in round 3, equality .8897 with proportional rationing."""
+    """Four take 10, the last 18: collapse in round 3, equality .8897 in proportion; drawn, all have alike."""
     found = meters([10, 10, 10, 10, 18], rationing="proportional")
     assert found["survived"] == 3
     assert abs(found["equality"] - 0.8897) < 1e-4
-    drawn = ration([10, 10, 10, 10, 18], 42.0, "random", np.random.default_rng(0))
-    assert drawn.sum() == 42
+    assert all(units.is_integer() for units in played([10, 10, 10, 10, 18])["collected"])
+    short = played([6, 20, 20, 20, 20], pool=50.0, rationing="proportional")
+    assert short["collected"][0] < short["threshold"][0] < short["wanted"][0]
+    assert short["over_used"].to_list() == [1.0] * 5, "wishes count"
+    rng = np.random.default_rng(0)
+    drawn = np.array([ration([10, 10, 10, 10, 18], 42.0, "random", rng) for _ in range(100)])
+    assert (drawn.sum(1) == 42).all()
     assert (drawn <= [10, 10, 10, 10, 18]).all()
-    assert (drawn[:4] < 10).all()
+    assert drawn[:, 4].mean() < 11, "who wants more gets hardly more: in proportion it were 13.03"
 
 
 @exact
@@ -110,6 +115,9 @@ def what_is_said_is_read() -> None:
     assert "person_0: at most 6 each | person_1: at most 8 each" in seen.text
     assert keeper(Request(seen, "person_1", np.random.default_rng(0))) == "take 7"
     np.testing.assert_allclose(seen.array, [1.0, 0.35, 0.0, 0.0], atol=1e-6)  # type: ignore[arg-type]
+    again = env.step({"person_0": "take 7", "person_1": "take 7"}).observations["person_0"]
+    assert "each" not in again.text, "an agreement is of one round"
+    assert again.array[1] == 0.0  # type: ignore[index]
     free = Commons(people=2, talk="free")
     free.reset(0)
     free.step({"person_0": "take 9", "person_1": "take 12"})
@@ -118,10 +126,11 @@ def what_is_said_is_read() -> None:
 
 @exact
 def collapse_is_the_end() -> None:
-    """The pool of each round if all take 12: 100, 80, 40, and nothing after that; 40 units left become 80."""
+    """The pool of each round if all take 12: 100, 80, 40; 40 left become 80, 60 become 100, less than 5 are the end."""
     pools = played([12] * 5)["pool"].unique().sort(descending=True).to_list()
     assert pools == [100.0, 80.0, 40.0]
-    assert regrown(40.0) == 80.0
+    assert (regrown(40.0), regrown(60.0)) == (80.0, 100.0)
+    assert [collapsed(4.9), collapsed(5.0)] == [True, False]
 
 
 @exact
@@ -131,7 +140,9 @@ def trash() -> None:
     found = meters([20] * 5, inverse=True)
     assert (found["survived"], found["over_use"]) == (12, 0.0)
     assert meters([9] * 5, inverse=True)["over_use"] == 1.0
-    assert threshold(100, 5, inverse=True) == 10
+    assert (threshold(100, 5, inverse=True), regrown(30.0, inverse=True)) == (10, 80.0)
+    assert [collapsed(95.0, inverse=True), collapsed(95.1, inverse=True)] == [False, True]
+    assert played([20, 5, 5, 5, 5], inverse=True)["reward"].head(2).to_list() == [0.0, 15.0], "who removes earns less"
 
 
 @exact

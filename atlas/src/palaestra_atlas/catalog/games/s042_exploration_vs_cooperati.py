@@ -1,7 +1,7 @@
 """[42] Exploration breaks cooperation (arXiv 2601.05509): a lattice of dilemmas, one network, Boltzmann exploration.
 
-Scaled down from 100,000 steps of one lattice to 2,000 of four. Left out: returns of five steps, the Huber loss and
-hard updates of the target; here targets follow slowly and the error is squared. The last layer starts near 0.
+Scaled down from 100,000 steps of one lattice to 2,000 of four. Left out: returns of five steps, the Huber loss, weight
+decay and hard updates of the target; here targets follow slowly and the error is squared. The last layer starts near 0.
 """
 
 from __future__ import annotations

@@ -229,6 +229,48 @@ def the_intent_reads_the_behaviour() -> None:
 
 
 @exact
+def attention_is_soft_and_gated() -> None:
+    """Written out: softmax over the others of q · k / 4, times a gate of 0 or 1 for each pair, which noise may turn."""
+    made, there = encoder(9, others=3), torch.tensor([[True, True, True], [True, False, True]])
+    units = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found, opened, shut = (
+            made.attention(units[None], there[None], noise)[0]
+            for noise in (None, *torch.tensor([[-1e3, 1e3], [1e3, -1e3]]))
+        )
+        expected, soft = torch.zeros(2, 3, 16), torch.zeros(2, 3, 16)
+        for row, i in np.ndindex(2, 3):
+            others = [j for j in range(3) if j != i and there[row, j]]
+            scores = torch.stack([made.query(units[row, i]) @ made.key(units[row, j]) / 4 for j in others])
+            pairs = torch.stack([torch.cat([units[row, i], units[row, j]]) for j in range(3)])
+            gate = made.gate(made.pairs(pairs)[0]).argmax(-1)
+            for weight, j in zip(scores.softmax(0), others, strict=True):
+                soft[row, i] += weight * units[row, j]
+                expected[row, i] += gate[j] * weight * units[row, j]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(opened, soft, atol=1e-6, rtol=0)
+    assert not shut.any()
+    assert 0 < int((expected == 0).all(-1).sum()) < 6, "some gates are open, some are shut"
+
+
+@exact
+def the_intent_is_carried_over_the_turns() -> None:
+    """What was seen in the first turn is in the last instant latent; the first loss reads the behaviour before."""
+    made = PredictiveEncoder(encoder(), ahead=5)
+    slots = made.tensor(scenes(4, np.random.default_rng(0)), np.arange(4))
+    other = torch.cat([slots[:, :1] + 0.5, slots[:, 1:]], 1)
+    with torch.no_grad():
+        behaviour = made.encoder.behaviours(slots)
+        one, two = (made.encoder.instants(each, behaviour)[:, -1] for each in (slots, other))
+        assert float((one - two).abs().max()) > 1e-4
+        before = made.losses(slots)[0]
+        made.encoder.behaviours = lambda seen: torch.cat([behaviour[:, :-2], behaviour[:, -2:] + 9.0], 1)  # type: ignore[method-assign]
+        torch.testing.assert_close(made.losses(slots)[0], before)
+        made.encoder.behaviours = lambda seen: torch.cat([behaviour[:, :1] + 9.0, behaviour[:, 1:]], 1)  # type: ignore[method-assign]
+        assert float((made.losses(slots)[0] - before).abs()) > 1e-4
+
+
+@exact
 def empty_slots_change_nothing() -> None:
     """Latents and losses of one neighbour stay when empty slots and turns before the first are added."""
     one = NeighbourEncoder(3, others=1, window=3)

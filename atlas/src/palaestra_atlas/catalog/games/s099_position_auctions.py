@@ -74,7 +74,8 @@ def down_the_page(values: np.ndarray, chances: np.ndarray) -> float:
 def payments() -> None:
     """The worked case: creatives 0 and 1, welfare 2.310345, clicks .3448 and .3103, payments .4900 and .6207."""
     found = assign(VALUES, WEIGHTS)
-    assert found.slots.tolist() == [0, 1, -1]
+    assert found.slots.tolist() == assign_greedily(VALUES, WEIGHTS).slots.tolist() == [0, 1, -1]
+    assert assign_greedily(VALUES, WEIGHTS[:, ::-1]).slots.tolist() == [1, 0, -1], "slot by slot, by value · weight"
     assert abs(found.welfare - 2.310345) < 1e-6
     np.testing.assert_allclose(found.clicks, [0.3448, 0.3103, 0], atol=1e-4)
     paid = vcg_payments(VALUES, WEIGHTS)
@@ -109,6 +110,8 @@ def virtual_values_of_the_uniform() -> None:
     """Values that are uniform on [0, 1] have the virtual values 2v - 1."""
     found = virtual_values(np.array([0.25, 0.5, 0.9]), (np.arange(1000) + 0.5) / 1000)
     np.testing.assert_allclose(found, [-0.5, 0.0, 0.8], atol=0.01)
+    of_the_sample = virtual_values(np.array([1.0, 2.0, 4.0]), np.array([4.0, 2.0, 1.0]))  # q v: 4/3, 4/3, 1
+    np.testing.assert_allclose(of_the_sample, [-1.0, 0.0, 4.0], atol=1e-12)
 
 
 @exact

@@ -1,7 +1,8 @@
 """[102] LLM Economist: a planner seat that moves tax rates once a year, above workers who answer within the year.
 
 Workers with log utility and quadratic costs of labour, who look for their best answer, in place of personas and their
-prompts; brackets, incomes, moves and votes are those of the authors' code. Left out: language models.
+prompts; brackets, incomes, moves and votes are those of the authors' code. Left out: language models, and what its plan
+for a trained planner adds to the reward, for less inequality and against a loss of labour.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import TaxEconomy
 from palaestra.envs.worlds.exact.taxes import BRACKETS, bracket_tax, gb2, inequality, saez_rate, saez_rates
+from palaestra.envs.worlds.tax_economy import BINS
 from palaestra.play.rollout import rollout
 from palaestra.runs.inline import learn
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -69,6 +71,12 @@ def taxes_over_brackets() -> None:
     assert 30 < np.median(skills) < 50
     found = saez_rates(skills, np.array(BRACKETS), 0.5)
     assert (np.diff(found) < 0).all()
+    assert (saez_rates(skills, np.array(BRACKETS), 0.75) < found).all(), "who answers more is taxed less"
+    env = TaxEconomy(start="saez", elasticity=0.75)
+    env.reset(0)
+    np.testing.assert_array_equal(env.state.rates, saez_rates(env.state.skills, np.array(BRACKETS), 0.75))
+    beta = np.random.default_rng(0).beta(0.48652, 1.14104, 4000).clip(1e-6)
+    np.testing.assert_allclose(skills, 72.40278 * (beta / (1 - beta)) ** (1 / 2.0721), rtol=1e-4)
     assert ((found > 0) & (found < 1)).all()
     np.testing.assert_allclose(inequality(np.array([10.0, 20.0, 30.0])), 2 / 9)
 
@@ -90,6 +98,24 @@ def rates_move_by_steps() -> None:
         )
         worth = result.info["welfare"]
     assert lived(years=1, action="4 4 4 4", fixed=True)[1].info["rates"] == [0.0] * 4
+
+
+@exact
+def the_planner_sees_incomes_and_the_best_rates() -> None:
+    """Rates, the best ones so far, shares of incomes in bins, utility, time; a worse year leaves the best."""
+    env = TaxEconomy(start=(0.5,) * 4, years=4)
+    seen = [env.reset(1)["planner_0"].array]
+    first = env.state.utility
+    for action in ("4 4 4 4", "4 4 4 4"):
+        result = env.step({"planner_0": action})
+        seen.append(result.observations["planner_0"].array)
+    np.testing.assert_allclose(seen[-1][:8], [0.9] * 4 + [0.5] * 4, atol=1e-6)
+    edges = [0.0, *BINS, np.inf]
+    shares = [((env.state.income >= low) & (env.state.income < high)).mean() for low, high in itertools.pairwise(edges)]
+    np.testing.assert_allclose(seen[-1][8:16], shares, atol=1e-6)
+    np.testing.assert_allclose(seen[0][16:], [first.mean() / 5, first.std() / 5, 1.0], atol=1e-6)
+    assert seen[-1][18] == 0.5
+    assert lived(start=(0.5,) * 4, seed=1, action="4 4 4 4")[1].info["success"] is False, "worse than at first"
 
 
 @exact

@@ -169,6 +169,48 @@ def returns_are_foreseen() -> None:
 
 
 @exact
+def the_prior_follows_the_posterior() -> None:
+    """The divergence is KL(posterior ‖ prior), times its weight; .8 of its gradient goes into the prior."""
+    play, slopes = team_play(played(world(), 8), NAMES), {}
+    for balance in (0.8, 1.0):
+        made = model(balance=balance, kl=2.0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            loss = made.losses(play)["kl"]
+            torch.manual_seed(0)
+            states = made.filtered(play)
+        p, q = (made.probabilities(states[name]) for name in ("posterior", "prior"))
+        torch.testing.assert_close(loss, 2 * (p * (p / q).log()).sum((-2, -1))[torch.from_numpy(play.there)].mean())
+        loss.backward()
+        slopes[balance] = cast(torch.Tensor, made.prior[-1].bias.grad)
+    assert slopes[1.0].abs().max() > 1e-4
+    torch.testing.assert_close(slopes[0.8], 0.8 * slopes[1.0])
+
+
+@exact
+def imagination_is_the_model_rolled_on() -> None:
+    """From a real turn; paid in the units of rewards; the second turn is read from a draw of the prior."""
+    play, made, each = team_play(played(world(), 8), NAMES), model(), np.arange(8)
+    made.scale.fill_(3.0)
+    begin = each % play.there.any(-1).sum(-1)
+    found, _ = imagined(made, play, begin, lambda seen: (np.ones((8, 2), int), np.zeros((8, 2))), horizon=2, seed=5)
+    there, ones = torch.ones(8, 2, dtype=torch.bool), torch.eye(4)[torch.ones(8, 2, dtype=torch.int64)]
+    other = play._replace(did=(play.did + np.eye(play.did.shape[1], dtype=int)[0][:, None]) % 4)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        states = made.filtered(play)
+        h = made.follow(states["h"][each, begin], states["z"][each, begin], ones, there)
+        paid, _ = made.outcome(h, there)
+        seen = made.sees(torch.cat([h, made.draw(made.prior(h))], -1)).numpy()
+        moved = (made.filtered(other)["code"] - states["code"]).abs().amax((0, 2, 3))
+    np.testing.assert_array_equal(found.seen[:, 0], play.seen[each, begin])
+    np.testing.assert_allclose(found.paid[:, 0], 3 * paid.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(found.seen[:, 1], seen, atol=1e-6)
+    assert moved[1] > 1e-3, "the code knows what was done last"
+    assert moved[0] == 0, "and not what is done next"
+
+
+@exact
 def imagination_stops_where_the_model_expects_the_end() -> None:
     """Episodes of three turns: after some learning nothing is imagined behind the third, and all episodes end."""
     env = world("none", horizon=3)
@@ -190,17 +232,26 @@ def imagined_turns_are_rows() -> None:
     env, of = world(), team()
     turns = rollout(env, of, groups=12, seed=0)
     told = context(of, env)
-    found = imagine(episodes=20, horizon=4, steps=3)(turns, told)
+    stage = imagine(episodes=20, horizon=4, steps=3)
+    found = stage(turns, told)
     rows = found.frame.filter(pl.col("source") == "model")
     assert len(found) == len(turns) + len(rows)
     assert rows["group"].n_unique() == 20
     assert not set(rows["group"]) & set(turns.frame["group"])
     assert (rows["turn"] < 6 + 4).all()
+    assert rows.group_by("group").agg(pl.col("turn").min())["turn"].n_unique() > 3, "they go on from any turn"
     assert len(rows) == 2 * rows.select("group", "turn").n_unique() > 40
     assert found.frame["source"].head(len(turns)).unique().to_list() == ["policy"]
     valued = central_critic(steps=2)(found, told)
     assert valued.frame["value"].null_count() == 0
     assert {"seen", "paid", "end", "kl", "length"} <= told.metrics.keys()
+    cast(Any, stage.model).result[-1].bias.data[1] = 9.0  # it expects the end at once
+    ended = stage(turns, told).frame.filter(pl.col("source") == "model")
+    assert len(ended) == 2 * 20
+    assert ended["terminated"].all()
+    alone = imagine(episodes=2, steps=1, fuse=False, smooth=0.0)
+    alone(turns, told)
+    assert (cast(Any, alone.model).fuse, cast(Any, alone.model).width) == (False, 0.0)
 
 
 @exact

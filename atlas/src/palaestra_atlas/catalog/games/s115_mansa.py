@@ -71,6 +71,8 @@ def pay_offs() -> None:
     separable = np.array(SEPARABLE)
     assert (separable.argmax(0) == 0).all()
     assert (separable.argmax(1) == 0).all()
+    for labels, names in ((0, [3, 2, 5, 4, 0, 1]), (1, [4, 0, 2, 1, 5, 3])):
+        assert StageGames(labels=labels).names == names, "a game has another name for another seed"
 
 
 @exact

@@ -5,6 +5,7 @@ Left out: the reduction behind the hardness, which was not read; no experiment c
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -88,6 +89,34 @@ def one_profile_is_the_nash_gap() -> None:
     rps = zero_sum(np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]]))
     assert rps.cce_gap([[np.eye(3)[0], np.eye(3)[0]]]) == 1
     assert abs(rps.cce_gap([[np.eye(3)[k], np.eye(3)[k]] for k in range(3)])) < 1e-12
+
+
+@exact
+def written_out_for_two_steps() -> None:
+    """Three players, two states and three profiles of unlike weight: both gaps of the third player by their sums."""
+    rng = np.random.default_rng(0)
+    rewards, moves = rng.normal(size=(3, 2, 2, 3, 2)), rng.dirichlet(np.ones(2), (2, 2, 3, 2))
+    game = MarkovGame(rewards, moves, np.array([0.3, 0.7]), 2)
+    weight, reward, start = np.array([0.5, 0.3, 0.2]), rewards[2], game.start
+    profiles = [[rng.dirichlet(np.full(size, 0.1), (2, 2)) for size in (2, 3, 2)] for _ in weight]
+    first, second, own = (np.stack(each) for each in zip(*profiles, strict=True))
+    now, then = np.einsum("thsa,thsb->htsab", first, second)
+
+    def worth(one: np.ndarray, two: np.ndarray) -> float:
+        paid = np.einsum("t,s,tsab,tsc,sabc", weight, start, now, one, reward)
+        later = np.einsum("t,s,tsab,tsc,sabcz,tzde,tzf,zdef", weight, start, now, one, moves, then, two, reward,
+                          optimize=True)  # fmt: skip
+        return float(paid + later)
+
+    choices = np.eye(2)[list(itertools.product(range(2), repeat=4))].reshape(16, 2, 1, 2, 2).repeat(3, 2)
+    markov = max(worth(*each) for each in choices)
+    soon = np.einsum("t,tsab,sabc->sc", weight, now, reward)
+    later = np.einsum("t,tsab,sabcz,tzde,zdef->scabzf", weight, now, moves, then, reward, optimize=True)
+    remembers = start @ (soon + later.max(-1).sum((2, 3, 4))).max(1)
+    assert remembers > markov + 0.01
+    for deviations, best in (("history", remembers), ("markov", markov)):
+        gains = cce_gap(game, profiles, 10 * weight, deviations=deviations)[1]  # type: ignore[arg-type]
+        np.testing.assert_allclose(gains[2], best - worth(own[:, 0], own[:, 1]))
 
 
 @exact

@@ -154,6 +154,21 @@ def local_and_alike() -> None:
 
 
 @exact
+def choices_are_drawn_by_what_is_seen() -> None:
+    """An agent follows the rule at the phase that it sees, with its error; halfway between centres it is a toss."""
+    env: Any = mean_field(world(2000, coupling=0.0, drift=0.0, noise=0.4, spread=1.0), centres=8)()
+    told = env.reset(0)["swarm"].array
+    before, seen = env.inner.states()[:, 0], np.array([float(each.array[0]) for each in env._seen.values()])
+    assert 0.35 < np.std((seen - before + 1) % 2 - 1) < 0.45
+    result = env.step({"swarm": "2 2 2 2 0 0 0 0"})
+    turned = np.sign((env.inner.states()[:, 0] - before + 1) % 2 - 1) == -np.sign(seen)
+    assert turned[np.abs(np.abs(seen) - 0.5) < 0.25].mean() > 0.95
+    assert 0.4 < turned[np.abs(seen) < 0.03].mean() < 0.75
+    np.testing.assert_allclose(result.info["population"], told, atol=1e-6)
+    assert mean_field(world(), bandwidth=0.5)().bandwidth == 0.5  # type: ignore[attr-defined]
+
+
+@exact
 def numbers_are_one_action() -> None:
     """An action of eight numbers is one row whose log-probabilities are those of the numbers, and are scored alike."""
     policy = FactoredPolicy(8, parts=8, levels=3, name="swarm")
@@ -175,7 +190,7 @@ def numbers_are_one_action() -> None:
 def swarms(seeds: Sequence[int]) -> Outcome:
     """Final order parameter by number, of the three."""
     alone = {"env": {"workflow": None}, "policies": {"swarm": {"kind": "mlp", "options": {"hidden": [32]}}},
-             "learn": {"minibatch": 2000}, "train": {"groups": 32, "iterations": 30}}  # fmt: skip
+             "learn": {"minibatch": 2000}, "train": {"iterations": 30}}  # fmt: skip
     arms: dict[str, dict[str, Any]] = {"seen": {"train": {"iterations": 30}},
             "blind": {"env": {"workflow": "mean_field(blind=True)"}, "train": {"iterations": 30}},
             "alone": alone}  # fmt: skip

@@ -32,8 +32,8 @@ def ration(
     Args:
         wishes: quantity that each wants, whole where `method` is "random".
         pool: what there is.
-        method: "random": unit by unit to somebody who still wants one, drawn. "proportional": in proportion, in
-            fractions.
+        method: "random": unit by unit, each to one drawn from those who still want one, all alike, however much they
+            want. "proportional": in proportion, in fractions.
         rng: for "random".
 
     >>> ration([10, 10, 10, 10, 18], 42.0, "proportional").round(3).tolist()
@@ -44,9 +44,11 @@ def ration(
         return want
     if method == "proportional":
         return np.asarray(want * pool / want.sum())
-    units = np.repeat(np.arange(len(want)), want.astype(int))
-    taken = (rng or np.random.default_rng(0)).permutation(units)[: int(pool)]
-    return np.bincount(taken, minlength=len(want)).astype(float)
+    rng, got = rng or np.random.default_rng(0), np.zeros(len(want))
+    for _ in range(int(pool)):
+        wanting = np.flatnonzero(got < want)
+        got[wanting[rng.integers(len(wanting))]] += 1
+    return got
 
 
 def regrown(
