@@ -117,6 +117,10 @@ def extracted() -> None:
         np.asarray(goal_score(*names).evaluate(found)) for names in (("scene", "scene.wanted"), ("objects", "wanted"))
     ]
     np.testing.assert_allclose(scores[0], scores[1])
+    whole = scene(policy=ScriptedPolicy(reader(whole=True)))(turns, here)
+    pairs = [text.replace(",", "").split("; wanted: ") for text in texts[:3]]
+    similar = np.asarray(goal_score("scene", "scene.wanted").evaluate(whole))
+    np.testing.assert_allclose(similar, [word_cosine(*pair) for pair in pairs], atol=0.01)
     found = found.with_column(agent=["cook"] * 3, truncated=[False] * 3)
     progress = np.asarray(shape(goal_score("scene", "scene.wanted"), gamma=1.0).evaluate(found))
     np.testing.assert_allclose(progress.sum(), -scores[0][0])
