@@ -91,21 +91,24 @@ def _arrivals(turns: Turns) -> int:
     return int((later["state"] == frame["state"][1]).sum())
 
 
-def test_barfi_is_its_own_outer_loop() -> None:
+@pytest.mark.parametrize("options", [{}, {"gamma": 0.9, "per_state": True, "hypergradient": "neumann"}])
+def test_barfi_is_its_own_outer_loop(options: dict[str, Any]) -> None:
+    """So many outer steps before the first iteration, one more in each later one, also after a stop."""
     turns, here = played()
-    stage = bilevel(first=3)
-    made = stage(turns, here)
+    stage = bilevel(first=3, **options)
+    made = stage(turns, here)["aligned"].to_list()
     model = LINE().model()
-    own = BilevelReward(
-        model.transitions, model.start, model.rewards["reward"], model.rewards["bonus"], 0.95, "exact", False
-    )
+    reward, bonus = model.rewards["reward"], model.rewards["bonus"]
+    own = BilevelReward(model.transitions, model.start, reward, bonus, **{"gamma": 0.95, "per_state": False} | options)
+    state, action = model.rows(turns["state"].to_list(), turns["action"].to_list())
     for _ in range(3):
         own.step()
-    state, action = model.rows(turns["state"].to_list(), turns["action"].to_list())
-    assert made["aligned"].to_list() == pytest.approx(own.reward[state, action].tolist())
-    again = bilevel(first=3)
+    assert made == pytest.approx(own.reward[state, action].tolist())
+    again = bilevel(first=3, **options)
     again.load_state_dict(stage.state_dict())
-    assert again(turns, here)["aligned"].to_list() == stage(turns, here)["aligned"].to_list()
+    own.step()
+    for each in (stage, again):
+        assert each(turns, here)["aligned"].to_list() == pytest.approx(own.reward[state, action].tolist())
 
 
 def test_a_run_trains_on_a_designed_reward() -> None:

@@ -81,16 +81,19 @@ class Kitchen(NativeEnv):
         return ({"cook": 1.0} if done else {}), info
 
 
-def reader() -> Callable[[Any], str]:
-    """Makes a policy function (request -> text), no arguments, that restates the kitchen's sentences as JSON.
+def reader(whole: bool = False) -> Callable[[Any], str]:
+    """Makes a policy function (request -> text) that restates the kitchen's sentences as JSON; for stage `scene`.
 
-    For stage `scene`.
+    whole: each sentence as one object without attributes, what a comparison of flat texts sees.
     """
+
+    def read(text: str) -> str:
+        return json.dumps([{"description": text.replace(",", "")}]) if whole else _objects(_things(text))
 
     def play(request: Any) -> str:
         told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]
         parts = dict(zip(("NOW", "WANTED"), told.split("; wanted: "), strict=True))
-        return "\n".join(f"{name}: {_objects(_things(text))}" for name, text in parts.items())
+        return "\n".join(f"{name}: {read(text)}" for name, text in parts.items())
 
     return play
 

@@ -40,6 +40,7 @@ class _MazeState:
     over: bool = False
     reached: int = 0
     beacons: tuple[Cell, ...] = ()
+    hidden: bool = False
 
 
 @functools.lru_cache
@@ -71,7 +72,8 @@ class Maze(NativeEnv):
 
     map: a name in `MAPS`, or rows. A map of one row has the moves left and right only. A step into a wall, or a door
     without the key, stays. beacons: signs whose cells are sub-goals, in order; the next one is shown, and each is wrong
-    with a chance of 1 - accuracy. bonus: what an arrival at a sign tells as the fact `bonus`; it is not paid. messages:
+    with a chance of 1 - accuracy. hidden: chance that an episode shows none of them, as in play without the list; they
+    are completed and told as ever. bonus: what an arrival at a sign tells as the fact `bonus`, not paid. messages:
     what is read there; by default at `m` that one sees something useful. teacher: `module:name` of who lists sub-goals
     instead of `beacons`, a function of the map's text whose answer has cells like (3, 1); asked once for each map.
 
@@ -94,6 +96,7 @@ class Maze(NativeEnv):
         pays: float = 1.0,
         beacons: str = "",
         accuracy: float = 1.0,
+        hidden: float = 0.0,
         bonus: Mapping[str, float] | None = None,
         messages: Mapping[str, str] | None = None,
         teacher: str | None = None,
@@ -104,9 +107,11 @@ class Maze(NativeEnv):
         signs = "".join(self.rows)
         if any(len(row) != self.width for row in self.rows) or signs.count("S") != 1 or "G" not in signs:
             raise InputError(f"Maze: map={map!r} needs rows of equal length with one S and a G{nearest(map, MAPS)}")
-        if horizon < 1 or not 0 <= accuracy <= 1 or len(set(beacons) & set(signs)) < len(beacons):
-            raise InputError(f"Maze: {horizon=} >= 1, {accuracy=} in [0, 1], {beacons=} signs of the map")
-        self.horizon, self.pays, self.accuracy, self.bonus = horizon, float(pays), accuracy, dict(bonus or {})
+        chances = 0 <= accuracy <= 1 and 0 <= hidden <= 1
+        if horizon < 1 or not chances or len(set(beacons) & set(signs)) < len(beacons):
+            raise InputError(f"Maze: {horizon=} >= 1, {accuracy=} and {hidden=} in [0, 1], {beacons=} signs of the map")
+        self.horizon, self.pays, self.bonus = horizon, float(pays), dict(bonus or {})
+        self.accuracy, self.hidden = accuracy, hidden
         self.messages = dict({"m": "you see something useful"} if messages is None else messages)
         self.start = self._find("S")
         self.beacons = tuple(self._find(sign) for sign in beacons) if teacher is None else listed(teacher, *self.rows)
@@ -135,14 +140,16 @@ class Maze(NativeEnv):
         wrong = self.rng.random(len(self.beacons)) >= self.accuracy
         drawn = [floor[self.rng.integers(len(floor))] for _ in self.beacons]
         beacons = tuple(other if off else cell for cell, other, off in zip(self.beacons, drawn, wrong, strict=True))
-        return "maze", _MazeState(self.start, beacons=beacons)
+        hidden = self.hidden > 0 and bool(self.rng.random() < self.hidden)
+        return "maze", _MazeState(self.start, beacons=beacons, hidden=hidden)
 
     def look(self) -> dict[str, Observation]:
         """Observation of the walker: its cell, what it holds, and the next sub-goal."""
         state = self.state
         if state.over or state.steps >= self.horizon:
             return {}
-        return {"walker": self._seen(state.cell, state.key, (*state.beacons, None)[state.reached])}
+        beacon = None if state.hidden else (*state.beacons, None)[state.reached]
+        return {"walker": self._seen(state.cell, state.key, beacon)}
 
     def _seen(self, cell: Cell, key: bool, beacon: Cell | None = None) -> Observation:
         seek = "" if not self.beacons else f", seek {beacon}" if beacon else ", nothing to seek"

@@ -11,10 +11,12 @@ import numpy as np
 
 from palaestra.evaluation.games import CFR, Game, game_tree, openspiel_tree, psro, read_solver, solve, zero_sum
 from palaestra.evaluation.games.cfr import rule
+from palaestra.evaluation.games.dynamics import shor
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 MATRIX = np.array([[120.0, -12.0], [-4.0, 20.0]])
 CYCLE = np.array([[0.0, -1, 2], [1, 0, -1], [-2, 1, 0]])
+SKEWED = np.array([[0.3, -1.1, 2.0], [0.8, 0.1, -0.7], [-1.5, 1.2, 0.4]])
 
 
 @exact
@@ -38,12 +40,21 @@ def nothing_averaged_before_the_start() -> None:
 
 @exact
 def ten_iterations_by_hand() -> None:
-    """Regrets, policies and averages of a 2x2 matrix after ten iterations of the listing, written out as a loop."""
-    run = CFR(game_tree(zero_sum(MATRIX)), rule("vad", start=3))
+    """Regrets, policies and averages of 2x2 matrices after ten iterations of the listing, written out as a loop.
+
+    With the large payoffs volatility is at its limit and regrets reach the floor, with the small ones it moves below 1.
+    """
+    for matrix in (MATRIX, MATRIX / 100):
+        by_hand(matrix)
+
+
+def by_hand(matrix: np.ndarray) -> None:
+    """Compare ten iterations on a matrix with the listing."""
+    run = CFR(game_tree(zero_sum(matrix)), rule("vad", start=3))
     regrets, policies, cumulated, size = np.zeros((2, 2)), np.full((2, 2), 0.5), np.zeros((2, 2)), np.zeros(2)
     for t in range(10):
         run.step()
-        for i, payoff in enumerate((MATRIX, -MATRIX.T)):
+        for i, payoff in enumerate((matrix, -matrix.T)):
             u = payoff @ policies[1 - i]
             r = u - policies[i] @ u
             m = np.abs(r).max()
@@ -74,6 +85,33 @@ def two_slots_on_kuhn() -> None:
     assert abs(both[8].gap - 0.0096) < 2e-4
     assert psro(tree, train=train, iterations=8)[-1].gap < 1e-9
     assert solve(tree, 'psro("nash", "nash", iterations=8)').gap < 1e-9
+
+
+@exact
+def five_steps_of_shor() -> None:
+    """Last mixtures and average of a 3x3 matrix after five steps in training's setting, written out as a loop."""
+    blend, temperature, momentum, diversity = 0.3, 0.5, 0.5, 0.05
+    mixtures, regrets, before = (np.full((2, 3), value) for value in (1 / 3, 0.0, 0.0))
+    total = np.zeros((2, 3))
+    for _ in range(5):
+        for i, payoff in enumerate((SKEWED, -SKEWED.T)):
+            u = payoff @ mixtures[1 - i]
+            c = u - u.mean()
+            g = (1 + momentum) * c - momentum * before[i] + diversity * (1 - mixtures[i])
+            before[i], regrets[i] = c, np.maximum(0, regrets[i] + g / np.abs(g).max())
+            soft = np.exp(u / temperature)
+            mixtures[i] = (1 - blend) * regrets[i] / regrets[i].sum() + blend * soft / soft.sum()
+            total[i] += mixtures[i]
+    options = {"blend": blend, "temperature": temperature, "momentum": momentum, "diversity": diversity}
+    np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options), mixtures)
+    np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options, average=True), total / 5)
+    done = 2 / 75  # of the schedules, with three strategies
+    start = {"blend": 0.3 - 0.25 * done, "temperature": 0.5 - 0.49 * done, "diversity": 0.05 - 0.049 * done}
+    for role, wanted in (
+        ("training", shor(zero_sum(SKEWED), 5, **start, momentum=0.5, average=True)),
+        ("evaluation", shor(zero_sum(SKEWED), 5, blend=0.01, temperature=0.001, momentum=0.2, diversity=0.0)),
+    ):
+        np.testing.assert_allclose(read_solver(f"shor({role}, 5)")(zero_sum(SKEWED)), wanted)
 
 
 @exact

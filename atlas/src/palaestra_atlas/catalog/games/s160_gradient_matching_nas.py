@@ -135,6 +135,19 @@ def own_layers_take_no_part() -> None:
         loss = -(policy.score(rows).logprobs[:, 0] * torch.from_numpy(rows["advantage"].to_numpy().copy())).mean()
         gradients.append(torch.cat([each[0].reshape(-1) for each in torch.autograd.grad(loss, shared)]).numpy())
     np.testing.assert_allclose(found.distance, cosine_distance(np.array(gradients)), atol=1e-3)
+    policy.split(SEATS[3:])  # a copy of the weights for some: their gradients are as before
+    np.testing.assert_allclose(gradient_agreement(learner, turns)["players"].values, found.values, atol=1e-6)
+
+
+@exact
+def batches_are_averaged() -> None:
+    """The halves are those of the mean over batches, also where the last batch alone says otherwise."""
+    learner = GradientSharing(Team(dict.fromkeys(SEATS, four_roles())))
+    odd = np.arange(6) % 2
+    last = (odd[:, None] != odd).astype(float)
+    learner.cosines["players"] = [1 - (2 * by_role() - last), 1 - last]
+    learner._split()
+    assert sorted(learner.split_policies["players"].groups().values()) == [SEATS[:3], SEATS[3:]]
 
 
 @exact

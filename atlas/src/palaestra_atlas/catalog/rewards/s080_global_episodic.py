@@ -87,14 +87,33 @@ def over_training() -> None:
 
 
 @exact
+def another_global_key() -> None:
+    """A place that is new in the episode pays by how often its kind was met: once and twice in this table."""
+    keys = {"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2, "state": [1, 2], "kind": [5, 5]}
+    paid = np.asarray(episodic_global_bonus("state", before=0.0, global_key="kind").evaluate(Turns(keys)))
+    np.testing.assert_allclose(paid, [1.0, 2**-0.5])
+
+
+@exact
 def in_feature_space() -> None:
-    """The card's elliptical bonuses, and a scale that goes on over tables."""
+    """The card's elliptical bonuses, anew in each episode, whose first may be left out as in the released code."""
     assert elliptical_error() < 5e-6
+    keys = {"episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "agent": ["a"] * 4}
+    turns = Turns(keys | {"features": [[1.0, 0.0]] * 4})
+    for skip_first, first in ((False, 10.0), (True, 0.0)):
+        found = np.asarray(elliptical("features", skip_first=skip_first).evaluate(turns))
+        np.testing.assert_allclose(found, [first, 1 / 1.1] * 2)
+
+
+@exact
+def in_units_of_the_deviation() -> None:
+    """A bonus is divided by the deviation of all bonuses so far, which goes on over tables, and weighted."""
     scale = RunningScale()
     deviations = [scale.add(np.array(batch)) for batch in ([1.0, 3.0], [5.0])]
     np.testing.assert_allclose(deviations, [1.0, float(np.std([1.0, 3.0, 5.0]))])
     turns = Turns({"bonus": [2.0, 4.0], "scale": [0.5, 0.5]})
     np.testing.assert_allclose(np.asarray(scaled("bonus", "scale").evaluate(turns)), [4.0, 8.0])
+    np.testing.assert_allclose(np.asarray(scaled("bonus", "scale", coefficient=0.1).evaluate(turns)), [0.4, 0.8])
 
 
 @exact

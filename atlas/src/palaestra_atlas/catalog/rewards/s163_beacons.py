@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
 
 TRAIN = {"train": {"iterations": 40, "group_size": 8}}
-MAP, PAID = {"map": "rooms", "horizon": 60}, 'col("reward") + milestone_bonus()'
+MAP, PAID = {"map": "rooms", "horizon": 60}, 'col("reward") + milestone_bonus(horizon=60)'
 ARMS: dict[str, dict[str, Any]] = {
     "none": {**TRAIN, "env": {"options": MAP}},
     "right": {**TRAIN, "env": {"options": {**MAP, "beacons": "KD"}}, "reward": PAID},
@@ -74,6 +74,9 @@ def decay() -> None:
     """The card's bonuses after 10, 30 and 99 steps of 100; the count begins anew with every sub-goal."""
     assert worked_error() < 1e-12
     np.testing.assert_allclose(visited(None, 0, None, 1), [0.0, 0.196, 0.0, 0.196])
+    np.testing.assert_allclose(visited(None, None, 0, 1, horizon=2.0), [0.0, 0.0, 0.0, 0.1])  # late: nothing, not less
+    keys = {"episode": [0], "turn": [0], "agent": ["a"], "milestone": [0]}
+    assert milestone_bonus(value=1.0, horizon=4.0).evaluate(Turns(keys))[0] == 0.75
 
 
 @exact
@@ -85,6 +88,22 @@ def current_is_seen() -> None:
     assert ["seek (0, 4)" in text for text in seen] == [False, False, True, True, False, False], seen
 
 
+@exact
+def also_played_without_the_list() -> None:
+    """Where sub-goals are hidden nothing is to be sought, and completing them in order is told all the same."""
+    env = Maze("S.K.D.G", beacons="KD", horizon=20, hidden=1.0)
+    texts, told = [env.reset(0)["walker"].text], []
+    for _ in range(5):
+        step = env.step({"walker": "right"})
+        texts.append(step.observations["walker"].text)
+        told.append(step.info["milestone"])
+    assert all("nothing to seek" in text for text in texts), texts
+    assert told == [None, 0, None, 1, None], told
+    half = Maze("S.K.D.G", beacons="KD", hidden=0.5)
+    shown = ["seek (0, 2)" in half.reset(seed)["walker"].text for seed in range(20)]
+    assert 0 < sum(shown) < 20, shown
+
+
 ASKED: list[str] = []
 """Maps that a teacher was asked about."""
 
@@ -93,6 +112,11 @@ def teacher(text: str) -> str:
     """One who remembers what it was asked."""
     ASKED.append(text)
     return key_then_door(text)
+
+
+def astray(text: str) -> str:
+    """A teacher whose list has a wall, and cells beyond the map on both sides."""
+    return "(0, 2), (0, 5), (2, 0), (1, 0)"
 
 
 @exact
@@ -106,6 +130,7 @@ def asked_once() -> None:
             env.reset(seed)
     assert len(ASKED) == 1, f"asked {len(ASKED)} times"
     assert worlds[0].beacons == ((4, 0), (2, 3)), worlds[0].beacons
+    assert Maze("S.#.G/K....", teacher=f"{__name__}:astray").beacons == ((1, 0),)
 
 
 def success(learned: TrainingResult) -> dict[str, float]:

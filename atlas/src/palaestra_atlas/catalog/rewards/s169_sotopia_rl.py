@@ -92,6 +92,22 @@ def several_dimensions() -> None:
     np.testing.assert_allclose(dimensions(10.0), dimensions())
 
 
+@exact
+def options_reach_every_dimension() -> None:
+    """Method, largest weight and scope of the scaling hold for each dimension; what is harmful earns -1 before it."""
+    keys = {"episode": [0, 0, 1, 1], "agent": ["a"] * 4, "turn": [0, 1, 0, 1]}
+    turns = Turns(keys | {"goal": [6.0, 6.0, 2.0, 2.0], "of_goal": [1.0, -1.0, 1.0, 0.0]})
+    for options, right in (
+        ({"top": 1.0}, [10, 0, 10 * 3 / 7, 10 / 7]),  # 6, -1, 2, 0
+        ({}, [10, 0, 50 / 9, 10 / 3]),  # 2, -1, 2/3, 0
+        ({"method": "uniform"}, [10, 10, 0, 0]),
+        ({"method": "discount"}, [60 / 7, 10, 0, 10 / 21]),  # 5.4, 6, 1.8, 2
+        ({"scope": "episode"}, [10, 0, 10, 0]),
+    ):
+        found = np.asarray(sotopia_reward(("goal", "of_goal"), **options).evaluate(turns))  # type: ignore[arg-type]
+        np.testing.assert_allclose(found, right, atol=1e-12)
+
+
 SEEN = [f"the client asks for {thing}" for thing in ("tea", "coffee", "water", "wine")]
 SAID = ["here it is, please", "take it yourself"]
 
@@ -114,6 +130,20 @@ def fitted() -> None:
     missing = np.arange(8) % 3 == 0
     assert np.isfinite(found).all(), "a reply without a label has no reward"
     assert np.abs(found - worth)[missing].max() < 1.5, found
+
+
+@exact
+def fitted_to_pairs_and_over_tables() -> None:
+    """What is right to say depends on what was heard, and a table without labels is valued by those before it."""
+    stage, here = utterance_reward("label"), Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    rows = [(seen, said) for seen in ("greet", "thank") for said in ("greet", "thank")]
+    keys = {"group": [0] * 4, "episode": [0] * 4, "turn": range(4), "agent": ["clerk"] * 4}
+    texts = {"observation": [seen for seen, _ in rows], "action": [said for _, said in rows]}
+    worth = np.array([8.0 if seen == said else 2.0 for seen, said in rows])
+    for label in (worth.tolist(), [None] * 4):
+        column = pl.Series(label, dtype=pl.Float64)
+        found = stage(Turns({**keys, **texts, "label": column}), here)["utterance"].to_numpy()
+        assert np.abs(found - worth).max() < 1, found
 
 
 @exact

@@ -85,6 +85,18 @@ def worked_rewards() -> None:
     np.testing.assert_allclose(np.asarray(lanser_reward().evaluate(Turns(table))), [1.494, 0.472, -0.438])
 
 
+@exact
+def each_episode_by_itself() -> None:
+    """Two episodes in any order: what was before is of the same episode, a first turn without a start pays 0."""
+    broken, mended = json.dumps({"a.py": UNSOUND, "b.py": UNSOUND}), json.dumps({"a.py": SOUND, "b.py": UNSOUND})
+    table = {"episode": [1, 0, 0, 1], "turn": [1, 0, 1, 0], "files": [mended, mended, broken, broken]}
+    turns = check_turns(Turns(table), PythonSyntax())
+    assert turns["diagnostics_before"].fill_nan(None).to_list() == [2, None, 1, None]
+    for method in ("potential", "published"):
+        paid = np.asarray(lanser_reward(method=method).evaluate(turns))  # type: ignore[arg-type]
+        np.testing.assert_allclose(paid - (0.4 if method == "published" else 0.0), [0.5, 0, -0.5, 0], atol=1e-12)
+
+
 class Shuffled:
     """A checker that tells the same facts in another order of their fields each time, and counts how often."""
 

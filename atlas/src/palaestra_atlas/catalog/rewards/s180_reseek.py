@@ -52,6 +52,27 @@ def verdicts() -> None:
 
 
 @exact
+def relevance_is_of_the_answer() -> None:
+    """What a text is worth is what the reranker says of it and the right answer, not of it and the question."""
+    asked: list[tuple[str, str]] = []
+
+    def rerank(text: str, gold: str) -> float:
+        asked.append((text, gold))
+        return 0.8
+
+    env = SearchEnv(2, noise=0.0, rerank=rerank)
+    env.reset(0)
+    env.step({"seeker": f"search {env.state.wanted}"})
+    info = env.step({"seeker": "yes"}).info
+    assert asked == [(env.state.found, env.state.facts[env.state.wanted])]
+    assert (info["judge"], info["relevance"]) == (1, 0.8)
+    judged = Turns({"judge": [1, 0], "relevance": [0.8, 0.8], "episode": [0, 1]})
+    np.testing.assert_allclose(
+        np.asarray(parse('reseek_reward("judge", "relevance", match=1.0, rejected=-2.0)').evaluate(judged)), [1, -2]
+    )
+
+
+@exact
 def the_answer_is_paid() -> None:
     """On the last turn, beside the verdicts before it."""
     episode = {"episode": [0] * 3, "turn": range(3), "judge": [None, 1, None], "relevance": [None, 1.0, None]}

@@ -110,6 +110,16 @@ def the_end_is_paid() -> None:
 
 
 @exact
+def from_another_start() -> None:
+    """Whoever begins at 70 is at 80 after +10, in the env, as the reward at the end, and as 0.1 turn by turn."""
+    env = SimulatedUser(Moved(), start=70)
+    assert felt(env, "+10") == [80]
+    for turnwise, paid in ((False, 0.8), (True, 0.1)):
+        signal = rlver_reward("delta", start=70.0, turnwise=turnwise)
+        np.testing.assert_allclose(np.asarray(signal.evaluate(dialogue(10))), [paid])
+
+
+@exact
 def same_dialogue_same_score() -> None:
     """The same replies to the same profile end at the same emotion, whatever is drawn."""
     env, found = SimulatedUser("moderate"), dict[str, list[int]]()
