@@ -92,7 +92,8 @@ class Use(BaseModel):
         data: `module:function`; called with (seed, directory), it writes the files that the command reads.
         measure: what is compared, a call from `palaestra_atlas.verification.measures`, or `module:function(…)`.
         direction: `higher` or `lower` with the method; `found`: true with it, false without; `refused`: exit code 2.
-        least: smallest mean difference over seeds that counts.
+        least: smallest mean difference over seeds that counts; it has to be two standard errors as well.
+        seeds: number of seeds on which it is judged.
         columns: columns of the saved turns that must be there, not all null and not constant.
     """
 
@@ -104,6 +105,7 @@ class Use(BaseModel):
     measure: str | None = None
     direction: Literal["higher", "lower", "found", "refused"] | None = None
     least: float = Field(0.0, ge=0)
+    seeds: int = Field(3, ge=2)
     columns: tuple[str, ...] = ()
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from palaestra_atlas.reproductions import _modules
-from palaestra_atlas.rows import read_mechanism, read_rows
+from palaestra_atlas.rows import Use, read_mechanism, read_rows
 from palaestra_atlas.verification import uses
 from palaestra_atlas.verification.evidence import Evidence
 from palaestra_atlas.verification.verify import _code_of, note_of, verify
@@ -189,6 +189,12 @@ def test_a_number_that_no_evidence_has_is_its_name(small: Callable[..., Evidence
     assert note_of(row, None) == "Mean <experiment.middle> of <experiment.seeds> seeds."
 
 
+def test_a_use_may_ask_for_more_seeds(small: Callable[..., Evidence], commands: list[object]) -> None:
+    found = small(("least: 0.4", "least: 0.4, seeds: 4"), use=True)
+    assert found.use is not None
+    assert found.use.seeds == (501, 502, 503, 504)
+
+
 def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidence], commands: list[object]) -> None:
     found = small(use=True)
     assert len(commands) == 6, "three seeds with and three without"
@@ -217,6 +223,21 @@ def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidenc
 def test_a_use_without_its_effect_is_noticed(small: Callable[..., Evidence], old: str, new: str, reason: str) -> None:
     found = small((old, new), use=True)
     assert any(reason in each for each in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ((0.9, 0.1, 0.2), "0: +0.4 with a standard error of 0.25 over 3 seeds may be noise"),
+        ((0.5, 0.3, 0.4), None),
+        ((0.4, 0.4, 0.4), None),
+        ((0.2, 0.2, 0.2), "0 is not higher: +0.2 where 0.3 is asked"),
+    ],
+)
+def test_an_effect_is_two_standard_errors(values: tuple[float, ...], problem: str | None) -> None:
+    use = Use(line="palaestra x", without="palaestra y", measure="0", direction="higher", least=0.3)
+    found = uses._compared(use, uses.UseResult(line=use.line), list(values), [0.0] * 3)
+    assert found.problem == problem
 
 
 @pytest.mark.usefixtures("commands")

@@ -23,6 +23,8 @@ from palaestra_atlas.verification.evidence import UseResult
 from palaestra_atlas.verification.measures import Left, measure
 
 TRAINING = ("train", "compare")
+NOISE = 2.0
+"""Standard errors of a mean difference over seeds that it has to reach, besides the `least` of its row."""
 
 
 def run_use(use: Use, seeds: Sequence[int], *, fast: bool = False, timeout: float = 7200.0) -> UseResult:
@@ -81,8 +83,13 @@ def _compared(use: Use, found: UseResult, values: list[float], without: list[flo
     else:
         towards = difference if use.direction == "higher" else -difference
         holds = math.isfinite(difference) and towards > 0 and towards >= use.least
+        if holds and error is not None and towards < NOISE * error * (1 - 1e-9):
+            said = f"{difference:+.4g} with a standard error of {error:.2g} over {len(differences)} seeds may be noise"
+            found = found.model_copy(update={"problem": f"{use.measure}: {said}"})
     finite = [value for value in (*values, *without) if not math.isfinite(value)]
-    problem = None if holds else f"{use.measure} is not {use.direction}: {difference:+.4g} where {use.least:g} is asked"
+    problem = found.problem
+    if not holds:
+        problem = f"{use.measure} is not {use.direction}: {difference:+.4g} where {use.least:g} is asked"
     return found.model_copy(
         update={
             "values": tuple(values) if not finite else (),

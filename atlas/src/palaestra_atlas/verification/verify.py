@@ -78,7 +78,7 @@ def verify(
         found.parts.append(_without(part, checks, found.checks, fresh, fast))
     if row.use is not None:
         say("use")
-        found.use = run_use(row.use, [fresh + place for place in range(1, 4)], fast=fast)
+        found.use = run_use(row.use, [fresh + place for place in range(1, row.use.seeds + 1)], fast=fast)
     reasons = [*found.reasons, *_reasons(row, mechanism, found, fast)]
     status: Status = "partly" if reasons else "unverified" if fast else "works"
     evidence = Evidence(
