@@ -59,8 +59,9 @@ def test_the_best_proposal_is_taken_when_no_query_is_left() -> None:
     assert played["reward"].sum() == pytest.approx(-2.0), "twenty turns of both, nothing cleared"
 
 
-def test_the_critic_knows_what_was_logged() -> None:
-    critic = fitted_critic(table())
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_critic_knows_what_was_logged_whatever_the_order_of_a_turns_rows(descending: bool) -> None:
+    critic = fitted_critic(Turns(table().frame.sort("episode", "agent", descending=[False, descending])))
     (state,) = {cell[0] for cell in critic.cells if len(cell) == 1}
     assert critic.value(state) == pytest.approx(-2 / 3)
     assert critic.value(state, ["worker_0 site 1"]) == pytest.approx(-2 / 3)
