@@ -68,6 +68,13 @@ def test_the_critic_knows_what_was_logged_whatever_the_order_of_a_turns_rows(des
     assert critic.value(state, ["worker_0 site 1", "worker_1 site 1"]) == pytest.approx(-2.0)
 
 
+def test_a_turn_is_worth_what_is_earned_from_it_on() -> None:
+    keys = {"group": [0] * 4, "episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["worker_0", "worker_1"] * 2}
+    facts = {"state": np.array([1, 1, 2, 2], np.uint64), "action": ["site 0"] * 4}
+    critic = fitted_critic(Turns(keys | facts | {"reward": [1.0, 1.0, 3.0, 3.0]}))
+    assert [value for cell, (value, _) in critic.cells.items() if len(cell) == 1] == [8.0, 6.0]
+
+
 def test_it_is_an_env_and_says_what_cannot_be() -> None:
     check_env(advantage_feedback(ENV, table()), varied=False)
     with pytest.raises(InputError, match="order='other' is sequential or joint"):

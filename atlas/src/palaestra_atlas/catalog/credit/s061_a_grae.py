@@ -59,6 +59,16 @@ def card() -> None:
 
 
 @exact
+def an_episode_counts_once() -> None:
+    """Episodes of one to three turns: the batch's mean is that of episodes, and their credit that of one turn."""
+    early = batch([1.0, 0, 0, 0], 0.2)
+    rows = np.repeat(np.arange(20), 1 + np.arange(20) % 3)
+    longer = Turns(early.frame[rows].with_columns(turn=pl.int_range(pl.len()).over("episode")))
+    once, found = (np.asarray(a_grae("reward").evaluate(turns)) for turns in (early, longer))
+    np.testing.assert_allclose(found, once[rows], atol=1e-9)
+
+
+@exact
 def identities() -> None:
     """What GRPO's credit adds up to, 2G root(p(1 - p)), both signs alike; and A-GRAE's formula for every p."""
     turns, number = groups()
