@@ -50,10 +50,14 @@ def forced_turns() -> None:
 def branches() -> None:
     """Each branch is normalised by its own mean and deviation: one success of four without a hint, three with one.
 
-    What succeeds without a hint and what fails despite one counts 1 + (.75 - .25) times.
+    What succeeds without a hint and what fails despite one counts 1 + (.75 - .25) times, once where hints do not help.
     """
     credit = np.asarray(adhint(entropy="entropy").evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 0])))[1::2]
     np.testing.assert_allclose(credit, [2.25, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -2.25], atol=1e-4)
+    capped = adhint(entropy="entropy", cap=0.2).evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 0]))
+    np.testing.assert_allclose(np.asarray(capped)[[1, -1]], [1.8, -1.8], atol=1e-4)
+    useless = np.asarray(adhint(entropy="entropy").evaluate(table([1.0, 1, 1, 0], [1.0, 0, 0, 0])))[1::2]
+    np.testing.assert_allclose(useless, [0.5, 0.5, 0.5, -1.5, 1.5, -0.5, -0.5, -0.5], atol=1e-4)
 
 
 @exact

@@ -76,7 +76,9 @@ def group_advantage() -> None:
 
 def clocked() -> Turns:
     """Random play in the corridor, of a walker who sees the number of the step."""
-    return rollout(lambda: Corridor(cells=5, horizon=12, clock=True), Team(walker=random_legal()), groups=4, group_size=16)
+    return rollout(
+        lambda: Corridor(cells=5, horizon=12, clock=True), Team(walker=random_legal()), groups=4, group_size=16
+    )
 
 
 @exact
