@@ -44,6 +44,17 @@ def shared_steps() -> None:
 
 
 @exact
+def repeated_steps() -> None:
+    """An episode that waits twice counts once beside one that waits once; with unit="row" it counts twice."""
+    keys = {"group": [0] * 5, "episode": [0, 0, 0, 1, 1], "turn": [0, 1, 2, 0, 1], "agent": ["walker"] * 5}
+    did = {"state": np.zeros(5, np.uint64), "action": ["wait", "wait", "go", "wait", "go"]}
+    turns = Turns(keys | did | {"reward": [0.0, 0.0, 1.0, 0.0, 0.0]})
+    high = 1 / np.sqrt(2)
+    for signal, waits in ((salt(), 0.0), (salt(unit="row"), high / 3)):
+        np.testing.assert_allclose(np.asarray(signal.evaluate(turns)), [waits, waits, high, waits, -high], atol=1e-5)
+
+
+@exact
 def ways_apart() -> None:
     """With one earlier state in the key, equal steps that were reached from different states keep different values."""
     turns = Turns(
