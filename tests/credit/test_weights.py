@@ -123,8 +123,8 @@ def test_a_grae_as_released_divides_easy_groups_by_another_root() -> None:
     z, root = 0.75 / np.std([1, 0, 0, 0], ddof=1), 0.25**0.5
     weight = 0.125 / (2 * root) + 0.875 / (2 * (1 - root))
     np.testing.assert_allclose(values(a_grae(flavour="code"), turns)[0], z * weight * 0.125, atol=1e-5)
-    uneven = padded([1, 0, 0, 0], 1, 1)
-    assert values(a_grae(flavour="code"), uneven)[0] != pytest.approx(values(a_grae(flavour="code"), turns)[0])
+    uneven = padded([1, 0, 0, 0], 1, 1)  # ω is (1/4 + 1) / 2, whatever the groups' sizes, and √p is 1 - √p
+    assert values(a_grae(flavour="code"), uneven)[0] == pytest.approx(z * 0.625, abs=1e-5)
     with pytest.raises(ExpressionError, match="a_grae: 'cod' is unknown; did you mean 'code'"):
         a_grae(flavour="cod")  # type: ignore[arg-type]
 

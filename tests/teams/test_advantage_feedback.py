@@ -59,12 +59,20 @@ def test_the_best_proposal_is_taken_when_no_query_is_left() -> None:
     assert played["reward"].sum() == pytest.approx(-2.0), "twenty turns of both, nothing cleared"
 
 
-def test_the_critic_knows_what_was_logged() -> None:
-    critic = fitted_critic(table())
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_critic_knows_what_was_logged_whatever_the_order_of_a_turns_rows(descending: bool) -> None:
+    critic = fitted_critic(Turns(table().frame.sort("episode", "agent", descending=[False, descending])))
     (state,) = {cell[0] for cell in critic.cells if len(cell) == 1}
     assert critic.value(state) == pytest.approx(-2 / 3)
     assert critic.value(state, ["worker_0 site 1"]) == pytest.approx(-2 / 3)
     assert critic.value(state, ["worker_0 site 1", "worker_1 site 1"]) == pytest.approx(-2.0)
+
+
+def test_a_turn_is_worth_what_is_earned_from_it_on() -> None:
+    keys = {"group": [0] * 4, "episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["worker_0", "worker_1"] * 2}
+    facts = {"state": np.array([1, 1, 2, 2], np.uint64), "action": ["site 0"] * 4}
+    critic = fitted_critic(Turns(keys | facts | {"reward": [1.0, 1.0, 3.0, 3.0]}))
+    assert [value for cell, (value, _) in critic.cells.items() if len(cell) == 1] == [8.0, 6.0]
 
 
 def test_it_is_an_env_and_says_what_cannot_be() -> None:

@@ -34,8 +34,8 @@ def team_plays(turns: Turns, *, by_name: bool = False) -> list[tuple[list[int], 
 
 
 def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -> PrefixCritic:
-    """ReAd's critic fitted to the play in `Turns`: a `PrefixCritic` of the team's return from each turn on."""
+    """ReAd's `PrefixCritic` fitted to the play in `Turns`: of the team's return, its agents in the order of names."""
     target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
-    goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns)
+    goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns, by_name=True)
     known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]
     return PrefixCritic().fit([s for s, _, _ in known], [j for _, j, _ in known], [value for _, _, value in known])

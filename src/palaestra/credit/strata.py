@@ -80,16 +80,19 @@ def stratified_grpo(
 
 
 @register()
-def salt(advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = "episode") -> Signal:
+def salt(
+    advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = "episode", state: str = "state"
+) -> Signal:
     """Signal: [78] SALT (2510.20022), mean advantage of the episodes of the group that took the same step (s, a, s').
 
     A step is (state, action, next state), with the `history` states before it. What episodes share becomes neutral; a
     step that only one of them took keeps its advantage (default GRPO). unit="row": an episode that repeats the step
     counts each time; then, for a policy that sees the state only and a loss that sums terms, the policy gradient is the
-    same as without. The rule is a reconstruction from the abstract.
+    same as without. It pays where the policy sees more than the state, a history or a clock: `state` names the column
+    that says where a step began without it. The rule is a reconstruction from the abstract.
     """
     base = grpo() if advantage is None else as_signal(advantage)
-    return mean(base, over=joined("group", edge(history=history)), unit=unit)
+    return mean(base, over=joined("group", edge(history=history, state=state)), unit=unit)
 
 
 @register("advevo_marl", "public_baseline")

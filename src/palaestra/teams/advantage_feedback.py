@@ -26,10 +26,10 @@ Order = Literal["sequential", "joint"]
 class AdvantageFeedbackEnv:
     """Env wrapper (of an env factory): asks agents again, up to `max_queries` times, until `critic` gives `threshold`.
 
-    sequential: the agents are asked one after the other, in their order, and read what was decided before; joint: all
-    at once, and again if their joint action is not good enough. Whoever is asked again reads the score. Then the env
-    takes its step. facts: those of the env, on the row of who was asked last; round, how many steps it has taken;
-    accepted, whether the proposal is good enough or the last one allowed.
+    sequential: the agents are asked one after the other, in the order of their names, and read what was decided before;
+    joint: all at once, and again if their joint action is not good enough. Whoever is asked again reads the score. Then
+    the env takes its step. facts: those of the env, on the row of who was asked last; round, how many steps it has
+    taken; accepted, whether the proposal is good enough or the last one allowed.
     """
 
     _decided: int
@@ -72,7 +72,7 @@ class AdvantageFeedbackEnv:
 
     def _begin(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
         """Ask for the next turn of those who see something."""
-        self._seen = {agent: seen[agent] for agent in self.agents if agent in seen}
+        self._seen = {agent: seen[agent] for agent in sorted(seen)}  # the order in which the critic was fitted
         self._asked: dict[str, Observation] = {}
         if not self._seen:
             return {}

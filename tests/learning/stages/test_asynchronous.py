@@ -10,6 +10,7 @@ import pytest
 
 from palaestra import envs
 from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.learning.stages.asynchronous import asynchronous
 from palaestra.learning.stages.stage import Context
@@ -44,6 +45,13 @@ def test_quick_ones_come_first_and_slow_ones_in_the_end() -> None:
 def test_nothing_comes_after_the_budget() -> None:
     tables = run(asynchronous(workers=4, batch=4, budget=15.0), range(1, 6))
     assert [len(each) for each in tables] == [4, 0, 0, 0, 0]
+
+
+def test_an_episode_takes_the_sum_of_its_turns() -> None:
+    keys = {"group": [0, 0, 1], "episode": [0, 0, 0], "turn": [0, 1, 0], "agent": ["engineer"] * 3, "task": ["job"] * 3}
+    context = Context(np.random.default_rng(0), 1, ENV, TEAM, Local())
+    first = asynchronous(workers=2, batch=1)(Turns(keys | {"seconds": [2.0, 2.0, 3.0]}), context)
+    assert first["seconds"].to_list() == [3.0], "two turns of two seconds take four"
 
 
 def test_a_stop_loses_nothing() -> None:

@@ -65,6 +65,12 @@ def own_baseline() -> None:
     keys = {"group": episode // 2, "episode": episode, "turn": turn, "agent": np.array(["x", "y"])[seat]}
     own = np.asarray(advantage_alignment(beta=0.0).evaluate(Turns(keys | {"reward": rewards}))).reshape(2, 2, 3, 2)
     np.testing.assert_allclose(own.mean(axis=1), 0.0, atol=1e-9)
+    alone = np.asarray(
+        advantage_alignment(beta=0.0, gamma=0.0).evaluate(
+            Turns({name: each[:6] for name, each in (keys | {"reward": rewards}).items()})
+        )
+    )
+    np.testing.assert_allclose(alone, rewards[:6], atol=1e-9)  # a group of one episode passes raw
     first, second = rewards.reshape(2, 2, 3, 2).transpose(1, 0, 2, 3)
     gap = first - second
     gap[:, 1] += 0.9 * gap[:, 2]

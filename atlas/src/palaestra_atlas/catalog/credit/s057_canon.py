@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import batch_score, canon, dr_grpo
@@ -69,6 +70,18 @@ def scheduled() -> None:
     for (rewards, metric, between, within), success in zip(CASES[:2], (0.5, 2 / 3), strict=True):
         credit = np.asarray(canon(metric="metric", mu=batch_score()).evaluate(group(rewards, metric)))
         np.testing.assert_allclose(credit, success * between + (1 - success) * within, atol=1e-9)
+
+
+@exact
+def an_episode_counts_once() -> None:
+    """Episodes of one to three turns, rows in any order, one of them unscored: the credit of episodes of one turn."""
+    (rewards, metric), once = EVEN, np.asarray(canon(metric="metric", mu=0.25).evaluate(group(*EVEN)))
+    rows = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [1, 2, 3, 1, 2, 3, 2]))
+    frame = group([*rewards, 0.0], [*metric, 0.5]).frame[rows]
+    scored = pl.when(pl.col("episode") < 6).then("reward")
+    longer = Turns(frame.with_columns(turn=pl.int_range(pl.len()).over("episode"), reward=scored))
+    found = np.asarray(canon("reward", metric="metric", mu=0.25).evaluate(longer))
+    np.testing.assert_allclose(found, np.append(once, np.nan)[rows], atol=1e-9)
 
 
 def even_groups(seed: int) -> Turns:

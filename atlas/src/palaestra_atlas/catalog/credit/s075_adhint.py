@@ -50,10 +50,14 @@ def forced_turns() -> None:
 def branches() -> None:
     """Each branch is normalised by its own mean and deviation: one success of four without a hint, three with one.
 
-    What succeeds without a hint and what fails despite one counts 1 + (.75 - .25) times.
+    What succeeds without a hint and what fails despite one counts 1 + (.75 - .25) times, once where hints do not help.
     """
     credit = np.asarray(adhint(entropy="entropy").evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 0])))[1::2]
     np.testing.assert_allclose(credit, [2.25, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -2.25], atol=1e-4)
+    capped = adhint(entropy="entropy", cap=0.2).evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 0]))
+    np.testing.assert_allclose(np.asarray(capped)[[1, -1]], [1.8, -1.8], atol=1e-4)
+    useless = np.asarray(adhint(entropy="entropy").evaluate(table([1.0, 1, 1, 0], [1.0, 0, 0, 0])))[1::2]
+    np.testing.assert_allclose(useless, [0.5, 0.5, 0.5, -1.5, 1.5, -0.5, -0.5, -0.5], atol=1e-4)
 
 
 @exact
@@ -64,18 +68,31 @@ def ratio() -> None:
     np.testing.assert_allclose(np.asarray(hint_ratio("score").evaluate(table([0.0, 0.0], [1.0, 1.0]))), 0.7, atol=1e-9)
 
 
+def hinted(stage: hints, *, solved: bool = False, groups: int = 1) -> pl.DataFrame:
+    """Turns of a lock after the stage; what was played without a hint counts as solved or not."""
+    env, team = make("native/lock"), Team(opener=TabularPolicy(4))
+    context = Context(np.random.default_rng(0), 1, env, team, Local())
+    turns = Local().play(env, team, stage.plan(Plan(groups=groups, group_size=8, iteration=1), context))
+    return stage(turns.with_column(success=np.full(len(turns), solved)), context).frame
+
+
 @exact
 def first_part() -> None:
     """The stage plays half of a group after the first six of eight steps of a lock that nobody opens."""
-    env, team = make("native/lock"), Team(opener=TabularPolicy(4))
-    context = Context(np.random.default_rng(0), 1, env, team, Local())
-    stage = hints()
-    plan = stage.plan(Plan(groups=1, group_size=8, iteration=1), context)
-    turns = stage(Local().play(env, team, plan), context).frame
+    turns = hinted(hints())
     per_episode = turns.group_by("episode", maintain_order=True).agg(pl.col("hinted").first(), pl.col("hint").sum())
     assert per_episode.sort("episode")["hint"].to_list() == [0] * 4 + [6] * 4
     forced = turns.filter("hint")
     assert forced["action"].to_list() == forced["reference"].list.get(forced["turn"]).to_list()
+
+
+@exact
+def bounds_and_noise() -> None:
+    """Where all succeed the least part is forced, two steps of eight; with noise each group has another part."""
+    assert hinted(hints(low=0.25), solved=True)["hint"].sum() == 4 * 2
+    parts = hinted(hints(low=0.5, high=0.5, noise=0.4), groups=4).group_by("group").agg(pl.col("hint").sum() // 4)
+    assert parts["hint"].n_unique() > 1
+    assert parts["hint"].is_between(1, 7).all()
 
 
 @reproduction(

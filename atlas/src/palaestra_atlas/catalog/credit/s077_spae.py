@@ -65,6 +65,26 @@ def card() -> None:
 
 
 @exact
+def beside_others() -> None:
+    """Another group, of two that earn 1, and a probed episode without a reward change nothing of the card's credit."""
+    keys = {"group": [1, 1, 2, 2, 2], "episode": [0, 1, 0, 0, 0], "turn": [0, 0, 0, 1, 2], "agent": ["a"] * 5}
+    probes = {name: [None, None, 0.0, 1.0, 0.0] for name in PROBES}
+    others = Turns(keys | probes | {"reward": [1.0, 1.0, None, None, None]})
+    found = np.asarray(spae(normalise=False).evaluate(Turns.concat([others, five_steps()])))[5:10]
+    np.testing.assert_allclose(found, [0.4830, 0.5331, 0.9193, 0.5044, -0.0979], atol=1e-4)
+
+
+@exact
+def scaled_over_the_batch() -> None:
+    """Gains of two groups, of which the second's are half as large, are brought to [0, 1] together."""
+    keys = {"group": [0] * 3 + [1] * 3, "episode": [0] * 6, "turn": [0, 1, 2] * 2, "agent": ["a"] * 6}
+    turns = Turns(keys | {"phi": [0.0, 0.8, 0.4, 0.0, 0.4, 0.2], "reward": [0.0] * 6})
+    gain = np.exp((np.array([0, 0.8, -0.4, 0, 0.4, -0.2]) + 0.4) / 1.2)
+    found = np.asarray(spae(phi="phi", xi=1.0, normalise=False).evaluate(turns))
+    np.testing.assert_allclose(found, gain - gain.mean(), atol=1e-9)
+
+
+@exact
 def standardised() -> None:
     """At last the credit of the batch has mean 0 and deviation 1."""
     found = np.asarray(spae().evaluate(five_steps()))[:5]

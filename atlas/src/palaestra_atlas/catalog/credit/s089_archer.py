@@ -94,10 +94,10 @@ def slow_targets() -> None:
     """One transition that ends with 1, rate 1: after a batch its target stands at .1; V reads the target before it."""
     replay = Replay(*(np.full(1, value) for value in (0, 0, 1.0, 0, 1)))
     critic = TurnCritic(1, 1, rate=1.0)
-    for target, value in ((0.1, 0.0), (0.19, 0.1), (0.271, 0.19)):
+    for target, value, slow in ((0.1, 0.0, 0.0), (0.19, 0.1, 0.01), (0.271, 0.19, 0.028)):
         critic.fit(replay, Fresh(np.zeros(1, int), np.zeros(1, int)), np.random.default_rng(0), batches=1, size=4)
-        found = [critic.q[0, 0, 0], critic.q_target[0, 0, 0], critic.v[0, 0]]
-        np.testing.assert_allclose(found, [1.0, target, value], atol=1e-9)
+        found = [critic.q[0, 0, 0], critic.q_target[0, 0, 0], critic.v[0, 0], critic.v_target[0, 0]]
+        np.testing.assert_allclose(found, [1.0, target, value, slow], atol=1e-9)
 
 
 @exact
