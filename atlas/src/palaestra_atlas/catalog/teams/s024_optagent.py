@@ -1,6 +1,6 @@
 """[24] OPTAGENT (arXiv 2510.18032): edges whose exchanges were graded well carry the debate.
 
-Six simulated agents answer, take over the answer of one whom they hear or keep their own, and vote. Who is heard:
+Six simulated agents answer, go over to what most of those whom they hear say, and vote. Who is heard:
 learned from noisy grades (the best two senders of each), all, two drawn anew, nobody; and learned from grades that say
 nothing. The constants and the way of being convinced are ours. Left out: language models and feedback in words.
 """
@@ -8,6 +8,7 @@ nothing. The constants and the way of being convinced are ours. Left out: langua
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,17 +24,18 @@ from palaestra.teams import directed
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 CHANCE = np.array([0.75, 0.66, 0.57, 0.48, 0.39, 0.3])
-MEMBERS, OPTIONS, QUESTIONS, TEAMS, HEARD, BLOCK = tuple("abcdef"), 3, 60, 30, 2, 5
+MEMBERS, OPTIONS, QUESTIONS, TEAMS, HEARD, BLOCK = tuple("abcdef"), 3, 60, 80, 2, 5
 NAMES = {name: at for at, name in enumerate(MEMBERS)}
 
 
 def revised(said: np.ndarray, adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Answers after hearing, int[questions, members]: of one who was heard, or one's own, each equally often."""
-    found = np.empty_like(said)
-    for receiver in range(said.shape[1]):
-        heard = np.append(np.flatnonzero(adjacency[:, receiver]), receiver)
-        found[:, receiver] = said[np.arange(len(said)), rng.choice(heard, len(said))]
-    return found
+    """Answers after hearing, int[questions, members]: what most of those who were heard and oneself say.
+
+    Of equally common answers one's own, or a drawn one if it is none of them.
+    """
+    one = np.eye(OPTIONS)[said]
+    count = np.einsum("qso,sr->qro", one, adjacency + np.eye(len(adjacency))) + 0.5 * one
+    return np.asarray((count + 0.4 * rng.random(count.shape)).argmax(-1))
 
 
 def right(said: np.ndarray) -> list[float]:
@@ -75,12 +77,14 @@ class Question(TaskEnv):
 
 
 def member() -> Callable[[Request], str]:
-    """Right with the chance of its seat; later the answer of somebody whom it heard, or its own, equally often."""
+    """Right with the chance of its seat; later what most of those whom it heard and itself say, see `revised`."""
 
     def say(request: Request) -> str:
         question, *said = request.observation.text.split(" | ")
         if said:
-            return str(request.rng.choice(said))
+            count = Counter(said)
+            best = [each for each in count if count[each] == max(count.values())]
+            return said[0] if said[0] in best else str(request.rng.choice(best))  # its own, if that is one of them
         right = int(question.split(": ")[1])
         chance = CHANCE[int(request.agent.removeprefix("debater-")) - 1]
         wrong = (right + int(request.rng.integers(1, OPTIONS))) % OPTIONS
@@ -192,11 +196,11 @@ def majority() -> None:
 
 @reproduction(
     24,
-    claim="Edges learned from graded exchanges answer better than a full mesh, with 40 % of its messages, and "
-    "better than drawn edges; where grades say nothing they are like drawn ones.",
-    baseline="a full mesh, two drawn senders; grades without information; no messages, shown",
-    criterion="learned .04 above the full mesh and above drawn edges; uninformative grades within .04 of drawn "
-    "edges, over all seeds together (held on both fresh blocks)",
+    claim="Edges learned from graded exchanges answer better than a full mesh, with 40 % of its messages, than a vote "
+    "without messages, and than drawn edges; where grades say nothing they are like drawn ones.",
+    baseline="a full mesh, two drawn senders, no messages; grades without information",
+    criterion="learned .02 above the full mesh and the silent vote, .04 above drawn edges; uninformative grades within "
+    ".04 of drawn edges, over all seeds together",
     seeds=(0, 1),
     slow=True,
 )
@@ -209,6 +213,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
                              for team in range(TEAMS)]))
         for name, (how, noise) in ways.items()
     }  # fmt: skip
-    holds = found["learned"] >= max(found["full"], found["drawn"]) + 0.04
+    holds = found["learned"] >= max(found["full"] + 0.02, found["none"] + 0.02, found["drawn"] + 0.04)
     holds &= abs(found["uninformed"] - found["drawn"]) <= 0.04
     return Outcome(found | {"messages": HEARD * 6.0, "messages_full": 30.0}, bool(holds))
