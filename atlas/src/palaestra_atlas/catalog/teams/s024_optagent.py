@@ -132,15 +132,44 @@ FIRST = {"debater-1": "0", "debater-2": "1", "debater-3": "2", "debater-4": "1"}
 
 @exact
 def kept_scores() -> None:
-    """W ← w + η(q - w): an edge of a right sender has .6 in the next round, one of a wrong sender .4, others .5."""
-    frame = played(FIRST, rounds=3, eta=0.2)
-    last = frame.filter(pl.col("round") == 2)
-    before = frame.filter(pl.col("round") == 1)
+    """W ← w + η(q - w): an edge of a right sender has .65 in the next round, one of a wrong sender .35, others .5.
+
+    Each question begins with equal scores, of which it is drawn who is heard.
+    """
+    frame, opened = played(FIRST, groups=4, rounds=3, eta=0.3), set()
+    for _, question in frame.group_by("group"):
+        said, kept = (
+            dict(question.filter(pl.col("round") == at).select("agent", name).iter_rows())
+            for at, name in ((0, "answer"), (1, "heard_kept"))
+        )
+        assert set(question.filter(pl.col("round") == 1)["heard_weight"].list.explode()) == {0.5}
+        opened.add(str(kept))
+        for agent, heard, weights in (
+            question.filter(pl.col("round") == 2).select("agent", "heard", "heard_weight").iter_rows()
+        ):  # fmt: skip
+            expected = [
+                (0.65 if said[sender] == "0" else 0.35) if open_ else 0.5 for sender, open_ in zip(heard, kept[agent])
+            ]
+            np.testing.assert_allclose(weights, expected)
+    assert len(opened) > 1
+    env = directed(Zero, 4, 3, keep=1, first=1)()
+    for _ in range(2):
+        env.reset(0)
+        _, second, third = [env.step(FIRST).info["heard_weight"].values() for _ in range(3)]
+        assert [{weight for each in told for weight in each} == {0.5} for told in (second, third)] == [True, False]
+
+
+@exact
+def graded_twice() -> None:
+    """Grades of a verifier with noise are the mean of two, for robustness and coherence: their variance is halved."""
+    frame = played(FIRST, groups=100, rounds=2, grade="noisy(1.0)")
     said = dict(frame.filter(pl.col("round") == 0).select("agent", "answer").iter_rows())
-    for agent, heard, weights in last.select("agent", "heard", "heard_weight").iter_rows():
-        (kept,) = before.filter(pl.col("agent") == agent)["heard_kept"].to_list()
-        expected = [(0.6 if said[sender] == "0" else 0.4) if open_ else 0.5 for sender, open_ in zip(heard, kept)]
-        np.testing.assert_allclose(weights, expected)
+    rows = frame.filter(pl.col("round") == 1).select("heard", "heard_kept", "heard_grade").iter_rows()
+    off = [
+        grade - (said[sender] == "0")
+        for heard, kept, (grade,) in rows for sender, open_ in zip(heard, kept, strict=True) if open_
+    ]  # fmt: skip
+    assert 0.6 < np.std(off) < 0.82, np.std(off)  # √.5, with a standard error of .025
 
 
 @exact
