@@ -228,8 +228,8 @@ def majority() -> None:
     claim="Edges learned from graded exchanges answer better than a full mesh, with 40 % of its messages, than a vote "
     "without messages, and than drawn edges; where grades say nothing they are like drawn ones.",
     baseline="a full mesh, two drawn senders, no messages; grades without information",
-    criterion="learned .015 above the full mesh and the silent vote, .04 above drawn edges; uninformative grades within "
-    ".04 of drawn edges, over all seeds together",
+    criterion="learned .015 above the full mesh and the silent vote, .04 above drawn edges; uninformative grades "
+    "within .04 of drawn edges, over all seeds together",
     seeds=(0, 1),
     slow=True,
 )
