@@ -128,7 +128,10 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def worth() -> Measure:
-    """Jobs solved less .15 of the price of who did them, as a share of the largest price, per seed."""
+    """Jobs solved less .15 of the price of who did them, as a share of the largest price, per seed.
+
+    What bids and marks cost is not counted, as their length beside that of the work is not known here.
+    """
 
     def measured(left: Left) -> list[float]:
         found = []
