@@ -195,6 +195,7 @@ def marks_and_entropy() -> None:
     assert award(BIDS, Weights(1.0, 4.0, 1.0)).filter("winner")["agent"].to_list() == ["c"]
     assert awarded(("one plan", "other plan"), ["0 5", "2 3"], 0.01) == "bidder-2"
     assert awarded(("one plan", "other plan"), ["5 0", "3 2"], 0.01) == "bidder-1"
+    assert awarded(("one plan", "other plan"), ["9 1", "0 2"], 0.01) == "bidder-2"  # no mark is above 5
 
 
 @exact
