@@ -159,3 +159,4 @@ def test_a_climb_changes_one_slot_of_the_best_one() -> None:
     rows = climb(slots, lambda design: float(sum(design.values())), budget=30, rng=np.random.default_rng(0)).to_dicts()
     assert len(rows) == 30
     assert all(sum(row[n] != rows[row["parent"] - 1][n] for n in "abc") <= 1 for row in rows if row["parent"])
+    assert len({tuple(row[n] for n in "abc") for row in rows[:27]}) == 27, "no design twice while there are others"

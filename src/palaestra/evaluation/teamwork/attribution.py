@@ -85,7 +85,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
         place("receiver", "receiver_turn").alias("_to"),
         place("sender", "sender_turn").alias("_from"),
         "receiver_turn",
-        _weight=pl.col("weight").clip(lower_bound=0.0).fill_null(0.0).cast(pl.Float64),
+        _weight=pl.col("weight").cast(pl.Float64).fill_nan(None).clip(lower_bound=0.0).fill_null(0.0),
     )
     for name in ("_to", "_from"):
         joined = joined.join(rows.rename({"_place": name, "_row": f"{name}_row"}), on=name)

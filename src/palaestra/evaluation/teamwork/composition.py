@@ -109,7 +109,7 @@ def compose(
     seen: set[str] = set()
     rows = []
     for skill in skills:
-        near = table.filter(pl.col("skill") == skill).sort("similarity", descending=True, maintain_order=True)
+        near = _nearest(table, skill)
         for component in near["component"].head(top).to_list():
             if skill not in left or component in seen:
                 continue
@@ -151,7 +151,7 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
     table, skills, cost = _inventory(inventory, weights)
     taken: dict[str, None] = {}
     for skill in skills:
-        near = table.filter(pl.col("skill") == skill).sort("similarity", descending=True, maintain_order=True)
+        near = _nearest(table, skill)
         best = near["component"][0]
         if best not in taken and sum(cost[each] for each in taken) + cost[best] <= budget * ROUNDED:
             taken[best] = None
@@ -209,7 +209,9 @@ def _inventory(
 ) -> tuple[pl.DataFrame, dict[str, float], dict[str, float]]:
     """The table, weight by skill and cost by component, checked."""
     need_columns("compose", inventory.columns, ("component", "cost", "skill", "similarity", *also))
-    table = inventory.with_columns(pl.col("component", "skill").cast(pl.String), pl.col("cost").cast(pl.Float64))
+    table = inventory.with_columns(
+        pl.col("component", "skill").cast(pl.String), pl.col("cost", "similarity").cast(pl.Float64).fill_nan(None)
+    )
     known = table["skill"].unique(maintain_order=True).to_list()
     skills = dict(weights) if weights else dict.fromkeys(known, 1.0)
     if strange := [each for each in skills if each not in known]:
@@ -219,6 +221,12 @@ def _inventory(
         if number is None or not number > 0:
             raise InputError(f"compose: {name!r} has {number}; weights of skills and costs must be above 0")
     return table, skills, cost
+
+
+def _nearest(table: pl.DataFrame, skill: str) -> pl.DataFrame:
+    """Rows of a skill, the most similar component first; those of which it is not known are last."""
+    own = table.filter(pl.col("skill") == skill)
+    return own.sort("similarity", descending=True, nulls_last=True, maintain_order=True)
 
 
 def _looked_up(table: pl.DataFrame) -> Probe:

@@ -136,22 +136,30 @@ def climb(
 ) -> pl.DataFrame:
     """Table per evaluated design of `slots` (name -> options): greedy climb in `budget` calls of `evaluate`.
 
-    A slot of the best is redrawn.
+    A slot of the best is changed.
 
     A baseline of `guided_search`.
 
     It keeps improvements.
 
-    After `patience` tries without a better one it begins at another design.
+    No design is evaluated twice while there are others. After `patience` tries without a better one, or where all
+    neighbours are known, it begins at another design.
     """
-    names, rows = list(slots), []
+    names, rows, known = list(slots), [], set[tuple[int, ...]]()
+    every = [list(range(len(slots[name]))) for name in names]
     here: list[int] | None = None
     level, still, parent = 0.0, 0, None
     for step in range(1, budget + 1):
-        design = [int(rng.integers(len(slots[name]))) for name in names] if here is None else list(here)
-        if here is not None:
-            at = int(rng.integers(len(names)))
-            design[at] = int(rng.integers(len(slots[names[at]])))
+        near = (
+            [] if here is None else [each for each in _changed(np.array(here), every).tolist() if (*each,) not in known]
+        )
+        if near:
+            design = near[int(rng.integers(len(near)))]
+        else:
+            here, parent, still, design = None, None, 0, [int(rng.choice(each)) for each in every]
+            while (*design,) in known and len(known) < np.prod([len(each) for each in every]):
+                design = [int(rng.choice(each)) for each in every]
+        known.add((*design,))
         chosen = {name: slots[name][at] for name, at in zip(names, design, strict=True)}
         score = float(evaluate(chosen))
         rows.append({"step": step, "parent": parent, **chosen, "predicted": None, "score": score})

@@ -74,8 +74,8 @@ class Question(TaskEnv):
 
 
 def word(number: int) -> str:
-    """Words that have no trigram in common."""
-    return 3 * chr(ord("a") + number)
+    """Answers in the same wording, so that two different ones are alike by .7, and may be heard."""
+    return f"i would say {3 * chr(ord('a') + number)}"
 
 
 def member() -> Callable[[Request], str]:
@@ -159,6 +159,22 @@ def graph() -> None:
 
 
 @exact
+def heard_in_play() -> None:
+    """In the game of the line messages do travel, each to one who contributes less; the column says what each did."""
+    env = self_organized(Question, MEMBERS, 2, least=0.5)
+    frame = rollout(env, Team(dict.fromkeys(env().agents, ScriptedPolicy(member()))), groups=6, seed=0).frame
+    later, arrived = frame.filter(pl.col("round") > 0), 0
+    psi = {(group, agent): own for group, agent, own in later.select("group", "agent", "contribution").iter_rows()}
+    for group, agent, *heard in later.select("group", "agent", "heard", "heard_weight", "heard_kept").iter_rows():
+        for sender, weight, kept in zip(*heard, strict=True):
+            assert psi[group, sender] == weight
+            assert not kept or weight > psi[group, agent]
+            arrived += kept
+    assert arrived > 0
+    assert frame.filter(pl.col("round") == 0)["contribution"].null_count() == 30
+
+
+@exact
 def strongest_first() -> None:
     """All answer at once; then the strongest opens, one after the other. Of equal ones, nobody is before the other."""
     frame = played(LINES, least=0.3)
@@ -225,10 +241,11 @@ def measure(seeds: Sequence[int]) -> Outcome:
         picked = float((said[np.arange(QUESTIONS), psi.argmax(1)] == 0).mean())
         single, vote = float((said == 0).mean()), plurality(said)
         misled, wrong = answers(0.5, 0.5, rng)
+        weak, _ = answers(WEAK, 0.0, rng)
         fooled = float((misled[np.arange(QUESTIONS), contributions(wrong).argmax(1)] == 0).mean())
-        rows.append((goes, says, agree, picked, single, vote, fooled))
+        rows.append((goes, says, agree, picked, single, vote, fooled, plurality(weak)))
     found = np.array(rows)
-    goes, says, _, picked, single, vote, fooled = found.T
+    goes, says, _, picked, single, vote, fooled, _ = found.T
     holds = (
         (goes >= 0.999)
         & (says >= 0.9)
@@ -244,5 +261,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
         "single",
         "vote",
         "picked_with_misconception",
+        "vote_of_weak",
     )
     return Outcome(dict(zip(names, found.mean(0).tolist())), bool(holds.all()))

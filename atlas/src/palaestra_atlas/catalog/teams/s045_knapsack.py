@@ -135,13 +135,21 @@ def value_for_cost() -> None:
         found = compose(table, 4.0, top=1)
         np.testing.assert_allclose(found["threshold"][1], float(threshold(0.5, 0.5, 20.0)))
         assert found.filter("accepted")["component"].to_list() == taken
+        halves = compose(table, 4.0, top=1, weights={"a": 0.5, "b": 0.5})  # L = min w / max c, U = Σ w / min c
+        np.testing.assert_allclose(halves["threshold"][:2], threshold(np.array([0.0, 0.5]), 0.25, 10.0))
+
+
+NOT_KNOWN = (pl.lit(None, pl.Float64), pl.lit(float("nan")))
 
 
 @exact
 def nearest() -> None:
-    """Only the two that are described nearest to a skill are tried for it."""
+    """Only the two that are described nearest to a skill are tried for it; how near is not known comes last."""
     table = hand([(f"{at}", 1.0, {"a": (0.9 - 0.1 * at, 0)}) for at in range(8)])
     assert compose(table, 3.0, top=2)["component"].to_list() == ["0", "1"]
+    unknown = pl.concat([table.head(1).with_columns(component=pl.lit("?"), similarity=value) for value in NOT_KNOWN])
+    assert compose(pl.concat([unknown, table]), 3.0, top=2)["component"].to_list() == ["0", "1"]
+    assert retrieve(pl.concat([unknown, table]), 3.0) == ["0"]
 
 
 @exact

@@ -103,7 +103,7 @@ def per_kind() -> None:
 def assembled() -> None:
     """Each factor beside the commonest setting of the others, by cost per solved task and not by success."""
     rows = [
-        ("small", 1, 10, 6), ("large", 1, 40, 8), ("small", 4, 40, 9), ("small", 1, 10, 6),
+        ("large", 1, 40, 8), ("small", 1, 10, 6), ("small", 4, 40, 9), ("small", 1, 10, 6),
     ]  # fmt: skip
     table = [
         {"task": f"{at}", "model": model, "tries": tries, "cost": cost / 10, "success": at < solved}
@@ -121,6 +121,8 @@ def tasks_together() -> None:
     once = pl.DataFrame({"system": "s", "task": [f"{k}" for k in range(10)], "cost": 1.0, "success": [1.0, 0.0] * 5})
     ends = [cost_per_success(frame).select("low", "high").row(0) for frame in (once, pl.concat([once] * 4))]
     np.testing.assert_allclose(ends[0], ends[1])
+    margin = 2.262157 / 3  # Student's t of 9 degrees, √(10/9 · Σ (c/Σc - s/Σs)²)
+    np.testing.assert_allclose(ends[0], 2 * np.exp([-margin, margin]), rtol=1e-6)
 
 
 def pooled(costs: Sequence[float], success: Sequence[float]) -> float:

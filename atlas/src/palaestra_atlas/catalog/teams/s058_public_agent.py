@@ -178,19 +178,22 @@ def kinds() -> None:
     """A module that one model needs and the other does not is conditional; one that both need is universal."""
     found = module_utility(removals(losses({"a": (0.2, 0.3), "b": (0.1, 0.9)})))
     assert dict(found.select("module", "kind").iter_rows()) == {"a": "universal", "b": "conditional"}
+    deviation = dict(found.select("module", "deviation").iter_rows())  # of win rates .9 and .85, .95 and .55, by n - 1
+    np.testing.assert_allclose([deviation["a"], deviation["b"]], [0.05 / 2**0.5, 0.4 / 2**0.5])
 
 
 @exact
 def one_removed() -> None:
     """The whole, and it without each stage, on the same tasks."""
-    env = workflows.chain(Query, ["one", "two"])
+    stages = ("one", "two", "three")
+    env = workflows.chain(Query, stages)
     good = ScriptedPolicy(lambda request: "good", name="good")
     plain = ScriptedPolicy(lambda request: "ruined", name="plain")
     found = play_coalitions(
-        env, Team(one=good, two=good), dict.fromkeys(("one", "two"), plain), groups=2, which="removed"
+        env, Team(dict.fromkeys(stages, good)), dict.fromkeys(stages, plain), groups=2, which="removed"
     )  # fmt: skip
     solved = dict(found.group_by("coalition").agg(pl.col("success").mean()).iter_rows())
-    assert solved == {"one+two": 1.0, "two": 1.0, "one": 0.0}  # the last stage decides
+    assert solved == {"one+two+three": 1.0, "two+three": 1.0, "one+three": 1.0, "one+two": 0.0}  # the last one decides
 
 
 @reproduction(

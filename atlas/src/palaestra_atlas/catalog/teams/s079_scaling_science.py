@@ -124,18 +124,22 @@ def table_of(**systems: dict[str, list[object]]) -> Turns:
     return Turns(pl.concat(frames, how="diagonal_relaxed").with_columns(group=pl.col("episode")))
 
 
-@exact
-def paper_table() -> None:
-    """The paper's success and turns give its overheads and efficiencies."""
+def tabled() -> pl.DataFrame:
+    """`coordination` of a thousand episodes of each architecture, with the paper's success and turns."""
     frames = []
     for name, success, turns in zip(("single", "b", "c", "d", "e"), SUCCESS, TURNS, strict=True):
         episode = np.arange(round(1000 * turns)) % 1000
         frames.append(
             pl.DataFrame({"system": name, "run": name, "episode": episode, "success": episode < 1000 * success - 0.5})
         )
-    table = coordination(
-        Turns(pl.concat(frames).with_columns(group="episode", turn=0, agent=pl.lit("a"))), baseline="single"
-    )
+    every = pl.concat(frames).with_columns(group="episode", turn=0, agent=pl.lit("a"))
+    return coordination(Turns(every), baseline="single")
+
+
+@exact
+def paper_table() -> None:
+    """The paper's success and turns give its overheads and efficiencies."""
+    table = tabled()
     np.testing.assert_allclose(100 * table["overhead"].to_numpy(), OVERHEAD, atol=0.05)
     np.testing.assert_allclose(table["efficiency"].to_numpy(), EFFICIENCY, atol=6e-4)
 
@@ -146,7 +150,7 @@ def counted_errors() -> None:
     one = {"episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "score": [0.0, 1.0], "success": [False, True]}
     team = {
         "episode": [0, 0, 0, 1, 1, 1], "turn": [0, 1, 2] * 2, "agent": ["a", "b", "c"] * 2,
-        "score": [0.0] * 3 + [1.0] * 3, "success": [False] * 3 + [True] * 3,
+        "score": [0.0, 0.5, 0.0] + [1.0] * 3, "success": [False] * 3 + [True] * 3,
     }  # fmt: skip
     found = coordination(table_of(one=one, team=team), baseline="one").filter(system="team")  # type: ignore[arg-type]
     assert found["error_amplification"].to_list() == [3.0]
@@ -174,6 +178,8 @@ def fitted_law() -> None:
     assert law.coefficients["baseline*members"] + law.coefficients["baseline*overhead"] < 0
     assert law.held_out(table, "task") > 0.9
     assert law.held_out(table, "task") > plain.held_out(table, "task") + 0.02
+    pairs = pl.DataFrame({"task": list("aabb"), "x": [0.0] * 4, "success": [0.0, 0.0, 2.0, 2.0]})
+    np.testing.assert_allclose(ScalingLaw(["x"]).held_out(pairs, "task"), -3)  # by single rows it would be -.78
     advised = dict(advise(table, FEATURES, INTERACTIONS).select("task", "architecture").iter_rows())
     assert np.mean([best[task] == name for task, name in advised.items()]) > 0.7
     np.testing.assert_allclose(turn_law(MEMBERS, LAW), [2.72, 1.724], rtol=0.01)
@@ -202,7 +208,8 @@ def equal_tokens() -> None:
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """The table, the law, real play."""
-    efficiency, overhead = SUCCESS * TURNS[0] / TURNS, 100 * (TURNS / TURNS[0] - 1)
+    table = tabled()
+    efficiency, overhead = table["efficiency"].to_numpy(), 100 * table["overhead"].to_numpy()
     off = float(max(abs(efficiency - EFFICIENCY).max(), abs(overhead - OVERHEAD).max() / 100))
     scale, power = turn_law(MEMBERS, LAW)
     holds, rows = True, {}

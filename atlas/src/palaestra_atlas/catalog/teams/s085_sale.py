@@ -128,7 +128,10 @@ def recipe(seed: int, folder: Path) -> None:
 
 
 def worth() -> Measure:
-    """Jobs solved less .15 of the price of who did them, as a share of the largest price, per seed."""
+    """Jobs solved less .15 of the price of who did them, as a share of the largest price, per seed.
+
+    What bids and marks cost is not counted, as their length beside that of the work is not known here.
+    """
 
     def measured(left: Left) -> list[float]:
         found = []
@@ -192,6 +195,7 @@ def marks_and_entropy() -> None:
     assert award(BIDS, Weights(1.0, 4.0, 1.0)).filter("winner")["agent"].to_list() == ["c"]
     assert awarded(("one plan", "other plan"), ["0 5", "2 3"], 0.01) == "bidder-2"
     assert awarded(("one plan", "other plan"), ["5 0", "3 2"], 0.01) == "bidder-1"
+    assert awarded(("one plan", "other plan"), ["9 1", "0 2"], 0.01) == "bidder-2"  # no mark is above 5
 
 
 @exact

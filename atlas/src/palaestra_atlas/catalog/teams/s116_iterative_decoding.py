@@ -67,6 +67,7 @@ def kept_if_better() -> None:
     answers = ("1100", "1111", "1000")
     paid = {condition: attempts(condition, answers)["reward"].to_list()[-1] for condition in ("best", "last", "none")}
     assert paid == {"best": 1.0, "last": 0.25, "none": 1.0}
+    assert attempts("best", ("1100", "0011", "1111"))["observation"][2] == "? | 1100"  # as good is not better
 
 
 @exact

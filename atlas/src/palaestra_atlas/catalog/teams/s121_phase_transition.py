@@ -1,7 +1,8 @@
 """[121] Phase transition (arXiv 2601.17311): whether a tree of majorities keeps a weak signal is one number.
 
 The closed form beside a simulated tree of votes, with messages that flip and voters that copy one shared draw; and a
-budget that is split over the leaves. The recursion was derived again. Left out: the paper's limit on context.
+budget that is split over the leaves. The recursion was derived again. Left out: trees of averages; how β, ρ and γ are
+measured in a run, which are given here.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def window_limits() -> None:
     """A node that reads 40 tokens hears no more than ⌊40 / 12⌋ = 3 messages of 12; with room it would hear nine."""
     given = {"scale": 0.05, "exponent": 0.1, "fidelity": 0.95}
     assert best_team(729, **given).branch > 3  # type: ignore[arg-type]
-    assert best_team(729, window=40, message=12, **given).branch == 3  # type: ignore[arg-type]
+    for window in (40, 59):  # three messages, or four and almost five, of which an odd number is heard
+        assert best_team(729, window=window, message=12, **given).branch == 3  # type: ignore[arg-type]
     assert best_team(729, window=20, message=12, **given).depth == 0  # type: ignore[arg-type]
 
 

@@ -86,8 +86,9 @@ def flows_back() -> None:
 def ratings() -> None:
     """A missing rating is 0, ratings that are all 0 are equal; in a played team they are shares of agreement."""
     np.testing.assert_allclose(rated([np.zeros((3, 3)).tolist()])[0], [1 / 3] * 3, atol=1e-9)
-    unread = [[None, 3.0, 1.0]] * 3
-    np.testing.assert_allclose(rated([unread])[0], [0.0, 0.75, 0.25], atol=1e-9)  # type: ignore[arg-type, list-item]
+    for missing in (None, float("nan"), -2.0):
+        unread = [[missing, 3.0, 1.0]] * 3
+        np.testing.assert_allclose(rated([unread])[0], [0.0, 0.75, 0.25], atol=1e-9)  # type: ignore[arg-type]
     frame = layers({f"agent-{at}": [text] * 2 for at, text in enumerate("0012", 1)}, rounds=2)
     weights = frame.filter(pl.col("round") == 1).sort("agent")["heard_weight"].to_list()
     np.testing.assert_allclose(weights[3], [2 / 3, 2 / 3, 1 / 3], atol=1e-9)
@@ -95,9 +96,10 @@ def ratings() -> None:
 
 @exact
 def quorum() -> None:
-    """Three of four who agree end it at once; two of four do not."""
+    """Three of four who agree end it at once; two of four do not, nor do two of three, who are not more than 2/3."""
     assert len(layers({f"agent-{at}": [text] * 3 for at, text in enumerate("0001", 1)})) == 4
     assert len(layers({f"agent-{at}": [text] * 3 for at, text in enumerate("0012", 1)}, rounds=2)) == 8
+    assert len(layers({f"agent-{at}": [text] * 3 for at, text in enumerate("001", 1)}, rounds=2)) == 6
 
 
 @exact

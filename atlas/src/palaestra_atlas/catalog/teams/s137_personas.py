@@ -77,7 +77,7 @@ def after_its_mark() -> None:
 def scorers() -> None:
     """Any alias in any case; a guess that is named twice counts once; an exact answer but for a full stop."""
     assert contains_any("It rained in new york.", [["New York", "NYC"], ["Paris"]]) == 0.5
-    assert set_recall("Moon, moon; star.", ["moon", "sun"]) == 0.5
+    assert set_recall("Moon, MOON; star.", ["moon", "sun"]) == 0.5
     rows = pl.DataFrame({"text": ["Final answer: 3.", "Final answer: 13"], "right": ["3", "3"]})
     assert scored_personas(rows)["score"].to_list() == [0.5]
 
