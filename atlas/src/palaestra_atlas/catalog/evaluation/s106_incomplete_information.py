@@ -44,10 +44,10 @@ def wrong_edges(chance: np.ndarray, seed: int, interval: str, method: str = "uni
     found = response_graph_ucb(
         play,
         chance.shape,
-        method=method,
-        interval=interval,
+        method=method,  # type: ignore[arg-type]
+        interval=interval,  # type: ignore[arg-type]
         delta=DELTA,
-        seed=seed,  # type: ignore[arg-type]
+        seed=seed,
     )
     payoffs = np.stack([chance, 1 - chance])
     wrong = sum(bool(payoffs[(k, *better)] < payoffs[(k, *worse)]) for worse, better, k in found.order)

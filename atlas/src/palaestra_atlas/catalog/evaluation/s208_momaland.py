@@ -52,7 +52,7 @@ def both(turns: Turns) -> np.ndarray:
     env, episodes = Beach(), turns.codes("episode")
     counts = np.zeros((episodes.size, len(env.choices), 2), int)
     np.add.at(counts, (episodes.ids, where, env.types[who]), 1)
-    return np.mean([env.vectors(each).sum(0) for each in counts], axis=0)
+    return np.asarray(np.mean([env.vectors(each).sum(0) for each in counts], axis=0))
 
 
 def learned_front(seeds: Sequence[int]) -> np.ndarray:

@@ -109,12 +109,13 @@ def the_planner_sees_incomes_and_the_best_rates() -> None:
     for action in ("4 4 4 4", "4 4 4 4"):
         result = env.step({"planner_0": action})
         seen.append(result.observations["planner_0"].array)
-    np.testing.assert_allclose(seen[-1][:8], [0.9] * 4 + [0.5] * 4, atol=1e-6)
+    begun, last = np.asarray(seen[0]), np.asarray(seen[-1])
+    np.testing.assert_allclose(last[:8], [0.9] * 4 + [0.5] * 4, atol=1e-6)
     edges = [0.0, *BINS, np.inf]
     shares = [((env.state.income >= low) & (env.state.income < high)).mean() for low, high in itertools.pairwise(edges)]
-    np.testing.assert_allclose(seen[-1][8:16], shares, atol=1e-6)
-    np.testing.assert_allclose(seen[0][16:], [first.mean() / 5, first.std() / 5, 1.0], atol=1e-6)
-    assert seen[-1][18] == 0.5
+    np.testing.assert_allclose(last[8:16], shares, atol=1e-6)
+    np.testing.assert_allclose(begun[16:], [first.mean() / 5, first.std() / 5, 1.0], atol=1e-6)
+    assert last[18] == 0.5
     assert lived(start=(0.5,) * 4, seed=1, action="4 4 4 4")[1].info["success"] is False, "worse than at first"
 
 

@@ -6,6 +6,7 @@ Left out: the search itself, and larger games.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def five_steps_of_shor() -> None:
             soft = np.exp(u / temperature)
             mixtures[i] = (1 - blend) * regrets[i] / regrets[i].sum() + blend * soft / soft.sum()
             total[i] += mixtures[i]
-    options = {"blend": blend, "temperature": temperature, "momentum": momentum, "diversity": diversity}
+    options: dict[str, Any] = {"blend": blend, "temperature": temperature, "momentum": momentum, "diversity": diversity}
     np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options), mixtures)
     np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options, average=True), total / 5)
     done = 2 / 75  # of the schedules, with three strategies

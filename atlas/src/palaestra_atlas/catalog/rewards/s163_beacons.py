@@ -76,7 +76,7 @@ def decay() -> None:
     np.testing.assert_allclose(visited(None, 0, None, 1), [0.0, 0.196, 0.0, 0.196])
     np.testing.assert_allclose(visited(None, None, 0, 1, horizon=2.0), [0.0, 0.0, 0.0, 0.1])  # late: nothing, not less
     keys = {"episode": [0], "turn": [0], "agent": ["a"], "milestone": [0]}
-    assert milestone_bonus(value=1.0, horizon=4.0).evaluate(Turns(keys))[0] == 0.75
+    assert np.asarray(milestone_bonus(value=1.0, horizon=4.0).evaluate(Turns(keys)))[0] == 0.75
 
 
 @exact

@@ -131,13 +131,13 @@ def without_labels() -> None:
     turns = rollout(Candidates, Team(router=router()), groups=20, seed=1, timeout=None).frame
     paid = [reward_without_labels(True, *row) for row in turns.select("agrees", "latency").iter_rows()]
     np.testing.assert_allclose(turns["reward"].to_numpy(), paid, atol=1e-9)
-    for said, agrees in (([1, 1, 0], [True, True, False]), ([0, 1, 2], [False] * 3), ([1, 1, 0, 0], [False] * 4)):
+    for said, agreeing in (([1, 1, 0], [True, True, False]), ([0, 1, 2], [False] * 3), ([1, 1, 0, 0], [False] * 4)):
         env = Candidates(skills=[[0.5, 0.5]] * len(said), latencies=[300.0] * len(said), keep=len(said))
-        env._answer = said.__getitem__  # type: ignore[method-assign]
-        for worker, expected in enumerate(agrees):
+        env._answer = said.__getitem__  # type: ignore[method-assign, assignment]
+        for worker, expects in enumerate(agreeing):
             (seen,) = env.reset(0).values()
             told = env.step({"router": seen.choices[worker]}).info  # type: ignore[index]
-            assert (told["agrees"], told["answered"]) == (expected, said[worker] == 0)
+            assert (told["agrees"], told["answered"]) == (expects, said[worker] == 0)
 
 
 def seat(**options: Any) -> dict[str, Any]:

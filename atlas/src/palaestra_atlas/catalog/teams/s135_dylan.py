@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -87,8 +88,8 @@ def ratings() -> None:
     """A missing rating is 0, ratings that are all 0 are equal; in a played team they are shares of agreement."""
     np.testing.assert_allclose(rated([np.zeros((3, 3)).tolist()])[0], [1 / 3] * 3, atol=1e-9)
     for missing in (None, float("nan"), -2.0):
-        unread = [[missing, 3.0, 1.0]] * 3
-        np.testing.assert_allclose(rated([unread])[0], [0.0, 0.75, 0.25], atol=1e-9)  # type: ignore[arg-type]
+        unread: Any = [[missing, 3.0, 1.0]] * 3
+        np.testing.assert_allclose(rated([unread])[0], [0.0, 0.75, 0.25], atol=1e-9)
     frame = layers({f"agent-{at}": [text] * 2 for at, text in enumerate("0012", 1)}, rounds=2)
     weights = frame.filter(pl.col("round") == 1).sort("agent")["heard_weight"].to_list()
     np.testing.assert_allclose(weights[3], [2 / 3, 2 / 3, 1 / 3], atol=1e-9)
