@@ -107,7 +107,11 @@ def five_steps_of_shor() -> None:
     np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options), mixtures)
     np.testing.assert_allclose(shor(zero_sum(SKEWED), 5, **options, average=True), total / 5)
     done = 2 / 75  # of the schedules, with three strategies
-    start = {"blend": 0.3 - 0.25 * done, "temperature": 0.5 - 0.49 * done, "diversity": 0.05 - 0.049 * done}
+    start: dict[str, Any] = {
+        "blend": 0.3 - 0.25 * done,
+        "temperature": 0.5 - 0.49 * done,
+        "diversity": 0.05 - 0.049 * done,
+    }
     for role, wanted in (
         ("training", shor(zero_sum(SKEWED), 5, **start, momentum=0.5, average=True)),
         ("evaluation", shor(zero_sum(SKEWED), 5, blend=0.01, temperature=0.001, momentum=0.2, diversity=0.0)),
