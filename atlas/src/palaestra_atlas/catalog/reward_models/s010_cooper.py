@@ -88,6 +88,7 @@ def pays_by_the_reference() -> None:
     turns = Turns(said("{total}", "{word}", "{wrong}"))
     right, word, wrong = frozen(turns)
     assert right > wrong + 0.2, (right, wrong)
+    assert 0 < wrong < right < 1, "the model's probability, not its score"
     assert word > wrong + 0.2, (word, wrong)
 
 
