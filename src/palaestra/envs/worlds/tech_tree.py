@@ -49,8 +49,8 @@ class TechTree:
     Each takes a step.
 
     `look` finds one of the objects of the layer, drawn uniformly, some steps away, or nothing; `walk` comes nearer;
-    `hit` mines what is right in front with the chance `chance`, if the tools of its recipe are there and the first one is held. `make` crafts or
-    smelts if tools and material are there.
+    `hit` mines what is right in front with the chance `chance`, if the tools of its recipe are there and the first one
+    is held. `make` crafts or smelts if tools and material are there.
 
     Attributes:
         book: Recipes by object.
