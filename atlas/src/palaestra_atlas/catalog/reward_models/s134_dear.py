@@ -42,6 +42,17 @@ def losses() -> None:
 
 
 @exact
+def which_is_which() -> None:
+    """The card's teacher has its student's numbers in another order; with others it counts who teaches whom."""
+    s, t, labels = torch.tensor([[1.0, 0.0, 2.0]]), torch.tensor([[3.0, 0.0, 2.5]]), torch.tensor([[0.0, 1.0, 0.0]])
+    p, q = (np.exp(x.numpy() / 3) / np.exp(x.numpy() / 3).sum() for x in (t, s))
+    kl = 9 * float((p * np.log(p / q)).sum())
+    best = float(np.log(np.exp(s.numpy()).sum()))  # the second one scores 0
+    found = distill_rank_loss(s, t, rank="ce", positive=labels, alpha=0.3, temperature=3.0)
+    np.testing.assert_allclose(float(found), 0.7 * best + 0.3 * kl, rtol=1e-5)
+
+
+@exact
 def windows() -> None:
     """By the question to a file: the best of 25, which was last, comes first; sixth as published, where it stays."""
     assert place(25) == 0
