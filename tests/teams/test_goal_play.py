@@ -48,6 +48,22 @@ def test_an_action_is_as_many_moves_as_it_needs():
     assert (made.move("up"), made.move("up")) == ("", "no layer there")
 
 
+def test_a_hit_needs_all_tools_and_luck():
+    book = {"lamp": Recipe("craft"), "pick": Recipe("craft"), "ore": Recipe("mine", tools=("pick", "lamp"))}
+    made, mined, hits = TechTree(book, np.random.default_rng(0), chance=0.5), 0, 0
+    made.has["pick"], made.held = 1, "pick"
+    made.near, made.distance = "ore", 0
+    assert made.move("hit") == "lacks lamp"
+    made.has["lamp"] = 1
+    for _ in range(400):
+        made.near = "ore"
+        mined, hits = mined + (made.move("hit") == ""), hits + 1
+    assert 0.4 < mined / hits < 0.6
+    made.has["pick"] = 0
+    made.near = "ore"
+    assert made.move("hit") == "lacks pick", "it was used up in the hand that held it"
+
+
 def test_the_planner_guesses_at_what_its_own_step_lacked():
     planner = ErringPlanner(np.random.default_rng(0), list(BOOK), wrong=0.0, copied=0.0)
     goal = Goal("stone", 1, BOOK["stone"])

@@ -108,14 +108,18 @@ def tree(
     c: float = 1.4,
     gamma: float = 1.0,
     expand: int = 5,
+    hidden: bool = False,
 ) -> Search:
     """Makes a `Search`: Monte-Carlo tree search before every action, by the env's reward in rollouts, or a scorer.
 
     Options as in `search.TreeSearch`. Without a scorer the search sees rewards of the env, which the policy does not:
-    it says what planning in a perfect model would add.
+    it says what planning in a perfect model would add. With one it still adds them up; hidden=True goes by the scorer
+    alone.
     """
     made = None if scorer is None else build(scorer)
-    grown = TreeSearch(select, backup, made, rollouts=rollouts, horizon=horizon, c=c, gamma=gamma, expand=expand)
+    grown = TreeSearch(
+        select, backup, made, rollouts=rollouts, horizon=horizon, c=c, gamma=gamma, expand=expand, hidden=hidden
+    )
 
     def search(env: Any, request: Request, policy: Policy) -> list[tuple[int, str]]:
         found = grown.grow(env, request.agent, request.observation, policy, request.rng)

@@ -205,10 +205,11 @@ class TreeSearch:
 
     Args:
         c: of the first rule; ARMAP has .9·√50. gamma: per step. expand: actions that are asked of the policy in a new
-            state, where the env has no choices.
+            state, where the env has no choices. hidden: rewards of the env are not looked at, as ARMAP plans by a
+            learned score alone; of an action that ends the episode the scorer says what it is worth, too.
 
     Raises:
-        InputError: an option is unknown or out of range.
+        InputError: an option is unknown or out of range, or nothing is left to search by.
     """
 
     def __init__(
@@ -223,7 +224,12 @@ class TreeSearch:
         gamma: float = 0.9,
         expand: int = 5,
         merge: bool = False,
+        hidden: bool = False,
     ) -> None:
+        if hidden and value is None:
+            raise InputError(
+                "TreeSearch: hidden=True needs a scorer as value, for then no reward of the env is looked at"
+            )
         if select not in get_args(Select) or backup not in ("max", "mean"):
             raise InputError(f"TreeSearch: select={select!r} is one of {get_args(Select)}, {backup=} 'max' or 'mean'")
         if min(rollouts, horizon, expand) < 1 or not (c >= 0 and 0 <= gamma <= 1):
@@ -232,7 +238,7 @@ class TreeSearch:
             )
         self.select, self.backup, self.value = select, backup, value
         self.rollouts, self.horizon, self.c, self.gamma, self.expand = rollouts, horizon, c, gamma, expand
-        self.merge = merge
+        self.merge, self.hidden = merge, hidden
 
     def __call__(
         self, env: EnvFactory, policy: Policy, *, seed: int = 0, rng: np.random.Generator | None = None
@@ -306,7 +312,10 @@ class TreeSearch:
         result = made.step({agent: action})
         seen = result.observations.get(agent)
         child = self._node(nodes, prior, made, seen, (at, action), policy, agent, rng)
-        node.edges[action] = _Edge(child, float(result.rewards.get(agent) or 0.0))
+        paid = float(result.rewards.get(agent) or 0.0)
+        if self.hidden:  # nothing follows the end of an episode, so its score is what the action pays
+            paid = 0.0 if seen is not None else float(scores(self.value, [node.seen.text], [action])[0])
+        node.edges[action] = _Edge(child, paid)
         if self.value is not None:
             return child, float(scores(self.value, [node.seen.text], [action])[0]) if seen is not None else 0.0
         rest, factor = 0.0, 1.0

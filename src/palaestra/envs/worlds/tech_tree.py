@@ -49,8 +49,8 @@ class TechTree:
     Each takes a step.
 
     `look` finds one of the objects of the layer, drawn uniformly, some steps away, or nothing; `walk` comes nearer;
-    `hit` mines what is right in front with the chance `chance`, if the tool of its recipe is held. `make` crafts or
-    smelts if tools and material are there.
+    `hit` mines what is right in front with the chance `chance`, if the tools of its recipe are there and the first one
+    is held. `make` crafts or smelts if tools and material are there.
 
     Attributes:
         book: Recipes by object.
@@ -111,8 +111,11 @@ class TechTree:
         if self.near is None or self.distance:
             return "nothing is in front"
         needed = self.book[self.near].tools
+        for tool in needed:
+            if not self.has[tool]:
+                return f"lacks {tool}"
         if needed and self.held != needed[0]:
-            return f"lacks {needed[0]}" if not self.has[needed[0]] else f"needs {needed[0]} in hand"
+            return f"needs {needed[0]} in hand"
         if self.rng.random() < self.chance:
             self._get(self.near)
             self.near = None

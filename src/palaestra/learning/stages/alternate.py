@@ -111,7 +111,9 @@ class alternate(Stage):
         """The pairs of an iteration: their rows only, and the pairs numbered by them."""
         if self.corrupted:
             good = np.asarray(evaluate(turns, as_signal(self.verified))[0], float) == 1
-            firsts = turns.frame.filter(good).select("group", "episode").unique("group", maintain_order=True)
+            firsts = (
+                turns.frame.filter(good).select("group", "episode").unique("group", keep="first", maintain_order=True)
+            )
             copied = Turns(turns.frame.join(firsts, on=["group", "episode"], how="semi", maintain_order="left"))
             check = replayed(context.env, right=("success", self.verified))
             made = corrupt(copied, self.corrupted, seed=context.rng, fails=check)

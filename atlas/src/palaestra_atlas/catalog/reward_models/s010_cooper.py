@@ -8,6 +8,7 @@ that is a language model, and negatives written by one; copies are corrupted, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def pays_by_the_reference() -> None:
     turns = Turns(said("{total}", "{word}", "{wrong}"))
     right, word, wrong = frozen(turns)
     assert right > wrong + 0.2, (right, wrong)
+    assert 0 < wrong < right < 1, "the model's probability, not its score"
     assert word > wrong + 0.2, (word, wrong)
 
 
@@ -101,6 +103,23 @@ def nothing_verified() -> None:
     np.testing.assert_array_equal(before, np.array(stage.model.weights))  # type: ignore[attr-defined]
     rows = {"group": [0, 0], "episode": [0, 1], "rule": [False, False], "corrupted": [None, "splice"]}
     assert verified_vs_corrupted("rule")(Turns(rows)).height == 0
+
+
+@exact
+def a_copy_that_is_right_is_no_negative() -> None:
+    """Where the env or the rule finds whatever is said right, no corrupted copy stands against the verified answer."""
+    for name in ("success", "rule"):
+
+        class Lenient(Exam):
+            """Whatever is said is right."""
+
+            def step(self, actions: Any) -> Any:
+                told = super().step(actions)
+                return replace(told, info={**told.info, "success": False, "rule": False, name: True})  # noqa: B023
+
+        context = stage_context(env=lambda: Lenient(largest=2, free=True))
+        alternate(**OPTIONS)(Turns(said("{total}", "{wrong}")), context)
+        assert context.metrics["pairs"] == 0, name
 
 
 def frozen(turns: Turns) -> np.ndarray:

@@ -1,7 +1,9 @@
 """[17] ARMAP (arXiv 2502.12130): a reward model from random play whose intent is said after the fact, then planning.
 
-Walks of eight steps on a plane; the intent is the cell that was reached, the negative a walk that reached another. Left
-out: intents written by a language model. The training arm is the recipe `walk`, in which the env's reward is not seen.
+Walks of eight steps on a plane; the intent is the cell that was reached, the negative a walk that reached another.
+Left out: intents written by a language model, the centring term of the loss, trying again with the score as feedback.
+The features are distances, so that minus the distance, which nobody fitted, would choose as well: what is learned are
+a few signs. The training arm is the recipe `walk`, in which the env's reward is not seen.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from palaestra.learning.reward_models import OnlineLinearReward, Preferences
 from palaestra.learning.stages.alternate import alternate
 from palaestra.play.executors import Local, Plan
 from palaestra.rewards import best_of_n
-from palaestra_atlas.catalog.reward_models.made import Fork, stage_context
+from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 ARMS: dict[str, Any] = {
@@ -84,6 +86,25 @@ def largest_return() -> None:
     found = TreeSearch(rollouts=40, gamma=1.0)(lambda: Fork([0.6, 0.6, 0.0, 1.0]), policy)
     assert found.actions == ("1", "1"), found.actions
     assert found.value == 1.0
+
+
+@exact
+def a_score_stands_for_the_reward() -> None:
+    """Behind way 1 lies what is scored most, though only way 0 is paid for, and every step to it costs."""
+    policy = ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything")
+
+    class Below(Ahead):
+        """The same scores less five: none is above 0."""
+
+        def score(self, rows: pl.DataFrame, *, reference: object = None, condition: object = None) -> pl.Series:
+            return super().score(rows) - 5.0
+
+    paid = TreeSearch(value=Below(), rollouts=40, gamma=1.0)(lambda: Fork([9.0, 9.0, 0.0, 0.0]), policy)
+    alone = TreeSearch(value=Below(), rollouts=40, gamma=1.0, hidden=True)(lambda: Fork([9.0, 9.0, 0.0, 0.0]), policy)
+    assert paid.actions[0] == "0", "the env's reward is looked at"
+    assert alone.actions == ("1", "0"), alone.actions
+    ends = alone.table.filter(pl.col("prompt") == "at [1]").sort("response")
+    assert ends["q"].to_list() == [-1.0, -2.0], ends
 
 
 @exact

@@ -57,6 +57,19 @@ def agrees_with_the_full_judge() -> None:
 
 
 @exact
+def debates_by_hand() -> None:
+    """With one piece whoever begins wins, who that is is drawn, a draw is not won, and without evidence nothing is."""
+    lead = np.array([[1.0, -1.0]])
+    for solve in (minimax, greedy):
+        assert [float(solve(lead, 1, first=first)[0]) for first in (True, False)] == [1.0, -1.0]
+    assert [float(one_sided(lead, 1, against=against)[0]) for against in (False, True)] == [1.0, -1.0]
+    many = Turns({"lead": lead.tolist() * 200})
+    assert 70 < np.asarray(debate(length=1)(many, stage_context())["debate_won"]).sum() < 130
+    some = Turns({"lead": [[1.0, -1.0], None, [2.0, -1.0]]})
+    assert str(np.asarray(debate(length=2)(some, stage_context())["debate_won"]).tolist()) == "[0.0, nan, 1.0]"
+
+
+@exact
 def zero_sum() -> None:
     """The game pays one side what it takes from the other, and both reveal in turn."""
     piece = ScriptedPolicy(lambda request: str(request.observation.legal[0]), name="first")

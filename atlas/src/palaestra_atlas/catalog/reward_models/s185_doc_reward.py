@@ -1,8 +1,9 @@
 """[185] DocReward (arXiv 2510.11391): pairs of the same content make a scorer blind to the content.
 
-A hundred documents, four renderings each; who says which is better looks at style and at content alike. Pairs inside a
-document, where the content cannot decide, against all pairs. Then the published counts of what came first. Left out:
-page images and the vision model.
+A hundred documents, four renderings each; who says which is better looks at style and at content alike. What is read
+of the content differs a little between renderings, so that a weight of 0 has to be learned and does not follow from a
+difference of exactly 0. Pairs inside a document, where the content cannot decide, against all pairs. Then the
+published counts of what came first. Left out: page images and the vision model.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def renderings(rng: np.random.Generator) -> Turns:
     """Style and content of each rendering of some documents, and how it was liked; documents are in tens."""
     document = np.repeat(np.arange(DOCUMENTS), RENDERINGS)
     style, content = rng.normal(size=len(document)), rng.normal(size=DOCUMENTS)[document]
-    noise = 0.3 * rng.normal(size=len(document))
-    x = rows(np.stack([style, content], 1), "x")
+    noise, misread = 0.3 * rng.normal(size=(2, len(document)))
+    x = rows(np.stack([style, content + misread], 1), "x")
     table = {"group": document // 10, "episode": range(len(document)), "document": document, **x.to_dict()}
     return Turns(table | {"liked": style + content + noise})
 
@@ -64,8 +65,8 @@ def one(seed: int, pairing: str) -> tuple[float, float]:
 def same_content() -> None:
     """Inside a document the content has no weight beside the style's."""
     content, right = one(0, MATCHED)
-    assert abs(content) < 0.02, content
-    assert right > 0.99, right
+    assert abs(content) < 0.1, content
+    assert right > 0.97, right
 
 
 @exact
@@ -124,8 +125,8 @@ def style_accuracy() -> Measure:
     185,
     claim="What two sides of a pair have in common cannot be learned from it.",
     baseline="pairs across documents",
-    criterion="inside a document the content's weight is below .02 of the style's and the scorer is right on style in "
-    "99 % of pairs; across documents above .7 and in fewer than 85 %, in every run",
+    criterion="inside a document the content's weight is below .3 of the style's and the scorer is right on style in "
+    "92 % of pairs; across documents above .6 and in fewer than 85 %, in every run",
     seeds=(0, 1, 2, 3, 4),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
@@ -134,6 +135,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
              for name, pairing in (("matched", MATCHED), ("mixed", MIXED))}  # fmt: skip
     measured = {f"{what}_{name}": float(each[:, k].mean())
                 for name, each in found.items() for k, what in enumerate(("content", "right"))}  # fmt: skip
-    blind = np.abs(found["matched"][:, 0]).max() < 0.02 and found["matched"][:, 1].min() > 0.99
-    seeing = found["mixed"][:, 0].min() > 0.7 and found["mixed"][:, 1].max() < 0.85
+    blind = np.abs(found["matched"][:, 0]).max() < 0.3 and found["matched"][:, 1].min() > 0.92
+    seeing = found["mixed"][:, 0].min() > 0.6 and found["mixed"][:, 1].max() < 0.85
     return Outcome(measured, bool(blind and seeing))

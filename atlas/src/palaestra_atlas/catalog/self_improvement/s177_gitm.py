@@ -136,6 +136,13 @@ def a_plan_that_failed_is_changed() -> None:
 
 
 @exact
+def what_was_lacking_is_got_first() -> None:
+    """Asked for a plank without a log, a planner that does not err reads what its action lacked, and gets it first."""
+    found, world = played([Goal("plank", 1, SIMPLE["plank"])])
+    assert world.has["plank"] == 1, found
+
+
+@exact
 def what_worked_is_a_reference_after_some_times() -> None:
     """Four lists are none yet; the fifth makes the common part a reference. Failed lists are not kept."""
     memory = PlanMemory(least=5)
@@ -144,6 +151,8 @@ def what_worked_is_a_reference_after_some_times() -> None:
         memory.add("log", ["dig 0", f"craft {number}", "explore log", "approach log", "mine log"], success=True)
         memory.add("log", ["mine log"], success=False)
     assert memory.reference("log") == ("dig 0", "explore log", "approach log", "mine log")
+    played([Goal("log", 1, SIMPLE["log"])], memory=(short := PlanMemory(least=1)), limit=1)
+    assert not short.plans, "the episode was over before there was a log"
 
 
 def failures(episodes: int, memory: PlanMemory) -> int:

@@ -103,6 +103,11 @@ def a_met_subgoal_gives_way_and_is_the_segments_return() -> None:
     assert frame["segment"].to_list() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert frame["subgoal_done"].to_list() == [False, True] * 4
     assert frame["success"][-1]
+    moved = walked("lllrrrrr", every=2, shuffled=1.0)
+    assert moved["subgoal"].unique(maintain_order=True).to_list()[2] == "cell 1, holding nothing"
+    assert moved["subgoal_done"].to_list() == [False] * 3 + [True, False, True] + [False] * 2, (
+        "only the current is asked"
+    )
     lost = walked("lllrr", every=2)
     told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
     outcome_critics("subgoal_done", unit=SEGMENT)(Turns(lost), told)
@@ -119,6 +124,10 @@ def worked_step_advantages() -> None:
     won, lost = (Turns(ROWS | {"reward": [0.0, 0.0, 0.0, end]}) for end in (1.0, 0.0))
     np.testing.assert_allclose(np.asarray(step_filter(end=1.0).evaluate(won)), [0.125, 0.05, 0.85, 1.0], atol=1e-9)
     np.testing.assert_allclose(np.asarray(step_filter(end=1.0).evaluate(lost)), [0.0, 0.0, 0.35, 0.35], atol=1e-9)
+    partly = Turns(ROWS | {"reward": [0.0, 0.0, 0.0, 0.3]})
+    np.testing.assert_allclose(np.asarray(step_filter().evaluate(partly))[3], 0.25)  # V at the end is what was earned
+    parts = Turns(ROWS | {"segment": [0, 0, 1, 1], "value": [0.5] * 4, "reward": [0.0, 0.0, 0.0, 1.0]})
+    np.testing.assert_allclose(np.asarray(step_filter(over=SEGMENT).evaluate(parts)), [0.0, 0.0, 0.45, 1.0], atol=1e-9)
     written = step_filter(lam=0.5, end=1.0)
     np.testing.assert_allclose(np.asarray(written.evaluate(won)), [0.16875, 0.1375, 0.7, 1.0], atol=1e-9)
     np.testing.assert_allclose(np.asarray(written.evaluate(lost)), [0.04375, -0.1125, 0.2, 0.0], atol=1e-9)
@@ -147,6 +156,12 @@ def the_unlikely_tenth_is_cloned() -> None:
     )
     failed = Turns(rows | {"subgoal_done": [False] * 20})
     assert np.asarray(vsc_rl(top=1.0).evaluate(failed)).sum() == 0
+    rose = Turns(rows | {"value": [0.5, 0.54] * 10})
+    for margin, wanted in ((0.05, 0.0), (0.03, 1.0)):
+        assert np.asarray(vsc_rl(top=1.0, gamma=0.0, margin=margin).evaluate(rose))[0] == wanted, margin
+    two = {"group": [0] * 2, "episode": [0] * 2, "agent": ["a"] * 2, "turn": [0, 1], "segment": [0, 1]}
+    two |= {"subgoal_done": [True, True], "first_value": [0.9, 0.2], "value": [0.9, 0.2]}
+    assert np.asarray(vsc_rl(top=0.5).evaluate(Turns(two))).tolist() == [0.0, 1.0], "segments of one episode compete"
     kept = keep("first_value", quantile=0.9, unit=SEGMENT).evaluate(Turns(rows))
     assert np.asarray(kept).tolist() == [True] * 18 + [False] * 2, "ties at the border stay"
 
@@ -171,6 +186,8 @@ def critics_know_first_and_every_turn() -> None:
     assert abs(known["first_value"][0] - share) < 0.1  # type: ignore[operator]
     near, far = (known.filter(pl.col("observation").str.starts_with(f"cell {n} "))["value"].mean() for n in (3, 7))
     assert near > far + 0.2  # type: ignore[operator]
+    heads = stage.step.predict(turns.frame["observation"])
+    np.testing.assert_array_equal(stage(turns, told).frame["value"], heads.min(axis=1))
     again = outcome_critics("subgoal_done", unit=SEGMENT)
     again.load_state_dict(stage.state_dict())
     np.testing.assert_array_equal(again.step.predict(known["observation"]), stage.step.predict(known["observation"]))

@@ -17,7 +17,7 @@ from palaestra.agents.population import compass, genome_size, population_logits
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.discs import CENTRES, HEADINGS, START, moved, paid
 from palaestra.learning.diversity.archives import Evaluated, archive_of, novelty
-from palaestra.learning.diversity.descriptors import Given, Signature
+from palaestra.learning.diversity.descriptors import Autoencoder, Given, Signature
 from palaestra.learning.diversity.emitters import CmaEmitter, Emitter, chosen, local_sigma
 from palaestra.learning.diversity.learner import Diversity
 from palaestra.learning.diversity.schedules import schedule
@@ -74,10 +74,55 @@ def most_novel_survive() -> None:
 
 
 @exact
+def novelty_is_among_all_that_is_kept() -> None:
+    """Generation after generation the most novel among population, children and both archives survive.
+
+    Of the children any five join the archive of novelty; of waiting candidates those most novel among the rewarded ones
+    are tried first.
+    """
+    search = DiversitySearch(
+        np.random.default_rng(1).normal(size=(24, 2)), descriptor=Given(), neighbours=3, chunk=48, seed=4, window=8
+    )
+    places, waited = set(), 0
+    for _generation in range(24):
+        children, kept = search.ask(), [each for each in (search.novel, search.rewarded) if each is not None]
+        before = search.population
+        search.tell(np.maximum(1.5 - np.linalg.norm(children - 1, axis=1), 0), children)
+        if search.log[-1]["mode"] == "explore":
+            both = np.concatenate([*([] if before is None else [before.genomes]), children])
+            among = np.concatenate([both, *(each.genomes for each in kept)])
+            away = np.sort(np.linalg.norm(both[:, None] - among[None], axis=2), 1)[:, 1:4].mean(1)
+            assert search.population is not None
+            assert search.novel is not None
+            assert {*map(tuple, search.population.genomes)} == {
+                *map(tuple, both[np.argsort(-away, kind="stable")[:12]])
+            }
+            places |= {int(np.flatnonzero((children == one).all(1))[0]) for one in search.novel.genomes[-5:]}
+        new = [each for each, _ in search.asked if not each.means]
+        left = [each for each in search.emitters if not each.means and all(each is not one for one in new)]
+        if new and left and search.rewarded is not None:
+            waited += 1
+            tops = [Evaluated.concat([each.parents for each in part]) for part in (new, left)]
+            tried, others = (novelty(each, [search.rewarded], k=3) for each in tops)
+            assert tried.min() >= others.max()
+        assert not any(each.active and each.stagnates(8) for each in search.emitters), "they end"
+    assert len(places) > 5, places
+    assert waited > 1
+
+
+@exact
 def emitters_climb() -> None:
     """A rewarded genome seeds an emitter, with a third of the distance to its nearest, which climbs what pays."""
-    assert local_sigma(np.zeros(1), np.array([[0.0], [0.6], [3.0]])) - 0.2 < 1e-12
+    np.testing.assert_allclose(local_sigma(np.zeros(1), np.array([[0.0], [0.6], [3.0]])), 0.2)
     start = np.random.default_rng(2).normal(size=(24, 2))
+    short = DiversitySearch(start, descriptor=Given(), reach=6.0, seed=1)
+    told(short, lambda genomes: np.full(len(genomes), 0.1), 1)
+    nearest = [np.sort(np.linalg.norm(start - each.parents.genomes, axis=1))[1] for each in short.emitters]
+    np.testing.assert_allclose([each.sigma for each in short.emitters], np.array(nearest) / 6)
+    assert len(short.emitters) == 24, "whatever is paid"
+    elite = Emitter(points(0.0, reward=[5.0]), 0.1, 5.0, 0.0)
+    elite.tell(points(1.0, 2.0, reward=[1.0, 2.0]), np.zeros(2))
+    assert elite.parents.reward.tolist() == [5, 2, 1], "parents stay among the best"
     search = DiversitySearch(start, descriptor=Given(), chunk=48, sigma=0.05, seed=1)
     told(search, lambda genomes: np.maximum(1 - np.linalg.norm(genomes - 1, axis=1), 0), 30)
     first = np.maximum(1 - np.linalg.norm(start - 1, axis=1), 0).max()
@@ -117,6 +162,10 @@ def only_improving_candidates_stay() -> None:
     begun = search.emitters[:]
     search.chunk = 10**6
     told(search, lambda genomes: np.ones(len(genomes)), 7)
+    assert search.novel is not None
+    assert search.rewarded is not None
+    assert len(search.novel) > 5, "what was more novel than its seed joins the archive"
+    assert len(search.rewarded) == 2, "the seeds of both that were tried, and nothing that is not better"
     gone = [each for each in begun if all(each is not one for one in search.emitters)]
     assert [len(each.means) for each in gone] == [6]
     assert not any(each.active for each in search.emitters)
@@ -132,6 +181,11 @@ def from_the_front() -> None:
 
     made = [emitter(0, 0, 0, 3, 3, 3), emitter(0, 0, 0, 1, 1, 1), emitter(0, 0, 0, 2, 2, 2)]
     assert [each.improvement() for each in made] == [3, 1, 2]
+    assert emitter(0, 0, 0, *[3.0] * 6).improvement() == 0, "of the last six generations"
+    search = DiversitySearch(np.eye(12), descriptor=Given())
+    search.emitters, search.rewarded = made[::-1], points(0.0, 1.0)
+    (goes,) = search._goes_on(np.random.default_rng(0))
+    assert goes is made[0], "as novel as the others, and with the largest improvement"
     draws = [chosen(made, np.array([1.0, 5.0, 0.5]), 1, np.random.default_rng(seed)) for seed in range(30)]
     assert {at for (at,) in draws} == {0, 1}
     assert sorted(chosen(made, np.array([1.0, 5.0, 0.5]), 3, np.random.default_rng(0))[:2]) == [0, 1]
@@ -148,6 +202,10 @@ def chunks_alternate() -> None:
     flat = Emitter(points(0.0), 0.1, 1.0, 0.0, [0.0, 0.2, 0.4, 0.6, 0.8, *[1.0] * 6], active=True)
     assert flat.stagnates(6)
     assert not flat.stagnates(11)
+    search = DiversitySearch(np.eye(12), descriptor=Given(), window=6)
+    search.emitters, search.asked = [flat], [(flat, 1)]
+    search._exploited(points(2.0, reward=[0.0]), np.random.default_rng(0))
+    assert not search.emitters
 
 
 @exact
@@ -158,6 +216,32 @@ def route_in_the_signature() -> None:
     assert np.allclose(one[:3], other[:3]), "increments of x, y and time"
     area = [(each[3:].reshape(3, 3) - each[3:].reshape(3, 3).T)[0, 1] / 2 for each in (one, other)]
     assert np.allclose(area, [-0.5, 0.5])
+
+
+@exact
+def the_descriptor_is_learned() -> None:
+    """An autoencoder finds the two numbers behind six, and its error is one of the criteria that are drawn."""
+    rng = np.random.default_rng(5)
+    seen = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 6))
+    coder = Autoencoder(6, code=2, epochs=40)
+    before = coder.surprise(seen).mean()
+    coder.fit(seen, seed=1)
+    assert coder.surprise(seen).mean() < before / 5
+    assert coder.encode(seen).shape == (200, 2)
+    search = DiversitySearch(seen[:24], descriptor=coder, chunk=24, criteria=("novelty", "surprise"), seed=1)
+    drawn = set()
+    for _generation in range(8):
+        kept = [] if search.population is None else [search.population.genomes]
+        both = np.concatenate([*kept, search.ask()])
+        error = coder.surprise(both)
+        told(search, lambda genomes: np.zeros(len(genomes)), 1)
+        drawn.add(search.log[-1]["criterion"])
+        assert search.population is not None
+        if search.log[-1]["criterion"] == "surprise":
+            assert {*map(tuple, search.population.genomes)} == {*map(tuple, both[np.argsort(-error)[:12]])}
+        np.testing.assert_array_equal(search.population.place, coder.encode(search.population.seen))
+    assert drawn == {"novelty", "surprise"}
+    assert [line["fitted"] for line in search.log].count(True) > 1
 
 
 @exact
