@@ -313,7 +313,7 @@ class TreeSearch:
         seen = result.observations.get(agent)
         child = self._node(nodes, prior, made, seen, (at, action), policy, agent, rng)
         paid = float(result.rewards.get(agent) or 0.0)
-        if self.hidden:  # nothing follows the end of an episode, so its score is what the action pays
+        if self.hidden and self.value is not None:  # nothing follows the end, so its score is what the action pays
             paid = 0.0 if seen is not None else float(scores(self.value, [node.seen.text], [action])[0])
         node.edges[action] = _Edge(child, paid)
         if self.value is not None:
