@@ -33,6 +33,7 @@ EXAMPLES = {
     "kto": "kto(zero='apo')",
     "clip_cov": "clip_cov(low=.01)",
     "corridor": "corridor(.1)",
+    "boosted": "boosted(column='chosen')",
 }
 NOT_FROM_TENSORS = {"auxiliary", "information", "task_classifier"}
 """They read the observations of a policy; tests/learning/test_auxiliary.py and terms/test_latents.py."""
