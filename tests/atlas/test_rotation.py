@@ -1,4 +1,4 @@
-"""Rows take turns, and what nothing proves is always played."""
+"""Rows take turns; with old evidence more often, without any always."""
 
 from __future__ import annotations
 
@@ -25,7 +25,17 @@ def test_each_row_is_played_once_in_a_round(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(len(part) <= 50 for part in played)
 
 
-def test_a_row_without_evidence_of_this_code_is_always_played() -> None:
+def test_a_row_with_evidence_of_other_code_is_played_every_fourth_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    for turn in range(rotation.PARTS):
+        monkeypatch.setattr(rotation, "turn", lambda turn=turn: turn)
+        played.append(rotation.due(18))
+    assert sum(played) == rotation.PARTS / rotation.OLD
+
+
+def test_a_row_without_evidence_is_always_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = rotation.evidence.read
+    monkeypatch.setattr(rotation.evidence, "read", lambda number: None if number == 18 else read(number))
     other = next(n for n, part in rotation.parts().items() if part == rotation.parts()[18] and n != 18)
     rotation.skip_unless_due(18)
     with pytest.raises(pytest.skip.Exception, match="PALAESTRA_ALL=1"):

@@ -171,7 +171,7 @@ def returns_are_foreseen() -> None:
 @exact
 def the_prior_follows_the_posterior() -> None:
     """The divergence is KL(posterior ‖ prior), times its weight; .8 of its gradient goes into the prior."""
-    play, slopes = team_play(played(world(), 8), NAMES), {}
+    play, slopes = team_play(played(world(), 8), NAMES), dict[float, Any]()
     for balance in (0.8, 1.0):
         made = model(balance=balance, kl=2.0)
         with torch.random.fork_rng(devices=[]):
