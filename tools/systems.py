@@ -22,7 +22,7 @@ HEAD = """# Systems
 - Parts: bound to an edit that takes them out, of all parts of the mechanism.
 - Shown: parts without which a check failed, on the documented seeds and on a fresh block.
 - Use: what the line that a person uses has more (+) or less (−) of its measure than the same line without the method,
-  mean over three fresh seeds.
+  mean over three fresh seeds, or as many as the row asks for.
 - Again: first seed of another block on which the row was judged once more, with the status if it differs.
 
 | id | system | family | status | exact checks | parts | shown | use | date | again | why not |
