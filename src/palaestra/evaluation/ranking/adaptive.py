@@ -195,8 +195,6 @@ def response_graph_ucb(
 ) -> Settled:
     """[106] `Settled`: calls function `play` on each profile of `strategies`, then on `next_match` until edges settle.
 
-    It ends at the latest after `most` plays.
-
     It ends when all edges are settled, or after `most` plays.
 
     An edge is settled when the upper bound of the worse end is below the lower bound of the better one. The defaults

@@ -67,7 +67,8 @@ class replay(Stage):
 class anchors(Stage):
     """Stage: replaces `state` by the number of its text's cluster, GiGPO's approximate anchors [62]; see `similar`.
 
-    Its credit is `gigpo()`, which compares steps by `state`.
+    Its credit is `gigpo()`, which compares steps by `state`. For policies that speak: a table of logits looks its rows
+    up by `state`, and would not find them.
     """
 
     adds = {"state": "number of the cluster of alike texts"}
