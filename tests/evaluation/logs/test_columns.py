@@ -221,6 +221,15 @@ def test_episodes_and_groups_may_have_names(suffix: str, tmp_path: Path) -> None
     assert len(trials(read_logs(tmp_path).turns.frame)) == 4
 
 
+def test_names_of_episodes_in_two_files_without_groups(tmp_path: Path) -> None:
+    for file, names in (("one", ("a", "b")), ("two", ("c", "d"))):
+        rows = [f"{'t' if name in 'ac' else 'u'},{name},{turn},{name in 'ad'}" for name in names for turn in (0, 1)]
+        (tmp_path / f"{file}.csv").write_text("\n".join(["task,episode,turn,success", *rows]))
+    frame = read_logs(f"m={tmp_path}").turns.frame
+    found = trials(frame).sort("task", "success").select("task", "success").rows()
+    assert found == [("t", False), ("t", True), ("u", False), ("u", True)]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_success_in_words_under_its_own_name(suffix: str, tmp_path: Path) -> None:
     assert read(write(tmp_path / f"t.{suffix}", "task", "system", "success")) == WANTED

@@ -248,6 +248,8 @@ def with_required_columns(frame: pl.DataFrame) -> pl.DataFrame:
         numbers = pl.int_range(pl.len(), dtype=pl.Int32)
         frame = frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)
     frame = with_groups(_numbered(frame))
+    if "episode_name" in frame.columns and "group" not in frame.columns:  # else a number goes on in the next file
+        frame = frame.with_columns(group=pl.lit(0, pl.Int32))
     if "agent" not in frame.columns:  # beside logs that name agents, null would be nobody's row
         frame = frame.with_columns(agent=pl.lit("agent"))
     return Turns(frame).frame

@@ -88,7 +88,7 @@ def first_part() -> None:
 
 @exact
 def bounds_and_noise() -> None:
-    """Where all succeed the least part is forced, two steps of eight; with noise each group has another part."""
+    """The forced part is the smallest, two steps of eight, where all succeed; with noise it differs between groups."""
     assert hinted(hints(low=0.25), solved=True)["hint"].sum() == 4 * 2
     parts = hinted(hints(low=0.5, high=0.5, noise=0.4), groups=4).group_by("group").agg(pl.col("hint").sum() // 4)
     assert parts["hint"].n_unique() > 1

@@ -105,7 +105,7 @@ def same_gradient() -> None:
 
 @exact
 def by_place() -> None:
-    """Who sees a clock sees nothing twice in an episode; by place, its steps are shared as if there were none."""
+    """A clock makes each observation of an episode unique; with `state="place"` steps are shared as without it."""
     turns, expected = worked()
     seen = turns.with_column(place=turns["state"], state=np.arange(len(turns), dtype=np.uint64))
     np.testing.assert_allclose(np.asarray(salt(state="place").evaluate(seen)), expected, atol=5e-5)

@@ -255,7 +255,7 @@ def attention_is_soft_and_gated() -> None:
 
 @exact
 def the_intent_is_carried_over_the_turns() -> None:
-    """What was seen in the first turn is in the last instant latent; the first loss reads the behaviour before."""
+    """The last instant latent depends on the first turn's observation; the first loss reads the behaviour before it."""
     made = PredictiveEncoder(encoder(), ahead=5)
     slots = made.tensor(scenes(4, np.random.default_rng(0)), np.arange(4))
     other = torch.cat([slots[:, :1] + 0.5, slots[:, 1:]], 1)

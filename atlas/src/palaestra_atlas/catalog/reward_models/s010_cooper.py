@@ -107,7 +107,7 @@ def nothing_verified() -> None:
 
 @exact
 def a_copy_that_is_right_is_no_negative() -> None:
-    """Where the env or the rule finds whatever is said right, no corrupted copy stands against the verified answer."""
+    """Corrupted copies that the env or the rule finds right are no negatives: the verified answer then has no pair."""
     for name in ("success", "rule"):
 
         class Lenient(Exam):

@@ -110,7 +110,7 @@ def helps() -> None:
 
 @exact
 def implicit_gradient() -> None:
-    """What an outer step takes as dJ/dφ is the slope of the primary return at the inner fixed point, within 1 %."""
+    """The outer step's dJ/dφ equals the slope of the primary return at the inner fixed point within 1 %."""
     ours = small(misleading(), free=False, decay=0.1, inner=600)
     start = ours.phi.copy()
     ours.step()

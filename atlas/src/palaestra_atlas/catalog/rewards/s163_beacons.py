@@ -90,7 +90,7 @@ def current_is_seen() -> None:
 
 @exact
 def also_played_without_the_list() -> None:
-    """Where sub-goals are hidden nothing is to be sought, and completing them in order is told all the same."""
+    """Hidden sub-goals are not in the observation, and their completion in order is still told."""
     env = Maze("S.K.D.G", beacons="KD", horizon=20, hidden=1.0)
     texts, told = [env.reset(0)["walker"].text], []
     for _ in range(5):

@@ -134,7 +134,7 @@ def fitted() -> None:
 
 @exact
 def fitted_to_pairs_and_over_tables() -> None:
-    """What is right to say depends on what was heard, and a table without labels is valued by those before it."""
+    """The right word depends on what was heard; a table without labels is valued by earlier labelled ones."""
     stage, here = utterance_reward("label"), Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
     rows = [(seen, said) for seen in ("greet", "thank") for said in ("greet", "thank")]
     keys = {"group": [0] * 4, "episode": [0] * 4, "turn": range(4), "agent": ["clerk"] * 4}

@@ -53,7 +53,7 @@ def verdicts() -> None:
 
 @exact
 def relevance_is_of_the_answer() -> None:
-    """What a text is worth is what the reranker says of it and the right answer, not of it and the question."""
+    """A text's worth is the reranker's score of it with the right answer, not with the question."""
     asked: list[tuple[str, str]] = []
 
     def rerank(text: str, gold: str) -> float:
