@@ -18,7 +18,7 @@ IDS = pl.List(pl.Int32)
 FLOATS = pl.List(pl.Float32)
 SKIPPED = "skipped"
 """Boundary of the error of a turn that its team did without: the episode went on."""
-NO_ERROR = ("", "none", "null", "nan", "false", "no", "0", "0.0", "{}", "[]")
+NO_ERROR = ("", "-", "none", "null", "nan", "n/a", "false", "no", "no error", "ok", "success", "0", "0.0", "{}", "[]")
 """Values of `error`, `limit` and `tool_error` that mean that there was none."""
 
 

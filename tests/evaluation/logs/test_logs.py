@@ -369,7 +369,7 @@ def test_success_is_not_guessed_from_the_tasks_whose_score_is_0_or_1(tmp_path: P
     assert trials(read_logs(path).turns)["success"].to_list() == [True, False, False, True]
 
 
-@pytest.mark.parametrize("none", ["", " ", "None", "null", "NaN", "no", False, 0])
+@pytest.mark.parametrize("none", ["", " ", "-", "None", "null", "NaN", "no", "ok", "No error", False, 0])
 @pytest.mark.parametrize("more", [{}, {"episode": 0}], ids=["records", "table"])
 def test_an_empty_error_is_none(tmp_path: Path, none: object, more: dict[str, object]) -> None:
     rows = [{"system": "a", "task": f"t{n}", "success": n > 0} for n in range(3)]
