@@ -243,6 +243,20 @@ def test_triage_fills_the_budget_with_what_is_worth_reading() -> None:
     assert triage(log(), 1000).height == 60
 
 
+def test_what_is_the_same_word_for_word_is_read_once() -> None:
+    """Two of four episodes are the same with a known task, as in runs that start alike: the second is read last."""
+    said = ["not that, do it again"] * 3 + ["thanks"]
+    turns = Turns({"episode": [0, 1, 2, 3], "turn": [0] * 4, "agent": ["user", "user", "user", "user"], "action": said})
+    same = turns.with_column(task=["t", "t", "u", "t"])
+    chosen = triage(same, 4)
+    assert dict(chosen.select("episode", "alike").rows()) == {0: 2, 1: 2, 2: 1, 3: 1}
+    assert chosen["episode"][-1] in (0, 1)
+    assert {*triage(same, 2)["episode"]} & {2}
+    assert triage(turns, 4)["alike"].to_list() == [1] * 4  # without tasks nobody knows
+    apart = same.with_column(system=["a", "b", "a", "a"])
+    assert triage(apart, 4)["alike"].to_list() == [1] * 4
+
+
 def test_a_share_of_the_budget_is_drawn_blindly() -> None:
     chosen = triage(log(), 20, random=0.5)
     assert chosen["drawn"].value_counts().sort("drawn").rows() == [("random", 10), ("signals", 10)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
@@ -92,7 +93,8 @@ def triage(
 ) -> pl.DataFrame:
     """Table of the `budget` episodes of `Turns` most worth reading, failures first, then by `score`; `why` says why.
 
-    Columns: key, `score`, `why`, `quality`, `bucket`, counts.
+    Columns: key, `score`, `why`, `quality`, `bucket`, counts, `alike`: how many episodes of the system and task are the
+    same word for word, itself included. All but one of them stand at the end of their outcome.
 
     Known outcomes come before signs. First stand failures of tasks that the first system of the table
     solves in at least half of its trials (`regressed`), then other failures (`failed`), then episodes of unknown
@@ -124,7 +126,8 @@ def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | 
     table = table.with_columns(
         pl.col("score").fill_null(0.0), why=pl.col("types").map_elements(_because, return_dtype=pl.String).fill_null("")
     )
-    return _keys(turns).join(table, on="episode_code", how="left", maintain_order="left")
+    table = _keys(turns).join(table, on="episode_code", how="left", maintain_order="left")
+    return table.with_columns(_words=_words(turns))
 
 
 def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: bool = True) -> pl.DataFrame:
@@ -135,12 +138,15 @@ def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: b
     rng = np.random.default_rng(seed)
     outcome = outcome_of(rated)
     table = rated.with_columns(outcome=outcome, _first=outcome.replace_strict(FIRST, default=1) if outcomes else 0)
-    table = table.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(len(rated))))
+    alike = pl.when(pl.col("_words").is_null()).then(1).otherwise(pl.len().over("_words")).cast(pl.Int32)
+    table = table.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(len(rated))), alike=alike)
     blind = table.sort("luck", descending=True).head(round(random * min(budget, len(rated))))
     chosen = table.join(blind.select("episode_code"), on="episode_code", how="anti")
-    chosen = chosen.sort(["_first", "score", "luck"], descending=[True, True, False]).head(budget - len(blind))
+    chosen = chosen.sort(["_first", "score", "luck"], descending=[True, True, False])
+    again = pl.col("_words").is_not_null() & ~pl.col("_words").is_first_distinct()
+    chosen = chosen.sort(-pl.col("_first"), again, maintain_order=True).head(budget - len(blind))
     picked = [chosen.with_columns(drawn=pl.lit("signals")), blind.with_columns(drawn=pl.lit("random"))]
-    return pl.concat(picked).drop("luck", "_first")
+    return pl.concat(picked).drop("luck", "_first", "_words")
 
 
 def because(row: Mapping[str, Any]) -> str:
@@ -181,6 +187,21 @@ def _because(types: pl.Series) -> str:
     return ", ".join(
         name.split(".", 1)[-1] + (f" ×{n}" if n > 1 else "") for name, n in sorted(counts, key=lambda c: (-c[1], c[0]))
     )
+
+
+def _words(turns: Turns) -> pl.Series:
+    """A number per episode, in the order of the table, equal where task and words are; null without task or words."""
+    names = ("system", "task", "agent", "observation", "action", "tool", "arguments", "error", "tool_error", "success")
+    there = [name for name in names if name in turns.columns]
+    spoken = [pl.col(name).is_not_null() for name in ("observation", "action") if name in there]
+    place = pl.int_range(pl.len()).over("code")
+    texts = turns.frame.select(*there).with_columns(cs.categorical().cast(pl.String))  # codes of two files differ
+    rows = texts.with_columns(code=pl.Series(turns.codes("episode").ids))
+    some = pl.any_horizontal(spoken) & pl.col("task").is_not_null() if spoken and "task" in there else pl.lit(False)
+    rows = rows.with_columns(spoken=some, place=place)
+    rows = rows.select("code", "spoken", words=pl.struct(*there, "place").hash())
+    told = rows.group_by("code", maintain_order=True).agg(pl.col("words").sum(), pl.col("spoken").any())
+    return told.select(pl.when("spoken").then("words")).to_series()
 
 
 def _keys(turns: Turns) -> pl.DataFrame:

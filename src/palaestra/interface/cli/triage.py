@@ -52,7 +52,7 @@ def triage(
         table = Table("score", "system", "episode", "turns", "quality", Column("why", min_width=24), box=None)
         for row in rows[:_SHOWN]:
             episode = row.get("episode_name") or f"#{row['episode']}"
-            name = f"{row.get('task') or '–'} {episode}"
+            name = f"{row.get('task') or '–'} {episode}" + (f" ({row['alike']} alike)" if row["alike"] > 1 else "")
             cells = (
                 f"{row['score']:.1f}",
                 str(row.get("system") or "–"),

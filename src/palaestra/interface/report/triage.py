@@ -7,7 +7,7 @@ turns around a detection are shown, with its beginning and its end; the table ha
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,7 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
         result.append(
             Read(
                 rank=rank,
-                name=" ".join(str(x) for x in (row.get("task"), row.get("episode_name")) if x)
-                or f"episode {row['episode']}",
+                name=_called(row),
                 system=str(row.get("system") or ""),
                 outcome=outcome,
                 score=row["score"],
@@ -150,6 +149,11 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
             )
         )
     return result
+
+
+def _called(row: Mapping[str, Any]) -> str:
+    name = " ".join(str(x) for x in (row.get("task"), row.get("episode_name")) if x) or f"episode {row['episode']}"
+    return f"{name} ({row['alike']} alike)" if row.get("alike", 1) > 1 else name
 
 
 def _lines(frame: pl.DataFrame, rows: Sequence[int], signs: dict[int, list[Sign]]) -> list[Line]:
