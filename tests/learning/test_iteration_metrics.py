@@ -49,6 +49,17 @@ def test_prompts_that_a_template_would_write_otherwise_are_counted_and_raise_an_
     assert "broken_prefixes" not in alone["policies"]["p"]
 
 
+def test_a_critic_that_is_new_raises_no_alarm_and_one_that_learned_nothing_is_named() -> None:
+    policy = {"illegal": 0.0, "entropy": 1.0, "distinct_actions": 0.5, "zero_credit": 1.0, "kl": None}
+    line = {"policies": {"p": policy}, "errors": {}, "incomplete_groups": 0, "groups": 1, "reward": 0.5}
+    without = alarms(line, [])
+    assert without == alarms(line, [line])
+    assert "the groups agree on their reward; take" in without[0]
+    learned = line | {"stages": {"prefix_critic": {"calls": 0}}}
+    assert alarms(learned, []) == []
+    assert "agree on their reward, or prefix_critic has learned nothing;" in alarms(learned, [learned])[0]
+
+
 def test_the_share_of_answers_that_were_cut_off() -> None:
     turns = Turns({
         "group": [0] * 4, "episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "policy": ["p", "p", "p", "q"],

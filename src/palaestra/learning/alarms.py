@@ -34,6 +34,7 @@ def alarms(line: Line, history: Sequence[Line]) -> list[str]:
         earlier = [before["policies"][name] for before in history if name in before["policies"]]
         start = earlier[0] if earlier else now
         found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start, _as_many(now, earlier))]
+        found += [f"policy {name!r}: {sentence}" for sentence in _of_credit(now, line, bool(earlier))]
     return found
 
 
@@ -98,8 +99,7 @@ def _as_many(now: Line, earlier: Sequence[Line]) -> Line:
 
 def _of_a_policy(now: Line, start: Line, alike: Line) -> Iterator[str]:
     illegal, at_start = now["illegal"] or 0.0, start["illegal"] or 0.0
-    lost = illegal >= MOSTLY_ILLEGAL
-    if lost:
+    if illegal >= MOSTLY_ILLEGAL:
         yield (
             f"{illegal:.0%} of its actions are illegal, at the start {at_start:.0%}: the env cannot read them, so all "
             "groups agree on failure; teach the format first (warm_start, an instruction, an example) or limit "
@@ -122,11 +122,6 @@ def _of_a_policy(now: Line, start: Line, alike: Line) -> Iterator[str]:
             f"{now['broken_prefixes']:.0%} of its later prompts are not what the chat template writes of the same "
             "conversation (column prefix): whoever serves it by messages shows it other tokens than it learned from"
         )
-    if (now["zero_credit"] or 0) > ZERO_CREDIT and not lost:
-        yield (
-            f"{now['zero_credit']:.0%} of its rows have no credit: the groups agree on their reward; "
-            "take harder or easier tasks, larger groups or a graded reward"
-        )
     if (now.get("mismatch") or 0) > MISMATCH or now.get("mismatch_ess", 1) < EFFECTIVE:
         yield (
             f"who sampled for it has other log-probabilities, by {now['mismatch']:.2g} nats per token on average, "
@@ -135,6 +130,19 @@ def _of_a_policy(now: Line, start: Line, alike: Line) -> Iterator[str]:
         )
     if (now["kl"] or 0) > KL:
         yield f"it has moved {now['kl']:.2g} nats per token from its start: look at what it says"
+
+
+def _of_credit(now: Line, line: Line, learned: bool) -> Iterator[str]:
+    """Of a policy that is given none; one that can read no action is told so, and a new critic knows nothing yet."""
+    critics = [name for name in line.get("stages", {}) if "critic" in name]
+    illegal = (now["illegal"] or 0.0) >= MOSTLY_ILLEGAL
+    if (now["zero_credit"] or 0) <= ZERO_CREDIT or illegal or (critics and not learned):
+        return
+    unlearned = f", or {critics[0]} has learned nothing" if critics else ""
+    yield (
+        f"{now['zero_credit']:.0%} of its rows have no credit: the groups agree on their reward{unlearned}; "
+        "take harder or easier tasks, larger groups or a graded reward"
+    )
 
 
 def _share(now: Line, start: Line, field: str) -> float:
