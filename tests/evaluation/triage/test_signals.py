@@ -46,6 +46,24 @@ def test_user_turns_drag_from_the_tenth_on() -> None:
         assert ("interaction.stagnation.dragging" in types(Turns(talk(*said)))) is fires
 
 
+@pytest.mark.parametrize("each", [9, 10])
+def test_a_team_drags_when_one_of_it_hears_so_much(each: int) -> None:
+    rows = [(turn, agent, f"{word} {turn}") for turn in range(each) for agent, word in (("a", "look"), ("b", "go"))]
+    turns = Turns(pl.DataFrame(rows, schema=["turn", "agent", "observation"], orient="row").with_columns(episode=0))
+    assert types(turns) == ["interaction.stagnation.dragging"] * (each == 10)
+
+
+def test_what_a_world_shows_in_numbers_is_neither_rephrased_nor_repeated_by_a_person() -> None:
+    shown = ["left: 0 1 2 3 4 5", "left: 1 2 3 4 5", "left: 1 2 3 4 5"]
+    assert not types(Turns({"episode": [0] * 3, "turn": range(3), "agent": ["a"] * 3, "observation": shown}))
+    spelled = [
+        text.replace("1", "one").replace("2", "two").replace("3", "three").replace("4", "four") for text in shown
+    ]
+    assert types(Turns({"episode": [0] * 3, "turn": range(3), "agent": ["a"] * 3, "observation": spelled})) == [
+        *["interaction.misalignment.rephrase"] * 2, "interaction.stagnation.repetition",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("counts", "user_turns", "expected"),
     [

@@ -98,17 +98,32 @@ def _misaligned(row: int, text: str, before: list[str], phrases: Mapping[str, Se
 
 
 def _rephrased(text: str, before: list[str]) -> float:
-    """Overlap of content words with one of the last three messages, if it is at least .75 and half is not new."""
-    own = {w for w in words(text) if w not in FILLER}
+    """Overlap of content words with one of the last three messages, if it is at least .75 and half is not new.
+
+    A number is no word of content here, unlike in the released code: what a world shows differs in little else.
+    """
+    own = _content(text)
     best = 0.0
     for earlier in before:
-        other = {w for w in words(earlier) if w not in FILLER}
-        if min(len(own), len(other)) < 4 or words(text) == words(earlier) or _asks_for_another(text, own - other):
+        other = _content(earlier)
+        if (
+            min(len(own), len(other)) < 4
+            or words(text) == words(earlier)
+            or _asks_for_another(text, set(words(text)) - set(words(earlier)))
+        ):
             continue
         overlap = len(own & other)
         if overlap / min(len(own), len(other)) >= 0.75 and len(own - other) / len(own) <= 0.5:
             best = max(best, overlap / min(len(own), len(other)))
     return best
+
+
+def _content(text: str) -> set[str]:
+    return {word for word in _spelled(text) if word not in FILLER}
+
+
+def _spelled(text: str) -> list[str]:
+    return [word for word in words(text) if any(sign.isalpha() for sign in word)]
 
 
 def _asks_for_another(text: str, fresh: set[str]) -> bool:
@@ -146,12 +161,17 @@ def efficiency(user_turns: int) -> float:
 def _stagnation(
     human: list[tuple[int, str]], said: list[tuple[int, str, str]], agents: Sequence[Any]
 ) -> Iterator[Detection]:
-    if efficiency(len(human)) < 0.5:
-        yield Detection(human[-1][0], "stagnation.dragging", 1 - efficiency(len(human)), f"{len(human)} user turns")
+    heard: dict[Any, list[int]] = {}
+    for row, _ in human:
+        heard.setdefault(agents[row], []).append(row)
+    longest = max(heard.values(), key=len, default=[])  # who hears most of a team
+    if efficiency(len(longest)) < 0.5:
+        yield Detection(longest[-1], "stagnation.dragging", 1 - efficiency(len(longest)), f"{len(longest)} user turns")
     last: dict[tuple[str, Any], str] = {}
     for row, role, text in said:
         earlier, last[role, agents[row]] = last.get((role, agents[row])), text
-        if role == "observation" or earlier is None or min(len(words(text)), len(words(earlier))) < 5:
+        of = _spelled if role == "human" else words
+        if role == "observation" or earlier is None or min(len(of(text)), len(of(earlier))) < 5:
             continue
         alike = jaccard(trigrams(text), trigrams(earlier))
         if alike >= 0.85 and _DIGITS.findall(text) == _DIGITS.findall(earlier):  # "3 of 5 done" goes on
