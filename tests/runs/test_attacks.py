@@ -92,6 +92,9 @@ def test_the_page_shows_the_worst_episodes_beside_those_of_the_intact_team(team:
     page = write_attack(folder).read_text()
     assert page.count('class="episode"') == 12
     assert "trained attacker" in page
+    shown = page.split('class="episode"')[1:]
+    assert all("team&#39;s own" in each for each in shown[::2])  # the intact team's member of that seat
+    assert not any("team&#39;s own" in each for each in shown[1::2])
     assert "lower bound" in page
     (folder / "summary.json").write_text((folder / "summary.json").read_text().replace('"trials": 2', '"trials": 9'))
     with pytest.raises(StorageError, match="was changed after it was written"):

@@ -133,8 +133,9 @@ def _sentence(seat: str, systems: Mapping[str, Any], differences: Mapping[str, A
         return "unknown" if mean is None else f"{100 * mean:.1f} %" if share else f"{mean:.3g}"
 
     return (
-        f"{measure} {level(INTACT)} of the intact team, {level(UNTRAINED)} with an untrained policy in the seat of "
-        f"{seat}, {level(TRAINED)} with the trained attacker. {_parts('The team loses', differences, share)}"
+        f"{measure.capitalize()} {level(INTACT)} of the intact team, {level(UNTRAINED)} with an untrained policy in "
+        f"the seat of {seat}, {level(TRAINED)} with the trained attacker. "
+        f"{_parts('The team loses', differences, share)}"
     )
 
 

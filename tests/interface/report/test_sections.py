@@ -21,6 +21,8 @@ from palaestra.interface.report.sections import (
     facts,
     median_seconds,
     result,
+    row_of,
+    shared_k,
     versions,
 )
 
@@ -42,6 +44,13 @@ def change_summary(run_dir: Path, **fields: Any) -> Run:
 
 def test_a_last_batch_without_credit_has_no_shares() -> None:
     assert contributions([seed(contributions={"reinforce()": 0.0})]) == []
+
+
+@pytest.mark.parametrize(("most", "k"), [(1, None), (2, "2"), (5, "5"), (8, "8"), (200, "8")])
+def test_pass_at_k_of_a_table_is_of_few_trials(most: int, k: str | None) -> None:
+    of_all = {str(n): 0.5 for n in range(1, most + 1)}
+    one, other = (row_of({"system": "a", "pass_hat_k": each}, "a") for each in (of_all, of_all | {"300": 0.1}))
+    assert shared_k([one, other]) == k
 
 
 def test_contributions_are_means_over_the_seeds_that_have_the_term() -> None:

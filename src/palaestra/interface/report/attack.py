@@ -55,7 +55,7 @@ def write_attack(directory: Path) -> Path:
         if target
         else [],
         progress=progress([("all seeds", run.seeds)]),
-        episodes=_episodes(run, summary["worst"]),
+        episodes=_episodes(run, summary["worst"], summary["seat"]),
     )
     return write_page(directory / "report.html", page)
 
@@ -89,7 +89,7 @@ def _differences(differences: Mapping[str, Any], what: str, percent: bool) -> Ch
     return Chart(title, note, intervals(rows, what=f"differences in {what}", percent=percent, zero=True))
 
 
-def _episodes(run: Run, worst: Sequence[Mapping[str, Any]]) -> list[ShownEpisode]:
+def _episodes(run: Run, worst: Sequence[Mapping[str, Any]], seat: str) -> list[ShownEpisode]:
     """Each of the worst episodes as the intact team played it, then with the trained attacker."""
     table = table_of(run)
     places = {seed.name.removeprefix("seed-"): place for place, seed in enumerate(run.seeds)}
@@ -100,8 +100,17 @@ def _episodes(run: Run, worst: Sequence[Mapping[str, Any]]) -> list[ShownEpisode
         for each in worst
         for source in ("intact", "after")
     ]
-    found = shown(run, table, keys)
+    found = (_unattacked(each, seat) if each.source == "intact" else each for each in shown(run, table, keys))
     return [
         replace(each, source=_SOURCES.get(each.source, each.source), open=number < 2 * _OPEN)
         for number, each in enumerate(found)
     ]
+
+
+def _unattacked(episode: ShownEpisode, seat: str) -> ShownEpisode:
+    """The same episode, its seat named after the team's own member, which the recipe calls attacker."""
+    turns, folded = (
+        tuple(replace(turn, policy="team's own") if turn.agent == seat else turn for turn in each)
+        for each in (episode.turns, episode.folded)
+    )
+    return replace(episode, turns=turns, folded=folded)

@@ -14,6 +14,8 @@ from palaestra.interface.report.load import Interval, Run, SeedRun
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
+MOST = 8
+"""Trials of pass@k and pass^k in a table: of hundreds of trials of one task one succeeds, and not all do."""
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,11 @@ def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
 
 
 def shared_k(rows: Sequence[ComparisonRow]) -> str | None:
-    """Text of the largest k > 1 for which all `ComparisonRow`s have pass^k; else the first row's largest, or None."""
+    """Text of the largest k from 2 to `MOST` that all `ComparisonRow`s have; else the first row's, or None."""
     if not rows or len(rows[0].pass_hat) < 2:
         return None
     common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
-    return max(common or rows[0].pass_hat, key=int)
+    return max([k for k in common if int(k) <= MOST] or common or rows[0].pass_hat, key=int)
 
 
 def _by_k(values: Mapping[str, Any], where: str) -> dict[str, Interval]:
