@@ -55,7 +55,8 @@ def test_everybody_reads_messages_with_names():
     assert "- alice: You add.\n- bob\n" in system["content"]
     assert "6 times at most" in system["content"]
     assert "Who" not in asked["content"]
-    assert "alice, bob; or FINISH" in asked["content"]
+    assert "FINISH" not in asked["content"], "nobody has answered yet"
+    assert asked["content"].endswith("Next: <a name>")
     worker = env.step({"supervisor": "Sure.\nInstruction: Add three and four.\nNext: alice"}).observations["alice"]
     system, asked = worker.conversation()
     assert system["content"].startswith("You add.\n\nYou are alice")
@@ -64,6 +65,8 @@ def test_everybody_reads_messages_with_names():
     assert worker.text == "3 + 4 = | supervisor: Add three and four."
     seat = env.step({"alice": "I think so.\nAnswer: 8"}).observations["supervisor"]
     assert [each["role"] for each in seat.conversation()] == ["system", "user", "assistant", "user"]
+    assert "alice, bob; or FINISH, if the last answer is right" in seat.conversation()[-1]["content"]
+    assert seat.conversation()[-1]["content"].endswith("Next: <a name, or FINISH>")
     assert '<message from="alice" round="1">\nI think so.\nAnswer: 8\n</message>' in seat.conversation()[-1]["content"]
     assert seat.text == "3 + 4 = | alice: 8"
     other = env.step({"supervisor": "Instruction: Check it.\nNext: bob"}).observations["bob"]
