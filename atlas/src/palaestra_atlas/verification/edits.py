@@ -161,7 +161,7 @@ def swapped(codes: dict[str, types.CodeType], functions: dict[str, types.Functio
 def _source(module: str, changed: dict[str, list[Edit]]) -> Iterator[None]:
     path = inspect.getsourcefile(importlib.import_module(module))
     text = Path(str(path)).read_text(encoding="utf-8")
-    places = _functions(_Getters().visit(ast.parse(text)))
+    places = _places(text)
     lines = text.splitlines(keepends=True)
     spans = []
     for name, edits in changed.items():
@@ -181,6 +181,12 @@ def _source(module: str, changed: dict[str, list[Edit]]) -> Iterator[None]:
     finally:
         for cache in caches:
             cache.cache_clear()
+
+
+@functools.lru_cache(maxsize=64)
+def _places(text: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Where the functions of a source stand; many edits of one module ask for them."""
+    return _functions(_Getters().visit(ast.parse(text)))
 
 
 def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
