@@ -82,6 +82,8 @@ def a_pure_opponent_shows_no_variance() -> None:
     np.testing.assert_allclose(smooth, [0.95, 0.05])
     start = (np.array([1.0, 0.0]),) * 2
     assert risk_averse_equilibrium(game, 0.1, 0.05, 600, start)[0][0] < 0.02
+    one = risk_averse_equilibrium(game, 0.1, 0.05, 1, start)  # half way from 1 to the response .6267 to (.95, .05)
+    np.testing.assert_allclose([x[0] for x in one], 0.81336, atol=1e-4)
 
 
 @exact
@@ -90,6 +92,16 @@ def covariance_between_own_actions() -> None:
     mean, cov = moments(Game((STAG, STAG.T)), 0, [np.array([0.95, 0.05])])
     found = [risk_averse_response(mean, cov, lam)[0] for lam in (0.1, 0.2)]
     np.testing.assert_allclose(found, [0.6267, 0.2777], atol=1e-4)
+
+
+@exact
+def spread_within_a_cell_counts() -> None:
+    """The second player's three strategies against (.25, .75): the cells' own variances are on the diagonal."""
+    paid, own = np.array([[0.0, 4.0, 2.0], [4.0, 0.0, 2.0]]), np.array([[4.0, 0.0, 8.0], [0.0, 4.0, 4.0]])
+    game = Game((0 * paid, paid), variance=(0 * own, own))
+    mean, cov = moments(game, 1, [np.array([0.25, 0.75])])
+    np.testing.assert_allclose(mean, [3.0, 1.0, 2.0])
+    np.testing.assert_allclose(cov, [[3.0 + 1.0, -3.0, 0.0], [-3.0, 3.0 + 3.0, 0.0], [0.0, 0.0, 5.0]])
 
 
 @exact
