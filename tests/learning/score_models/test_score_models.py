@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from palaestra.errors import InputError
-from palaestra.learning.score_models import Prior, Source, kalman_fuse
+from palaestra.learning.score_models import GaussianScore, Prior, Source, kalman_fuse, posterior_samples
 from palaestra.learning.score_models.denoising import NoiseSchedule, denoising_losses
 from palaestra.learning.score_models.files import fit_prior, fuse_readings, read_sources
 
@@ -31,6 +31,15 @@ def test_beliefs_of_a_normal_prior_are_near_the_exact_ones(prior, tmp_path):
     assert found["mean"].to_numpy() == pytest.approx(mean, abs=0.2)
     assert found["sd"].to_numpy() == pytest.approx(np.sqrt(spread.diagonal()), abs=0.08)
     assert (found["low"] < found["high"]).all()
+
+
+def test_samples_without_corrections_have_the_spread_of_the_prior() -> None:
+    """Langevin steps repair what a denoising step does wrongly; alone it has to be right, up to its hundred steps."""
+    covariance, schedule = np.array([[1.0, 0.8], [0.8, 1.5]]), NoiseSchedule()
+    score = GaussianScore(np.array([1.0, -0.5]), covariance, schedule)
+    found = posterior_samples(score, 4000, 2, np.random.default_rng(0), schedule=schedule, corrections=0)
+    np.testing.assert_allclose(found.mean(0), [1.0, -0.5], atol=0.08)
+    np.testing.assert_allclose(np.cov(found.T), covariance, atol=0.12)
 
 
 def test_a_network_is_kept_and_stopped(tmp_path):
