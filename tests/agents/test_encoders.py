@@ -58,7 +58,7 @@ def test_the_encoder_says_how_long_a_context_is():
 
 
 def test_a_relation_by_hand():
-    """Own 1; others at 1 and -1 and an empty slot; units tanh(own + other + latent), logits of two heads 1 and -2 times.
+    """Own 1; others at 1 and -1 and an empty slot; units tanh(own + other + latent), logits 1 and -2 times.
 
     Under latent 0, of 0, the units are tanh 2 and tanh 0 = 0; under latent 1, of -1, tanh 1 and tanh -1.
     """
