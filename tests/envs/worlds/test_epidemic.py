@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.envs.worlds.epidemic import Epidemic, contact_graph
+from palaestra.envs.worlds.epidemic import Epidemic, Health, contact_graph, transition
 from palaestra.errors import InputError
 
 
@@ -25,6 +25,22 @@ def test_everybody_is_in_one_state():
         health = env.state.health
         total = health.susceptible + health.exposed + health.infectious + health.recovered
         np.testing.assert_array_equal(total, 1.0)
+
+
+def test_a_day_by_hand():
+    """Seven people, a chance of 1/2 by a contact, .4 to become infectious, .2 to recover; draws are their expectations.
+
+    The first meets two who are infectious, 3/4; the second does, too, and stays at home; the sixth meets one, 1/2, as
+    the other one, the last, stays at home. The third is exposed, the fourth, fifth and last are infectious.
+    """
+    health = Health(*np.array([[1, 1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0, 1], [0.0] * 7]))
+    contacts = np.array([[3, 4], [3, 4], [0, 1], [0, 5], [0, 1], [3, 6], [5, 2]])
+    out = np.array([1, 0, 1, 1, 1, 1, 0])
+    found = transition(health, out, contacts, (0.5, 0.4, 0.2), lambda chance, event: chance)
+    np.testing.assert_allclose(found.susceptible, [0.25, 1, 0, 0, 0, 0.5, 0])
+    np.testing.assert_allclose(found.exposed, [0.75, 0, 0.6, 0, 0, 0.5, 0])
+    np.testing.assert_allclose(found.infectious, [0, 0, 0.4, 0.8, 0.8, 0, 0.8])
+    np.testing.assert_allclose(found.recovered, [0, 0, 0, 0.2, 0.2, 0, 0.2])
 
 
 def test_infections_by_age_add_up_to_all():
