@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palaestra.agents import ContextualPolicy
-from palaestra.agents.encoders import NeighbourEncoder, soft_update
+from palaestra.agents.encoders import NeighbourEncoder, RelationNet, soft_update
 from palaestra.errors import InputError
 
 
@@ -55,3 +55,24 @@ def test_features_that_are_no_equal_parts_are_named():
 def test_the_encoder_says_how_long_a_context_is():
     policy = ContextualPolicy(5 * 12, 3, steps=5, others={"others": 3, "own": 2, "behaviour": 2, "instant": 3})
     assert policy.context == 15
+
+
+def test_a_relation_by_hand():
+    """Own 1; others at 1 and -1 and an empty slot; units tanh(own + other + latent), logits 1 and -2 times.
+
+    Under latent 0, of 0, the units are tanh 2 and tanh 0 = 0; under latent 1, of -1, tanh 1 and tanh -1.
+    """
+    net = RelationNet(1, 1, latents=2, heads=2, width=1)
+    with torch.no_grad():
+        net.pair.weight.fill_(1.0)
+        net.pair.bias.zero_()
+        net.latent.weight.copy_(torch.tensor([[0.0], [-1.0]]))
+        net.attend.weight.copy_(torch.tensor([[1.0], [-2.0]]))
+    others = torch.tensor([[[1.0, 1.0], [0.0, 5.0], [1.0, -1.0]]])
+    found = net(torch.ones(1, 1), others, torch.tensor([[1, 0]]))
+    expected = []
+    for units in (np.tanh([1.0, -1.0]), np.tanh([2.0, 0.0])):
+        for slope in (1.0, -2.0):
+            weights = np.exp(slope * units)
+            expected.append(weights @ units / weights.sum())
+    np.testing.assert_allclose(found.detach().ravel(), expected, rtol=1e-5)

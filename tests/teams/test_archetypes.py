@@ -30,6 +30,15 @@ def test_all_seats_of_members_are_paid_what_they_cost():
     assert set(result.rewards.values()) == {-0.5}
 
 
+def test_days_that_pass_without_a_question_are_paid_with_the_step():
+    """Nothing changes, so nobody is asked again: six days at home cost .5 each."""
+    still = functools.partial(Epidemic, number=40, horizon=6, infects=0.0, recovers=0.0, cost=0.5)
+    env = archetypes(still, by=["job"])()
+    result = env.step(dict.fromkeys(env.reset(0), "1"))
+    assert set(result.rewards.values()) == {-3.0}
+    assert (result.info["day"], result.terminated, result.observations) == (6, True, {})
+
+
 def test_what_cannot_be_is_named():
     with pytest.raises(InputError, match="no columns of people"):
         archetypes(Kuramoto, by=[])

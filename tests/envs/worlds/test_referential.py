@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from palaestra.agents import Team
+from palaestra.agents.policy import Request
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.envs.worlds import Referential
 from palaestra.envs.worlds.referential import meanings
@@ -42,6 +43,16 @@ def test_without_a_word_the_listener_guesses() -> None:
     assert result.info["message"] is None
     assert not result.info["valid"]["speaker"]
     assert result.observations["listener"].text == "nothing was said"
+
+
+def test_where_nothing_was_said_no_word_is_heard() -> None:
+    """Of one attribute a word is a letter, and "said" ends with the fourth of them."""
+    env, coder, picked = Referential(values=(4,)), make("code", {}), set()
+    for seed in range(20):
+        env.reset(seed)
+        seen = env.step({"speaker": "nonsense"}).observations["listener"]
+        picked.add(coder(Request(seen, "listener", np.random.default_rng(seed))))
+    assert picked == set(env.choices[4:])
 
 
 @pytest.mark.parametrize("number", [0, 3])

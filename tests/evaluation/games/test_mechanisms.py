@@ -16,7 +16,7 @@ from palaestra.evaluation.games import zero_sum
 from palaestra.evaluation.games.auctions import assign, virtual_values
 from palaestra.evaluation.games.hiring import scoring_rule
 from palaestra.evaluation.games.markov import MarkovGame, cce_gap
-from palaestra.evaluation.games.walks import SelfRepellentSampler, metropolis
+from palaestra.evaluation.games.walks import SelfRepellentSampler, descend, metropolis
 
 EVEN = np.full(3, 1 / 3)
 
@@ -60,6 +60,33 @@ def test_a_sampler_without_a_graph_visits_tasks_in_their_shares() -> None:
     for _ in range(200):
         visits[np.arange(20), sampler.next()] += 1
     assert np.abs(visits / 200 - target).max() < 0.03, "every walk, not only their mean"
+
+
+def test_an_iterate_follows_two_walks_to_the_mean() -> None:
+    """Values 0 and 4 less their mean of 3; walks at 1, 1 and at 1, 0; rates 1/2 and 1/3.
+
+    From 0 the one goes to 1/2 and 2/3, the other to 1/2 and then 1/2 + (-3 - 1/2) / 3 = -2/3.
+    """
+
+    class Walks(SelfRepellentSampler):
+        def next(self) -> np.ndarray:
+            self.steps += 1
+            return np.array([1, 1]) if self.steps == 1 else np.array([1, 0])
+
+    walks = Walks(np.array([0.25, 0.75]), 1.0, walks=2)
+    found = descend(np.array([0.0, 4.0]), walks, 2, exponent=1.0)
+    assert found == pytest.approx(np.var([2 / 3, -2 / 3], ddof=1) / (1 / 3))
+
+
+def test_walks_begin_in_shares_of_the_target_and_with_even_visits() -> None:
+    """The measure then moves by 1/2 and by 1/3; every second of its weights is that of the site that was reached."""
+    target = np.array([0.9, 0.1])
+    sampler = SelfRepellentSampler(target, 1.0, walks=4000)
+    assert np.mean(sampler.at == 0) == pytest.approx(0.9, abs=0.02)
+    assert (sampler.measure == 0.5).all()
+    first, second = sampler.next().copy(), sampler.next()
+    shares = np.eye(2)[first] / 3 + np.eye(2)[second] / 3 + 1 / 6
+    np.testing.assert_allclose(sampler.measure, shares)
 
 
 def test_a_large_graph_is_connected_however_far_apart_its_ends_are() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from palaestra.errors import InputError
-from palaestra.learning.score_models import Prior, Source, kalman_fuse
-from palaestra.learning.score_models.denoising import NoiseSchedule, denoising_losses
+from palaestra.learning.score_models import GaussianScore, Prior, Source, kalman_fuse, posterior_samples
+from palaestra.learning.score_models.denoising import NoiseSchedule, ScoreModel, denoising_losses
 from palaestra.learning.score_models.files import fit_prior, fuse_readings, read_sources
 
 
@@ -33,6 +33,15 @@ def test_beliefs_of_a_normal_prior_are_near_the_exact_ones(prior, tmp_path):
     assert (found["low"] < found["high"]).all()
 
 
+def test_samples_without_corrections_have_the_spread_of_the_prior() -> None:
+    """Langevin steps repair what a denoising step does wrongly; alone it has to be right, up to its hundred steps."""
+    covariance, schedule = np.array([[1.0, 0.8], [0.8, 1.5]]), NoiseSchedule()
+    score = GaussianScore(np.array([1.0, -0.5]), covariance, schedule)
+    found = posterior_samples(score, 4000, 2, np.random.default_rng(0), schedule=schedule, corrections=0)
+    np.testing.assert_allclose(found.mean(0), [1.0, -0.5], atol=0.08)
+    np.testing.assert_allclose(np.cov(found.T), covariance, atol=0.12)
+
+
 def test_a_network_is_kept_and_stopped(tmp_path):
     rows = np.random.default_rng(0).normal(size=(60, 2))
     prior = Prior(["a", "b"], hidden=(16, 16))
@@ -48,6 +57,38 @@ def test_it_looks_every_so_many_steps_and_after_the_last():
     fit = Prior(["a"], hidden=(4,)).fit(rows, steps=25, every=10, patience=None)
     assert (fit.steps, len(fit.losses)) == (25, 3)
     assert fit.kept == (10, 20, 25)[int(np.argmin(fit.losses))]
+
+
+@pytest.mark.parametrize("draws", [None, 2])
+def test_held_out_samples_are_looked_at_alone_and_the_best_parameters_stay(monkeypatch, draws):
+    """Three of ten samples are set aside; the rate is so large that the last step is not the best one."""
+    seen: dict[bool, set[float]] = {True: set(), False: set()}
+    looks: list[tuple[float, list[torch.Tensor]]] = []
+
+    def losses(score, x0, *others):
+        found = denoising_losses(score, x0, *others)
+        seen[torch.is_grad_enabled()] |= set(x0.ravel().tolist())
+        if not torch.is_grad_enabled():
+            looks.append((float(found.mean()), [each.clone() for each in score.network.parameters()]))
+        return found
+
+    monkeypatch.setattr("palaestra.learning.score_models.denoising.denoising_losses", losses)
+    model, samples = ScoreModel(1, hidden=(4,)), np.arange(10.0)[:, None] / 5 - 1
+    fit = model.fit(samples, np.random.default_rng(0), steps=12, every=2, lr=20.0, held_out=0.3, draws=draws)
+    assert (len(seen[True]), len(seen[False])) == (7, 3)
+    assert not seen[True] & seen[False]
+    best = min(range(len(looks)), key=lambda look: looks[look][0])
+    assert best < len(looks) - 1
+    assert (fit.kept, fit.least) == (2 * best + 2, looks[best][0])
+    assert all(torch.equal(one, two) for one, two in zip(model.network.parameters(), looks[best][1], strict=True))
+
+
+def test_times_are_even_in_their_logarithm() -> None:
+    """Half of the times from .005 to 3 are below √(.005 · 3)."""
+    times = NoiseSchedule().draw(4000, np.random.default_rng(0)).numpy()
+    assert times.min() >= 0.005
+    assert times.max() <= 3
+    assert np.mean(times < np.sqrt(0.005 * 3)) == pytest.approx(0.5, abs=0.03)
 
 
 def test_what_cannot_be_read_is_named(prior, tmp_path):

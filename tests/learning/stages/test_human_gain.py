@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
@@ -32,6 +33,29 @@ def test_the_baseline_is_frozen_and_the_gain_is_on_every_row_of_the_turn():
     assert first["unaided"].to_list() == [0.5] * 4
     assert stage(played(1.0, 0.0), told())["gain"].to_list() == [0.5, 0.5, -0.5, -0.5]
     assert stage(played(1.0), told())["gain"].to_list() == [0.0, 0.0]
+
+
+def test_returns_of_each_goal_are_discounted_in_their_episode_whatever_the_order_of_rows():
+    """Two goals, a discount of 1/2; episode 0 has two turns, episode 1 one, and in episode 2 there is no person.
+
+    Returns in state 0: (1 + 2 / 2, 1 / 2) and (0, 1), so V is (1, .75); in state 1: (2, 1). Gains of episode 0 are
+    1 - .25, then 0; of episode 1: -1 + .25. The positive ones, (1, .25), are what is expected from then on, in
+    state 1 too, where none was positive.
+    """
+    rows = [
+        (1, 0, "helper", 7, None, None), (0, 1, "person", 1, 2.0, 1.0), (2, 0, "helper", 7, None, None),
+        (0, 0, "person", 0, 1.0, 0.0), (1, 0, "person", 0, 0.0, 1.0), (0, 1, "helper", 7, None, None),
+        (0, 0, "helper", 7, None, None),
+    ]  # fmt: skip
+    turns = Turns(dict(zip(("episode", "turn", "agent", "state", "one", "two"), zip(*rows, strict=True), strict=True)))
+    stage, context = human_gain("person", ["one", "two"], gamma=0.5, fits=1), told()
+    unaided = np.asarray(stage(turns, told())["unaided"].to_numpy(), float)
+    np.testing.assert_allclose(unaided, [1.75, 3.0, np.nan, 1.75, 1.75, 3.0, 1.75])
+    gains = [np.asarray(stage(turns, told())["gain"].to_numpy(), float) for _ in range(2)]
+    np.testing.assert_allclose(gains[0], [-0.75, 0.0, np.nan, 0.75, -0.75, 0.0, 0.75])
+    np.testing.assert_allclose(gains[1], [-2.0, -1.25, np.nan, -0.5, -2.0, -1.25, -0.5])
+    stage(turns.filter(pl.col("episode") == 1), context)
+    assert (context.metrics["gain"], context.metrics["positive_loss"]) == (-0.75, 0.0)
 
 
 def test_it_goes_on_from_its_state():

@@ -91,13 +91,14 @@ class Epidemic(NativeEnv):
     answers are choices, evenly spread. The whole population can be played as columns, by `archetypes`: `start`,
     `attributes`, `people`, `seen`, `question`, `read`, `advance`.
 
-    facts: day; ill, home, share of people who are infectious and at home; infected, share that has ever been.
+    facts: day; ill, home, share of people who are infectious and at home; infected, share that has ever been, and
+    infected_by_age, that share of each of `AGES`, 0 where nobody is of an age.
 
     Raises:
         InputError: an option is out of range.
     """
 
-    facts = {"day": int, "ill": float, "home": float, "infected": float}
+    facts = {"day": int, "ill": float, "home": float, "infected": float, "infected_by_age": list[float]}
     attributes: Mapping[str, tuple[str, ...]] = {"age": AGES, "job": JOBS}
 
     def __init__(
@@ -206,6 +207,9 @@ class Epidemic(NativeEnv):
         paid = state.health.susceptible - before - self.cost * home
         info: dict[str, Any] = {"day": state.day, "ill": ill, "home": float(home.mean())}
         info["infected"] = float(1.0 - state.health.susceptible.mean())
+        ages = state.people["age"]
+        of_age = np.bincount(ages, 1.0 - state.health.susceptible, len(AGES))
+        info["infected_by_age"] = (of_age / np.maximum(np.bincount(ages, minlength=len(AGES)), 1)).tolist()
         if self.over:
             info["success"] = state.peak <= self.beds
         return paid, info

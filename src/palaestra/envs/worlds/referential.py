@@ -119,7 +119,7 @@ def coder(request: Any, *, number: int | None = 0, noise: float = 0.0, shared: i
     """
     seen = request.observation
     choices, size = seen.choices or (), len(seen.choices or ()) // 2
-    told = next((at for at, name in enumerate(choices) if seen.text.endswith(name)), -1)
+    told = next((at for at, name in enumerate(choices) if seen.text.endswith(f" {name}")), -1)
     speaks = told >= size
     if told < 0 or request.rng.random() < noise:
         return str(seen.legal[int(request.rng.integers(size))])

@@ -254,9 +254,11 @@ def commons(sustainable: float = 50.0, rounds: int = 12) -> Analysis:
 
 @ANALYSES.register("self_repellent")
 def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed: int = 0) -> Analysis:
-    """Returns a function (SITES, EDGES files) -> table per site: share of visits of self-repellent walks, variance.
+    """Returns a function (SITES, EDGES files) -> table per site: share of visits of self-repellent walks, variances.
 
-    scaled_variance, the same in each row: of averages of `value` over a walk, times its steps.
+    The same in each row: scaled_variance, of averages of `value` over a walk, times its steps; iterate_variance, of
+    iterates that descend to the mean of `value` by the value of the visited site, over their last rate (`descend`, on
+    walks whose visit measure moves by (n + 1)^-0.8).
 
     Columns: SITES site, target, value; EDGES a, b.
     """
@@ -270,9 +272,12 @@ def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed
             if a not in names or b not in names:
                 raise InputError(f"{edges}: edge {a} - {b}: there is no such site in {sites}")
             adjacent[names.index(a), names.index(b)] = adjacent[names.index(b), names.index(a)] = True
-        sampler = walks.SelfRepellentSampler(target, alpha, walks.metropolis(adjacent, target), walks=runs, seed=seed)
-        visits, variance = walks.sampling_variance(frame["value"].to_numpy(), sampler, steps)
-        share = visits.mean(axis=0) / steps
-        return pl.DataFrame({"site": names, "target": target, "share": share, "scaled_variance": variance})
+        chain, values = walks.metropolis(adjacent, target), frame["value"].to_numpy()
+        plain, fast = (
+            walks.SelfRepellentSampler(target, alpha, chain, walks=runs, seed=seed, decay=decay) for decay in (1.0, 0.8)
+        )
+        visits, variance = walks.sampling_variance(values, plain, steps)
+        variances = {"scaled_variance": variance, "iterate_variance": walks.descend(values, fast, steps)}
+        return pl.DataFrame({"site": names, "target": target, "share": visits.mean(axis=0) / steps, **variances})
 
     return answer

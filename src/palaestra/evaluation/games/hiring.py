@@ -44,7 +44,7 @@ def scoring_rule(
     cap: float = 10.0,
     only: tuple[int, ...] | None = None,
     slack: float = 0.0,
-    least: float = 0.0,
+    least: float | np.ndarray = 0.0,
 ) -> Mechanism:
     """`Mechanism` of largest value for arrays `prior`, `signals`, `costs`, `reward`; obedience and truth are optimal.
 
@@ -62,7 +62,8 @@ def scoring_rule(
         only: the one recommendation that is allowed; None: mixtures of all.
         slack: by how much obeying is to be better than each other effort, whatever is reported, where it is told; and
             the truth than each lie, times the chance and the distance of the two signals.
-        least: probability that every recommendation has at least.
+        least: probability that every recommendation has at least, a number or float64[B_1, …, B_n]; where it adds up to
+            1 only the payments are chosen.
 
     Raises:
         InputError: shapes do not fit, probabilities do not add up to 1, or no mechanism under the cap is feasible.
@@ -90,13 +91,14 @@ def scoring_rule(
     )
     whole = scipy.sparse.vstack([rows, scipy.sparse.hstack([ties, scipy.sparse.csr_array((n * size, extra))])]).tocsr()
     allowed = np.ones(profiles) if only is None else (np.arange(profiles) == np.ravel_multi_index(only, efforts))
+    lowest = np.broadcast_to(least, efforts).ravel() * allowed
     found = scipy.optimize.linprog(
         np.append(objective, np.zeros(extra)),
         A_ub=whole,
         b_ub=np.append(bounds, np.zeros(n * size)),
         A_eq=np.concatenate([np.ones(profiles), np.zeros(n * size + extra)])[None],
         b_eq=[1.0],
-        bounds=[(least * float(each), float(each)) for each in allowed] + [(0, None)] * (n * size + extra),
+        bounds=[*zip(lowest, allowed), *[(0, None)] * (n * size + extra)],
         method="highs",
     )
     if found.x is None:

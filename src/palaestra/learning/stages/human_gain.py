@@ -25,8 +25,9 @@ class human_gain(Stage):
     R_k is the discounted return of the seat's own goal k from its turn on. V_k is what it reached there in the first
     `fits` iterations that this stage sees, with the team mates of that time; then V is frozen, and `gain` begins. Ĝ_k
     is the expected gain, learned in every later iteration from positive gains only, after it has been asked: a loss
-    beyond V is never learned as an expectation, but lowers A_h. Turns in which the seat does not act have no gain
-    (null), so mixed play, with and without a person, needs no more than an env that has both kinds of episodes.
+    beyond V is never learned as an expectation, but lowers A_h. A key without positive gains expects the mean of all.
+    Turns in which the seat does not act have no gain (null), so mixed play, with and without a person, needs no more
+    than an env that has both kinds of episodes.
 
     The published networks are tables here, running means by the key `over`. Put the stage into the phase after the
     team has learned its task; the credit `assistance()` adds `gain` to the task's advantage.

@@ -5,8 +5,10 @@ The rule is reconstructed from the abstract. Left out: the driving simulator, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation.games import Game, empirical_game, risk_averse_response, solve
 from palaestra.evaluation.games.risk import moments, risk_averse_equilibrium, tremble_mixture
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
+
+if TYPE_CHECKING:
+    from palaestra_atlas.verification.measures import Left
 
 STAG = np.array([[5.0, -10.0], [3.0, 2.0]])
 CRASH = np.array([[0.12, 0.03], [0.0, 0.0]])
@@ -37,6 +42,16 @@ def played(seed: int, episodes: int = 200) -> Turns:
 def written(seed: int, folder: Path) -> None:
     """The table that the command reads."""
     played(seed).save(folder / "crashes.parquet")
+
+
+def crash_rate() -> Callable[[Left], list[float]]:
+    """Measure: chance that the first driver crashes, both play the printed mixtures, and `CRASH` is the law."""
+
+    def measured(left: Left) -> list[float]:
+        shares = [row["probability"] for row in json.loads(left.stdout)["profile"]]
+        return [float(np.array(shares[:2]) @ CRASH @ shares[2:])]
+
+    return measured
 
 
 @exact
@@ -67,6 +82,8 @@ def a_pure_opponent_shows_no_variance() -> None:
     np.testing.assert_allclose(smooth, [0.95, 0.05])
     start = (np.array([1.0, 0.0]),) * 2
     assert risk_averse_equilibrium(game, 0.1, 0.05, 600, start)[0][0] < 0.02
+    one = risk_averse_equilibrium(game, 0.1, 0.05, 1, start)  # half way from 1 to the response .6267 to (.95, .05)
+    np.testing.assert_allclose([x[0] for x in one], 0.81336, atol=1e-4)
 
 
 @exact
@@ -75,6 +92,16 @@ def covariance_between_own_actions() -> None:
     mean, cov = moments(Game((STAG, STAG.T)), 0, [np.array([0.95, 0.05])])
     found = [risk_averse_response(mean, cov, lam)[0] for lam in (0.1, 0.2)]
     np.testing.assert_allclose(found, [0.6267, 0.2777], atol=1e-4)
+
+
+@exact
+def spread_within_a_cell_counts() -> None:
+    """The second player's three strategies against (.25, .75): the cells' own variances are on the diagonal."""
+    paid, own = np.array([[0.0, 4.0, 2.0], [4.0, 0.0, 2.0]]), np.array([[4.0, 0.0, 8.0], [0.0, 4.0, 4.0]])
+    game = Game((0 * paid, paid), variance=(0 * own, own))
+    mean, cov = moments(game, 1, [np.array([0.25, 0.75])])
+    np.testing.assert_allclose(mean, [3.0, 1.0, 2.0])
+    np.testing.assert_allclose(cov, [[3.0 + 1.0, -3.0, 0.0], [-3.0, 3.0 + 3.0, 0.0], [0.0, 0.0, 5.0]])
 
 
 @exact
@@ -108,9 +135,12 @@ def measure(seeds: Sequence[int]) -> Outcome:
         plain = solve(game, 'psro("risk_averse(0., .05, 200)", "risk_averse(0., .05, 200)", 3)', draws=0)
         assert averse.risk is not None
         assert plain.risk is not None
-        rows.append((averse.risk[0], plain.risk[0], averse.value[0], plain.value[0]))
-    averse_risk, plain_risk, averse_value, plain_value = np.array(rows).T
-    names = ("risk_averse", "risk_plain", "value_averse", "value_plain")
-    columns = (averse_risk, plain_risk, averse_value, plain_value)
-    measured = {name: float(column.mean()) for name, column in zip(names, columns, strict=True)}
+        crashes = [float(own @ CRASH @ other) for own, other in (averse.mixtures(), plain.mixtures())]
+        waiting = game.payoffs[0][1, 1]
+        rows.append((averse.risk[0], plain.risk[0], averse.value[0], plain.value[0], *crashes, waiting))
+    names = (
+        "risk_averse", "risk_plain", "value_averse", "value_plain", "crash_averse", "crash_plain", "value_waiting",
+    )  # fmt: skip
+    averse_risk, plain_risk, *_ = np.array(rows).T
+    measured = dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
     return Outcome(measured, bool((averse_risk <= plain_risk / 2).all()))

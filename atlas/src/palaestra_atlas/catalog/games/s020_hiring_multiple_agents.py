@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import InputError
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games.hiring import Mechanism, best_fixed, scoring_rule
 from palaestra.evaluation.games.hiring_online import explore_then_commit, respond
@@ -40,11 +41,34 @@ def problem(first: float = 0.1, second: float = 0.01) -> tuple[Any, ...]:
     return EVEN, audit(), [np.array([0, first]), np.array([0, second])], DECIDE
 
 
+def twins(accuracy: float = 0.8, cost: float = 0.1) -> tuple[Any, ...]:
+    """Two agents of whom each, if it works, sees one and the same signal, right in a share `accuracy` of the cases."""
+    law = np.zeros((2, 2, 2, 2, 2))
+    for works, helps, state, signal, said, told in itertools.product(range(2), repeat=6):
+        chance = accuracy if signal == state else 1 - accuracy
+        law[works, helps, state, said, told] += (
+            chance * (float(said == signal) if works else 0.5) * (float(told == signal) if helps else 0.5)
+        )
+    return EVEN, law, [np.array([0, cost])] * 2, DECIDE
+
+
+def independent(parts: tuple[Any, ...], cap: float, grid: int = 11) -> float:
+    """Value of the best mechanism whose recommendations to two agents are drawn apart, over a grid of their chances."""
+    found = []
+    for first, second in itertools.product(np.linspace(0, 1, grid), repeat=2):
+        try:
+            mixture = np.outer([1 - first, first], [1 - second, second])
+            found.append(scoring_rule(*parts, cap=cap, least=mixture).value)
+        except InputError:
+            continue
+    return max(found)
+
+
 def written(seed: int, folder: Path) -> None:
-    """The audit with costs that are drawn, as the command reads it."""
+    """Twins whose accuracy and cost are drawn, as the command reads them."""
     rng = np.random.default_rng(seed)
     names = ("prior", "signals", "costs", "reward")
-    parts = problem(float(rng.uniform(0.09, 0.11)), float(rng.uniform(0.008, 0.012)))
+    parts = twins(float(rng.uniform(0.78, 0.82)), float(rng.uniform(0.09, 0.11)))
     told = {name: [x.tolist() for x in part] if name == "costs" else part.tolist() for name, part in zip(names, parts)}
     (folder / "problem.json").write_text(json.dumps(told))
 
@@ -106,6 +130,22 @@ def correlated_efforts() -> None:
 
 
 @exact
+def efforts_are_drawn_together() -> None:
+    """Twins at a cap of 1: .57778 with one of them at work and at times both; .56 drawn apart, .53333 fixed.
+
+    Payment is 1 if both were asked and agree. Who is asked gains .5 by work where the other was asked too, at a cost
+    of .1, so both are asked in a share m of the cases with .5 m = .1 (1 + m) / 2, m = 1 / 9. Each is then paid m on
+    average: .8 - 2 / 9. Drawn apart, one always works, the other in a fifth of the cases: .8 - .2 - .2 · .2. One alone
+    is paid .1 / .3 for every right answer.
+    """
+    found = scoring_rule(*twins(), cap=1.0)
+    assert abs(found.value - (0.8 - 2 / 9)) < 1e-6
+    np.testing.assert_allclose(found.profile, [[0, 4 / 9], [4 / 9, 1 / 9]], atol=1e-6)
+    assert abs(independent(twins(), 1.0) - 0.56) < 1e-6
+    assert abs(best_fixed(*twins(), cap=1.0).value - (0.8 - 0.8 / 3)) < 1e-6
+
+
+@exact
 def no_deviator_gains() -> None:
     """Brute force over efforts and reporting maps: nobody gains by disobeying or by lying."""
     for cap in (2.0, 10.0):
@@ -155,20 +195,22 @@ def regret_flattens() -> None:
 
 @reproduction(
     20,
-    claim="Recommendations that are drawn, so that rare effort of one agent audits another, are worth more.",
-    baseline="the best mechanism that always recommends one profile",
-    criterion="the value is higher for each of ten pairs of costs, and no deviator gains in the worked case",
+    claim="Recommendations that are drawn together, so that rare joint effort checks both agents, are worth more.",
+    baseline="the best mechanism that always recommends one profile, and the best of those that draw efforts apart",
+    criterion="the value is higher for each of five pairs of twins, and no deviator gains in the worked case",
     seeds=(0,),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Values for costs that are drawn."""
-    mixed, fixed = [], []
+    """Values for twins that are drawn, and the gain of a deviator in the audit."""
+    values = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        for _ in range(10):
-            parts = problem(float(rng.uniform(0.09, 0.11)), float(rng.uniform(0.008, 0.012)))
-            mixed.append(scoring_rule(*parts).value)
-            fixed.append(best_fixed(*parts).value)
+        for _ in range(5):
+            parts = twins(float(rng.uniform(0.78, 0.82)), float(rng.uniform(0.09, 0.11)))
+            values.append(
+                [f(*parts, cap=1.0).value for f in (scoring_rule, best_fixed)] + [independent(parts, 1.0, 21)]
+            )
+    mixed, fixed, apart = np.array(values).T
     gain = gains(scoring_rule(*problem()))
-    measured = {"mixed": float(np.mean(mixed)), "fixed": float(np.mean(fixed)), "deviator": gain}
-    return Outcome(measured, bool((np.array(mixed) > np.array(fixed) + 1e-6).all()) and gain < 1e-7)
+    means = {"mixed": float(mixed.mean()), "fixed": float(fixed.mean()), "apart": float(apart.mean())}
+    return Outcome(means | {"deviator": gain}, bool((mixed > np.maximum(fixed, apart) + 1e-6).all()) and gain < 1e-7)
