@@ -50,7 +50,7 @@ def test_walls_stop_and_time_runs_out() -> None:
 
 
 def test_features_tell_the_step_and_the_way_to_it() -> None:
-    """Take or leave; west, here or east: of the thing, of the goal once it is carried, of the thing if it is dropped."""
+    """Take or leave; west, here or east: of the thing, of the goal once it is carried, of it if it is dropped."""
     env, things = begun(rooms=3), len(OBJECTS)
     (thing, _), (_, goal) = env.state.quest[:2]
     env.state.places[thing], env.state.room = (goal + 1) % 3, goal
