@@ -142,6 +142,11 @@ def test_the_dossier_needs_its_thoughts_and_its_clue():
         assert first.info["thought"] is thought
         last = env.step({"reader": code})
         assert (last.rewards, last.info["success"]) == ({"reader": float(thought)}, thought)
+    env = Dossier(pages=3, clue=0, hard=(0, 1), careless=1.0, slips=0.0)
+    code = env.reset(3)["reader"].text.split("the code is ")[1].split()[0]
+    for said in (code, f"{THOUGHT}{code}", code):
+        last = env.step({"reader": said})
+    assert not last.info["success"], "what was spoiled once stays spoiled"
     with pytest.raises(InputError, match="hard"):
         Dossier(pages=3, hard=(5,))
     with pytest.raises(InputError, match="slips"):
