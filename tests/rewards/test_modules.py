@@ -8,7 +8,7 @@ import pytest
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Rag
 from palaestra.errors import ExpressionError, InputError
-from palaestra.rewards import mmoa_rag_reward, outcome_reward, role_periods
+from palaestra.rewards import mmoa_rag_reward, outcome_reward, rewriting_penalty, role_periods
 
 
 def test_an_episode_without_an_answer_has_no_reward() -> None:
@@ -28,6 +28,12 @@ def test_a_period_is_a_pair() -> None:
             role_periods("x", wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="questions=0"):
         Rag(questions=0)
+
+
+def test_parts_without_words_are_no_sub_questions() -> None:
+    said = ["a; b; c; d;", " ; a;; b\n\nc; d\n", "a; b; c; d; e;", None]
+    found = np.asarray(rewriting_penalty().evaluate(Turns({"action": said})), float)
+    np.testing.assert_array_equal(found, [0, 0, -0.5, 0])
 
 
 def test_periods_begin_after_the_start() -> None:
