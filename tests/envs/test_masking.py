@@ -28,6 +28,37 @@ def test_of_two_candidates_one_or_two_are_masked() -> None:
     assert {len(each.answers) for each in found if each is not None} == {1, 2}
 
 
+class Asked:
+    """Draws that say what they were asked for: the largest number, and the first candidate."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self.draws: list[tuple[int, int, bool]] = []
+        self.chances: list[list[float]] = []
+
+    def integers(self, low: int, high: int) -> int:
+        self.ranges.append((low, high))
+        return high - 1
+
+    def choice(self, count: int, draws: int, *, p: np.ndarray, replace: bool = True) -> np.ndarray:
+        self.draws.append((count, draws, replace))
+        self.chances.append(p.tolist())
+        return np.zeros(1, int)
+
+
+def test_how_many_are_drawn_and_with_which_chances() -> None:
+    """Four of four or more, three or four of three, one to all of fewer; three words count thrice."""
+    names, asked = ["Bergen", "Malmo Old Town", "7", "Bodo", "Voss"], Asked()
+    text = "Oslo: Bergen, Malmo Old Town, 7, Bodo and Voss."
+    for count in (5, 4, 3, 2, 1):
+        mask_entities(text, "Oslo", names[:count], asked)  # type: ignore[arg-type]
+    mask_entities(text, "Oslo", names[:3], asked, number=2)  # type: ignore[arg-type]
+    assert asked.ranges == [(3, 5), (1, 3), (1, 2)]
+    assert asked.draws == [(5, 4, True), (4, 4, True), (3, 4, True), (2, 2, True), (1, 1, True), (3, 2, False)]
+    np.testing.assert_allclose(asked.chances[0], np.array([1, 3, 3, 1, 1]) / 9)
+    np.testing.assert_allclose(asked.chances[5], np.array([1, 3, 3]) / 7)
+
+
 def test_a_number_is_masked_where_it_stands() -> None:
     """The 1 of `[mask 1]` is no 1 of the text: each mask stands where its answer stood."""
     made = mask_entities(

@@ -37,10 +37,14 @@ def test_parts_without_words_are_no_sub_questions() -> None:
 
 
 def test_periods_begin_after_the_start() -> None:
-    """From iteration 3 on role a learns in even iterations alone; b, without a period, always."""
-    rows = Turns({"agent": ["a", "a", "a", "a", "b"], "iteration": [1, 2, 3, 4, 3], "x": [1.0, 2.0, 3.0, 4.0, 5.0]})
-    found = np.asarray(role_periods("x", ("a", 2), start=2).evaluate(rows), float)
-    np.testing.assert_array_equal(found, [1, 2, 0, 4, 5])
+    """After iteration 3 role a learns in even iterations alone; b, without a period, always."""
+    rows = {
+        "agent": ["a", "a", "a", "a", "a", "b"],
+        "iteration": [1, 2, 3, 4, 5, 5],
+        "x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    }
+    found = np.asarray(role_periods("x", ("a", 2), start=3).evaluate(Turns(rows)), float)
+    np.testing.assert_array_equal(found, [1, 2, 3, 4, 0, 6])
 
 
 def test_a_question_is_answered_only_by_its_own_document() -> None:
