@@ -36,6 +36,32 @@ def test_phrases_are_seeds_and_back() -> None:
     assert {len(Phrases(shortest=6).phrase(seed)) for seed in range(2**29, 2**29 + 50)} == {6, 7, 8}
 
 
+def test_phases_are_made_of_what_failed_in_every_group_of_the_last() -> None:
+    """Seed 3 was solved once, 12 has no score: iterations 4 to 6 play tasks near 9, 7 what the env draws."""
+    told = Context(np.random.default_rng(0), 1, Phrases, Team(doer=TabularPolicy(6)), Local())
+    stage = failure_tasks(every=3, number=5, draws=4, share=0.5, low=0.0, high=1.0)
+    rows = {"group": range(6), "episode": [0] * 6, "turn": [0] * 6, "seed": [3, 3, 9, 9, 12, 15]}
+    rows |= {"observation": ["a b"] * 6, "reward": [0.0, 1.0, 0.0, -1.0, None, 0.25]}
+    stage(Turns(rows), told)
+    assert stage.failed == [9]
+    for iteration in (1, 2, 3):
+        assert stage.plan(Plan(groups=8, iteration=iteration), told).env_seeds is None
+    seen = []
+    for iteration in (4, 5, 6):
+        seeds = stage.plan(Plan(groups=8, iteration=iteration), told).env_seeds
+        assert seeds is not None
+        assert len(set(seeds[:4])) == 4, "none twice"
+        assert set(seeds[:4]) <= set(stage.parents)
+        assert seeds[4:] == [None] * 4, "half of the groups"
+        seen.append(dict(stage.parents))
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 5
+    assert set(seen[0].values()) == {9}
+    assert 9 not in seen[0]
+    assert stage.failed == []
+    assert stage.plan(Plan(groups=8, iteration=7), told).env_seeds is None
+
+
 def test_it_goes_on_from_a_checkpoint() -> None:
     stage, told = after_one()
     twin = failure_tasks(every=1, number=8, low=0.0, high=1.0)
