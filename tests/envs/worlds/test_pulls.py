@@ -31,6 +31,15 @@ def test_a_policy_that_draws_is_worth_the_mean() -> None:
     assert Pulls(pulls=2, known=0.6).worth(lambda pulled, tried, won: 0.25) == pytest.approx(2 * 0.575)
 
 
+@pytest.mark.parametrize(
+    ("recurring", "worth"), [(True, 0.5 + 0.5 * (2 / 3 + 1 / 2 + 0.55 / 3) + 0.55), (False, 1.5625)]
+)
+def test_wins_say_something_of_an_arm_that_comes_again(recurring: bool, worth: float) -> None:
+    """Who tries the arm until it loses wins by 1/2, 2/3 and 3/4 if it is one arm, and by 1/2 each time if it is not."""
+    env = Pulls(pulls=3, known=0.55, recurring=recurring)
+    assert env.worth(lambda pulled, tried, won: tried == won) == pytest.approx(worth)
+
+
 def test_the_best_policy_looks_no_further_than_the_end_and_ties_go_to_the_known_arm() -> None:
     assert not Pulls(pulls=1, known=0.5).best()(0, 0, 0)
     assert not Pulls(pulls=20).best(5)(19, 0, 0), "one pull is left"
