@@ -171,3 +171,13 @@ def test_who_falls_silent_is_pruned_at_the_end_of_that_interval():
         mesh, reached = simulate(score, adjacent, bad, "t", honest=1, intervals=intervals)
         assert mesh.sum() == links
         assert reached == pytest.approx(4 / 6 if links == 6 else 1)
+
+
+def test_another_weight_of_the_deficit_leaves_that_of_the_sticky_one(tmp_path):
+    """A credit of 2 and a deficit of 2: 2 - 3 · 4 - 2 · 4 by the model; a score of exactly 0 is enough to stay."""
+    (tmp_path / "model.json").write_text(json.dumps({"topics": {"t": PLAIN}, "cap": 100.0, "reading": "model"}))
+    found = analyze("buying_off('t', w3=-3.0)", tmp_path / "model.json")
+    assert found.select("score", "possible").row(0) == (pytest.approx(-18.0), False)
+    (tmp_path / "plain.json").write_text(json.dumps({"topics": {"t": PLAIN}, "cap": 100.0}))
+    found = analyze("buying_off('t', w3=-0.5)", tmp_path / "plain.json")
+    assert found.select("score", "possible").row(0) == (0.0, True)
